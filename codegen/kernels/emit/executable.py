@@ -9,6 +9,7 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.emit.threads import WARP, ThreadAssembler
 from sartor.codegen.mlir.dispatches import executable_target
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested
@@ -32,6 +33,7 @@ class Kernel:
         groups: number of workgroups in each dimension.
         lanes: elements of a vector.
         tied: position in ``reads`` of the buffer that the first result overwrites; None if it has memory of its own.
+        threads: of a workgroup on a GPU; None for code of a CPU.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Kernel:
     groups: tuple[int, int, int]
     lanes: int
     tied: int | None = None
+    threads: int | None = None
 
     @property
     def is_rough(self) -> bool:
@@ -66,8 +69,9 @@ class Kernel:
             x, y, z = (op.results[0] for op in ops if op.name == _GROUP)
             sizes = self.groups
             with ir.InsertionPoint(ops[-1]):
+                assembler = Assembler if self.threads is None else ThreadAssembler
                 write(
-                    Assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough),
+                    assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough),
                     memories,
                     (x if sizes[0] > 1 else 0, y if sizes[1] > 1 else 0, z if sizes[2] > 1 else 0),
                 )
@@ -112,6 +116,7 @@ class Kernel:
         )
         groups = "\n".join(f"    %g{each} = {_GROUP}[{each}] : index" for each in range(3))
         sizes = "\n".join(f"    %s{axis} = arith.constant {size} : index" for axis, size in enumerate(self.groups))
+        pipeline = "" if self.threads is None else f" attributes {{translation_info = {_pipeline(self.threads)}}}"
         export = f"hal.executable.export public @{self.name} ordinal(0) layout({layout})"
         return f"""hal.executable private @{self.name} {{
   hal.executable.variant public @{self.name} target({target}) {{
@@ -119,7 +124,7 @@ class Kernel:
 {sizes}
     hal.return %s0, %s1, %s2 : index, index, index
    }}
-   builtin.module {{ func.func @{self.name}() {{
+   builtin.module {{ func.func @{self.name}(){pipeline} {{
     %c0 = arith.constant 0 : index
 {groups}
 {spans}
@@ -127,3 +132,9 @@ class Kernel:
    }} }}
   }}
 }}"""
+
+
+def _pipeline(threads: int) -> str:
+    """The attribute by which IREE leaves the code of a GPU's kernel as it is."""
+    size = f"workgroup_size = [{threads}, 1, 1] subgroup_size = {WARP}"
+    return f"#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline {size}>"

@@ -50,6 +50,15 @@ class OverwritingCode(KernelCode, Protocol):
         overwritten."""
 
 
+@runtime_checkable
+class ThreadCode(KernelCode, Protocol):
+    """Code of one thread on a GPU."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a workgroup."""
+
+
 @dataclass(frozen=True)
 class KernelParts:
     """The parts of a layer that depend on its kernel.
@@ -114,7 +123,8 @@ class KernelLayer:
         reads += [packing.type_of(each) for each, packing in zip(task.weights, self.packings, strict=True)]
         reads += [RANGE] * len(self.ranges)
         results = [self.output.physical(task.results[0]), *([self.workspace] if self.workspace else [])]
-        return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes, self.tied)
+        threads = self.code.threads if isinstance(self.code, ThreadCode) else None
+        return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes, self.tied, threads)
 
     @property
     def tied(self) -> int | None:
@@ -153,6 +163,14 @@ class KernelLayer:
             else:
                 asm.quantise(rest[position], numbers)
         self.code.write(asm, rest, group)
+
+    def executables(self, target: Target) -> tuple[str, ...]:
+        """Text of the layer's ``hal.executable``.
+
+        Raises:
+            ValueError: if it is not valid.
+        """
+        return (self.kernel.executable(target, self.write),)
 
     @property
     def body(self) -> str:
@@ -249,8 +267,7 @@ class DeferredKernel:
         Raises:
             ValueError: if it is not valid.
         """
-        layer = self.layer()
-        return (layer.kernel.executable(self.target, layer.write),)
+        return self.layer().executables(self.target)
 
 
 @dataclass(frozen=True)

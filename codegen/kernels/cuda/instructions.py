@@ -1,0 +1,101 @@
+"""Instructions that multiply a matrix of 16 rows by one of 8 columns (``mma.sync``), 32 bytes deep in every type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.emit.threads import ThreadAssembler
+from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+
+ROWS, COLUMNS, DEPTH_BYTES = 16, 8, 32
+"""Extents of one product; its depth is that of 32 bytes."""
+
+# TF32 has 13 bits of mantissa less than f32; half of the last bit that it keeps is added before the others are cut.
+_HALF, _KEPT = 1 << 12, -(1 << 13)
+
+
+@dataclass(frozen=True)
+class MatrixInstruction:
+    """How operands of one type are multiplied.
+
+    Attributes:
+        element: type of the operands in memory.
+        bits: of that type.
+        parts: numbers that each operand is split into; 2 gives three products for one (3xTF32).
+        is_tf32: whether operands are f32 of which the instruction reads 19 bits.
+    """
+
+    element: str
+    bits: int
+    parts: int = 1
+    is_tf32: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an operand's element."""
+        return self.bits // 8
+
+    @property
+    def depth(self) -> int:
+        """Elements of the reduction in one product."""
+        return DEPTH_BYTES // self.bytes
+
+    @property
+    def products(self) -> int:
+        """Instructions for one product."""
+        return 1 if self.parts == 1 else 3
+
+    @property
+    def element_type(self) -> ir.Type:
+        """The operands' type in MLIR."""
+        return ir.Type.parse(self.element)
+
+    def split(self, fragment: ir.Value) -> tuple[ir.Value, ...]:
+        """An operand's parts, the largest first.
+
+        For 3xTF32 (Markidis et al., 2018, section 5; as in CUTLASS) they are the number rounded to TF32, and what is
+        left, of which the instruction reads the first 11 bits: 2^-21 of the number is lost at most.
+        """
+        if self.parts == 1:
+            return (fragment,)
+        kind = ir.VectorType(fragment.type)
+        words = ir.VectorType.get(kind.shape, ir.IntegerType.get_signless(32))
+
+        def every(number: int) -> ir.Value:
+            each = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), number)
+            return arith.constant(words, ir.DenseElementsAttr.get_splat(words, each))
+
+        bits = arith.addi(arith.bitcast(words, fragment), every(_HALF))
+        large = arith.bitcast(kind, arith.andi(bits, every(_KEPT)))
+        return large, arith.subf(fragment, large)
+
+    def multiply(
+        self, asm: ThreadAssembler, left: tuple[ir.Value, ...], right: tuple[ir.Value, ...], total: ir.Value
+    ) -> ir.Value:
+        """``total + left * right`` of split operands, the smallest products first."""
+        shape = (ROWS, COLUMNS, self.depth)
+        pairs = [(0, 0)] if self.parts == 1 else [(1, 0), (0, 1), (0, 0)]
+        for one, other in pairs:
+            total = asm.multiply_matrices(left[one], right[other], total, shape, is_tf32=self.is_tf32)
+        return total
+
+
+THREE_TF32 = MatrixInstruction("f32", 32, parts=2, is_tf32=True)
+"""f32 within its tolerance: each number is the sum of two of TF32."""
+TF32 = MatrixInstruction("f32", 32, is_tf32=True)
+HALF = MatrixInstruction("f16", 16)
+BFLOAT = MatrixInstruction("bf16", 16)
+
+INSTRUCTIONS = {None: THREE_TF32, "f16": HALF, "bf16": BFLOAT}
+"""The instruction by the type that operands are stored in; None for f32."""
+
+
+def halves(fragment: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The fragments of two matrices of 8 columns that were loaded at once."""
+    count, each = ir.VectorType(fragment.type).shape
+
+    def part(first: int) -> ir.Value:
+        kind = ir.VectorType.get([count // 2, each], ir.VectorType(fragment.type).element_type)
+        return vector.extract_strided_slice(kind, fragment, [first], [count // 2], [1])
+
+    return part(0), part(count // 2)

@@ -1,0 +1,105 @@
+"""Layers that become an implicit product: convolutions of images with channels last, and products with weights."""
+
+from __future__ import annotations
+
+from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.ir.packing import Reshape, Round, Step, Transpose, cut
+from sartor.codegen.kernels.cuda.implicit_product import ImplicitProduct
+from sartor.codegen.kernels.cuda.instructions import MatrixInstruction
+from sartor.codegen.kernels.cuda.results import FinishedResult, WarpSums
+from sartor.codegen.kernels.cuda.staging import PixelRows
+from sartor.codegen.kernels.cuda.tiling import BlockTiling
+from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.layers.product_layer import ProductLayer
+from sartor.codegen.kernels.loops.access import Access, ImageStrides
+from sartor.codegen.kernels.loops.epilogue import Epilogue
+from sartor.codegen.kernels.loops.tiles import Axis
+
+PAIR = 2
+"""Adjacent columns that a thread has of each sum."""
+
+_ONE = Axis(1, 1, 1, 1, 1, 0)
+
+
+def lanes_for(columns: int) -> int:
+    """Elements of the vectors in which a result of so many columns is stored."""
+    return 1 if columns % PAIR else PAIR
+
+
+def pack_columns(depth: int, columns: int, tiling: BlockTiling, instruction: MatrixInstruction) -> tuple[Step, ...]:
+    """Steps from a RHS ``[depth, columns]`` to ``[tiles, steps, columns, depth]``: tiles that are copied at once."""
+    step = tiling.depth // instruction.bytes
+    tiles, steps = -(-columns // tiling.columns), -(-depth // step)
+    flat = cut(((steps, step), (tiles, tiling.columns)), (2, 0, 3, 1))
+    rounded = () if instruction.element == "f32" else (Round(instruction.element),)
+    return (*flat, *rounded)
+
+
+def convolution_product(
+    layer: ImageLayer, convolution: Convolution, tiling: BlockTiling, instruction: MatrixInstruction
+) -> ImplicitProduct:
+    """The product of a convolution layer; sets the packing of its filters.
+
+    Raises:
+        ValueError: if the layer cannot be computed so.
+    """
+    channels, depth, *_ = convolution.filter.shape
+    packing = pack_filters(convolution, tiling, instruction)
+    read = convolution_operands(layer, convolution, packing)
+    axes, strides = read.axes, read.image
+    if joins(convolution):
+        pixels = axes[0].output * axes[1].output
+        axes = (_ONE, Axis(pixels, pixels, 1, 1, 1, 0))
+        strides = ImageStrides(strides.batch, 0, strides.column, strides.block, strides.blocks)
+    across = convolution.result.shape[3]
+    source = PixelRows(axes, strides, depth, convolution.result.shape[0])
+
+    def flattened(access: Access) -> Access:
+        return access.flattened(across)
+
+    result = layer.result, layer.epilogue
+    return _product(
+        source,
+        channels,
+        read.memories,
+        (result[0].flattened(across), result[1].map_accesses(flattened)),
+        tiling,
+        instruction,
+    )
+
+
+def pack_filters(convolution: Convolution, tiling: BlockTiling, instruction: MatrixInstruction) -> tuple[Step, ...]:
+    """Steps from filters ``[OC, IC, KH, KW]`` to ``[tiles, steps, columns, depth]``; channels vary before taps."""
+    channels, depth, height, width = convolution.filter.shape
+    turned = (Transpose((2, 3, 1, 0)), Reshape((height * width * depth, channels)))
+    return (*turned, *pack_columns(height * width * depth, channels, tiling, instruction))
+
+
+def weight_product(product: ProductLayer, tiling: BlockTiling, instruction: MatrixInstruction) -> ImplicitProduct:
+    """The product of a layer by a weight; extends the packing of the weight.
+
+    Raises:
+        ValueError: if the layer cannot be computed so.
+    """
+    shape = product.shape
+    index = product.weight
+    product.rewrite.extend_packing(index, pack_columns(shape.depth, shape.columns, tiling, instruction))
+    axes = (_ONE, product.axes[1])
+    source = PixelRows(axes, product.lhs, shape.depth, product.batches)
+    return _product(source, shape.columns, product.memories, (product.result, product.epilogue), tiling, instruction)
+
+
+def _product(
+    source: PixelRows,
+    columns: int,
+    memories: tuple[int, int],
+    result: tuple[Access, Epilogue],
+    tiling: BlockTiling,
+    instruction: MatrixInstruction,
+) -> ImplicitProduct:
+    lanes, block = lanes_for(columns), (tiling.rows, tiling.columns)
+    sums = WarpSums(source.rows, columns, tiling.warp_tile, block, lanes)
+    code = ImplicitProduct(source, columns, memories, FinishedResult(sums, *result), tiling, instruction)
+    code.check()
+    return code

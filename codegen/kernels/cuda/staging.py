@@ -1,0 +1,244 @@
+"""Copies of operands to shared memory: which thread copies what, and where it lies there.
+
+A row of a stage has 4 or 8 units of 16 bytes. ``ldmatrix`` reads the same unit of eight rows at once, so these have to
+lie in different banks: unit ``u`` of row ``r`` is stored at ``u ^ f(r)``, where ``f`` differs among the rows that would
+share banks. Reads of eight rows and writes of whole rows then touch each bank once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.cuda.tiling import UNIT
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.emit.threads import ThreadAssembler
+from sartor.codegen.kernels.loops.access import ImageStrides
+from sartor.codegen.kernels.loops.tiles import Axis
+from sartor.codegen.mlir.iree_compiler import arith, ir
+
+_BANK_UNITS = 8  # Units of 16 bytes in all 32 banks.
+
+
+def swizzled(asm: ThreadAssembler, row: Index, unit: Index, units: int) -> Index:
+    """Where a unit of a row lies, in units, among rows of ``units`` units."""
+    rows_in_banks = _BANK_UNITS // units
+    turned, _ = asm.divide(row, rows_in_banks)
+    _, mask = asm.divide(turned, units)
+    return asm.add(asm.mul(row, units), asm.xor(unit, mask))
+
+
+@dataclass(frozen=True)
+class PixelRows:
+    """Rows of the LHS: for each pixel of the result the taps' pixels of the image, channels innermost.
+
+    Attributes:
+        axes: windows along H and W; a product has an image of one row, and one tap.
+        image: strides of the image.
+        channels: of the image.
+        batches: images.
+    """
+
+    axes: tuple[Axis, Axis]
+    image: ImageStrides
+    channels: int
+    batches: int
+
+    @property
+    def rows(self) -> int:
+        """Rows, in one image."""
+        return self.axes[0].output * self.axes[1].output
+
+    @property
+    def depth(self) -> int:
+        """Elements of a row."""
+        return self.axes[0].kernel * self.axes[1].kernel * self.channels
+
+    def widest(self, element_bytes: int) -> int:
+        """Elements that one copy moves: of 16, 8 or 4 bytes that are adjacent and aligned in all rows.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        steps = (self.channels, self.image.batch, self.image.row, self.image.column)
+        for count in (UNIT // element_bytes, 8 // element_bytes, 4 // element_bytes):
+            if count and all(step % count == 0 for step in steps):
+                return count
+        raise ValueError(f"rows of {self.channels} channels cannot be copied in words of four bytes")
+
+
+@dataclass(frozen=True)
+class RowCopies:
+    """The copies of the LHS's rows that one thread makes for each stage.
+
+    Attributes:
+        source: what is read.
+        tile_rows: rows of the tile.
+        units: units of 16 bytes in a row of a stage.
+        threads: of the workgroup.
+        element_bytes: of an element.
+    """
+
+    source: PixelRows
+    tile_rows: int
+    units: int
+    threads: int
+    element_bytes: int
+
+    @property
+    def count(self) -> int:
+        """Elements of a copy."""
+        return self.source.widest(self.element_bytes)
+
+    @property
+    def _per_row(self) -> int:
+        return self.units * UNIT // (self.count * self.element_bytes)
+
+    @property
+    def passes(self) -> int:
+        """Copies of a thread for a stage."""
+        return self.tile_rows * self._per_row // self.threads
+
+    def check(self) -> None:
+        """Make sure that all threads have equally many copies.
+
+        Raises:
+            ValueError: if not.
+        """
+        if self.threads % self._per_row or (self.tile_rows * self._per_row) % self.threads:
+            raise ValueError("the copies of a stage are not divided equally among threads")
+
+    def places(self, asm: ThreadAssembler, thread: Index, first: Index) -> list[_Place]:
+        """Where the thread's rows lie, which the stages have in common; ``first`` is the tile's first row."""
+        start, part = asm.divide(thread, self._per_row)
+        step = self.threads // self._per_row
+        return [
+            self._place(asm, asm.add(start, each * step), part, asm.add(first, start, each * step))
+            for each in range(self.passes)
+        ]
+
+    def _place(self, asm: ThreadAssembler, row: Index, part: Index, pixel: Index) -> _Place:
+        down, across = self.source.axes
+        line, column = asm.divide(pixel, across.output) if down.output > 1 else (0, pixel)
+        y = asm.add(asm.mul(line, down.stride), -down.padding)
+        x = asm.add(asm.mul(column, across.stride), -across.padding)
+        per_unit = UNIT // (self.count * self.element_bytes)
+        unit, rest = asm.divide(part, per_unit)
+        place = asm.mul(swizzled(asm, row, unit, self.units), per_unit)
+        is_row = True if self.source.rows % self.tile_rows == 0 else asm.less(pixel, self.source.rows)
+        return _Place(asm.mul(asm.add(place, rest), self.count), y, x, is_row)
+
+    def start(
+        self,
+        asm: ThreadAssembler,
+        memories: tuple[ir.Value, ir.Value],
+        places: list[_Place],
+        part: tuple[Index, Index, Index],
+        target: Index,
+    ) -> None:
+        """Start the thread's copies of one stage.
+
+        Args:
+            asm: emits.
+            memories: image and shared memory.
+            places: of the thread's rows.
+            part: offset of the image, the thread's number, and the stage's first element of the reduction.
+            target: offset of the stage in shared memory.
+        """
+        base, thread, first = part
+        _, column = asm.divide(thread, self._per_row)
+        position = asm.add(first, asm.mul(column, self.count))
+        exists, offsets, taps = self._tap(asm, position)
+        for each in places:
+            offset, inside = self._pixel(asm, each, taps)
+            present = asm.all_of(exists, each.is_row, inside)
+            source = asm.add(base, offset, offsets)
+            amount = None if present is True else _choose(asm, present, self.count, 0)
+            source = source if present is True else _choose(asm, present, source, 0)
+            asm.copy_later((memories[0], source), (memories[1], asm.add(target, each.target)), self.count, amount)
+
+    def _tap(self, asm: ThreadAssembler, position: Index) -> tuple[Condition, Index, tuple[Index, Index]]:
+        """Whether an element of the reduction exists, its channel, and the distances of its tap along H and W."""
+        down, across = self.source.axes
+        step = self.units * UNIT // self.element_bytes
+        exists = True if self.source.depth % step == 0 else asm.less(position, self.source.depth)
+        if down.kernel * across.kernel == 1:
+            return exists, position, (0, 0)
+        tap, channel = asm.divide(position, self.source.channels)
+        line, column = asm.divide(tap, across.kernel)
+        return exists, channel, (asm.mul(line, down.dilation), asm.mul(column, across.dilation))
+
+    def _pixel(self, asm: ThreadAssembler, place: _Place, taps: tuple[Index, Index]) -> tuple[Index, Condition]:
+        """Offset of a tap's pixel in the image, and whether it is inside."""
+        image = self.source.image
+        offset, inside = [], []
+        for start, tap, axis, step in zip(
+            (place.y, place.x), taps, self.source.axes, (image.row, image.column), strict=True
+        ):
+            position = asm.add(start, tap)
+            offset.append(asm.mul(position, step))
+            inside.append(asm.within(position, axis.input) if axis.is_padded else True)
+        return asm.add(*offset), asm.all_of(*inside)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A copy's part that stages have in common.
+
+    Attributes:
+        target: offset in the stage, in elements.
+        y: the window's first row, which may be outside the image.
+        x: its first column.
+        is_row: whether there is such a row.
+    """
+
+    target: Index
+    y: Index
+    x: Index
+    is_row: Condition
+
+
+@dataclass(frozen=True)
+class PackedCopies:
+    """The copies of the RHS, packed ``[N / columns, K / depth, columns, depth]``, that one thread makes for a stage.
+
+    Attributes:
+        tile_columns: columns of a tile.
+        units: units of 16 bytes in a row of a stage.
+        threads: of the workgroup.
+        element_bytes: of an element.
+    """
+
+    tile_columns: int
+    units: int
+    threads: int
+    element_bytes: int
+
+    def places(self, asm: ThreadAssembler, thread: Index) -> list[tuple[Index, Index]]:
+        """Offsets, in elements, of the thread's copies in a packed tile and in a stage."""
+        found = []
+        per_unit = UNIT // self.element_bytes
+        for each in range(self.tile_columns * self.units // self.threads):
+            number = asm.add(thread, each * self.threads)
+            column, unit = asm.divide(number, self.units)
+            target = swizzled(asm, column, unit, self.units)
+            found.append((asm.mul(number, per_unit), asm.mul(target, per_unit)))
+        return found
+
+    def start(
+        self,
+        asm: ThreadAssembler,
+        memories: tuple[ir.Value, ir.Value],
+        places: list[tuple[Index, Index]],
+        tile: Index,
+        target: Index,
+    ) -> None:
+        """Start the thread's copies of the packed tile at offset ``tile`` to the stage at offset ``target``."""
+        for source, place in places:
+            origin, shared = (memories[0], asm.add(tile, source)), (memories[1], asm.add(target, place))
+            asm.copy_later(origin, shared, UNIT // self.element_bytes)
+
+
+def _choose(asm: ThreadAssembler, condition: Condition, one: Index, other: Index) -> Index:
+    if isinstance(condition, bool):
+        return one if condition else other
+    return arith.select(condition, asm.value(one), asm.value(other))

@@ -1,0 +1,1 @@
+"""Routines with our own kernels for GPUs of NVIDIA."""

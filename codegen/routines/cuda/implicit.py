@@ -1,0 +1,120 @@
+"""Convolutions and products on GPUs of NVIDIA, by instructions that multiply matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.convolution import convolution_of
+from sartor.codegen.analysis.matmul import is_by_weight, product_rewrite, product_shape
+from sartor.codegen.ir.cuda import CudaArchitecture, cuda_architecture
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.cuda.implicit_product import ImplicitProduct
+from sartor.codegen.kernels.cuda.instructions import INSTRUCTIONS, MatrixInstruction
+from sartor.codegen.kernels.cuda.layers import convolution_product, lanes_for, weight_product
+from sartor.codegen.kernels.cuda.split_sum import SplitLayer
+from sartor.codegen.kernels.cuda.tiling import BlockTiling, BlockWork, block_tilings
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
+from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
+from sartor.codegen.kernels.layers.product_layer import ProductLayer
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
+
+
+@dataclass(frozen=True)
+class Implicit(StoringKernel):
+    """Convolutions without groups, and products by a weight, with elementwise ops fused.
+
+    Parameters: those of ``BlockTiling``.
+    """
+
+    name: str = "implicit"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, family="implicit", sizes=BlockTiling.names())
+
+    @property
+    def instruction(self) -> MatrixInstruction:
+        """What multiplies matrices."""
+        return INSTRUCTIONS[self.storage]
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        gpu, work = gpu_of(task, target), self._work(task)
+        if isinstance(gpu, Rejected):
+            return gpu
+        if isinstance(work, Rejected):
+            return work
+        return [each.parameters() for each in block_tilings(work, gpu, self.instruction)]
+
+    def _work(self, task: Task) -> BlockWork | Rejected:
+        bytes_ = self.instruction.bytes
+        if task.kind is LayerKind.CONVOLUTION:
+            found = convolution_of(task)
+            if found is None:
+                return Rejected("not a two-dimensional convolution without groups")
+            batches, channels, height, width = found.result.shape
+            depth = found.filter.elements // channels
+            return BlockWork(batches, height * width, channels, depth * bytes_)
+        if task.kind is not LayerKind.CONTRACTION:
+            return Rejected("neither a convolution nor a matrix product")
+        shape = product_shape(task)
+        if isinstance(shape, Rejected):
+            return shape
+        if not is_by_weight(task):
+            return Rejected("not a product by a weight")
+        return BlockWork(1, shape.rows or 1, shape.columns, shape.depth * bytes_)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is no kernel for the layer.
+        """
+        if isinstance(gpu := gpu_of(task, target), Rejected):
+            raise ValueError(gpu.reason)
+        tiling = BlockTiling.of(parameters)
+        if task.kind is LayerKind.CONVOLUTION:
+            return self._convolution(task, tiling, target)
+        return self._product(task, tiling, target)
+
+    def _convolution(self, task: Task, tiling: BlockTiling, target: Target) -> KernelLayer:
+        convolution = convolution_of(task)
+        if convolution is None:
+            raise ValueError("not a two-dimensional convolution without groups")
+        rewrite = Rewrite.plain(task)
+        with rewrite.module.context:
+            images = ImageLayer.of(rewrite, CHANNELS_LAST, lanes_for(convolution.result.shape[1]))
+            code = convolution_product(images, convolution, tiling, self.instruction)
+        inputs = schemas_of(task.inputs, images.inputs, target.device, self.storage)
+        (output,) = schemas_of(task.results, (images.output,), target.device, self.storage)
+        return _layer(KernelLayer.of(task, rewrite, inputs, output, KernelParts(code)), code)
+
+    def _product(self, task: Task, tiling: BlockTiling, target: Target) -> KernelLayer:
+        rewrite, shape = product_rewrite(task), product_shape(task)
+        if isinstance(rewrite, Rejected) or isinstance(shape, Rejected):
+            raise ValueError("not a matrix product")
+        with rewrite.module.context:
+            product = ProductLayer.of(rewrite, lanes_for(shape.columns))
+            code = weight_product(product, tiling, self.instruction)
+        inputs = schemas_of(task.inputs, rewrite.inputs, target.device, self.storage)
+        (output,) = schemas_of(task.results, rewrite.outputs, target.device, self.storage)
+        return _layer(KernelLayer.of(task, rewrite, inputs, output, KernelParts(code)), code)
+
+
+def _layer(layer: KernelLayer, code: ImplicitProduct) -> KernelLayer:
+    return layer if code.tiling.split == 1 else SplitLayer.split(layer, code)
+
+
+def gpu_of(task: Task, target: Target) -> CudaArchitecture | Rejected:
+    """The GPU that a layer's kernels are compiled for; Rejected if they do not support the layer or target."""
+    gpu = cuda_architecture(target.architecture) if target.device == "cuda" else None
+    if gpu is None:
+        return Rejected("it needs a GPU of NVIDIA from sm_80 on")
+    if any(each.dtype != "f32" for each in (*task.inputs, *task.weights, *task.results)):
+        return Rejected("its element types are not all f32")
+    return gpu

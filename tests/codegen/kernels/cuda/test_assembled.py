@@ -1,0 +1,77 @@
+"""Kernels as NVIDIA's assembler sees them: registers, spills, and the instructions that are expected."""
+
+from __future__ import annotations
+
+import pytest
+
+from sartor.codegen.ir.cuda import ARCHITECTURES
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant, variant_of
+from sartor.codegen.kernels.cuda.tiling import BlockTiling
+from sartor.codegen.routines.cuda.implicit import Implicit
+from tests.codegen.routines.harness import Subject, compiled, layers
+from tests.codegen.routines.layer_cases import Cases
+from tools.cuda.ptx import Assembled, assemble, assembler, instructions, ptx_of
+
+TILING = BlockTiling(32, 64, 64, 2, 2, 3)
+SPLIT = BlockTiling(32, 64, 64, 2, 2, 3, split=2)
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    cases = Cases()
+    cases.convolution("convolution", (1, 32, 7, 7), 64, residual=True)
+    ((layer, weights),) = layers(tmp_path_factory.mktemp("cases"), {"cases": cases.model})
+    return Subject(layer, weights, {})
+
+
+def ptx(subject: Subject, target: Target, storage: str | None, tiling: BlockTiling) -> list[str]:
+    """The PTX of a variant's kernels."""
+    found = variant_of(Implicit(storage=storage), subject.task, tiling.parameters(), target)
+    assert isinstance(found, Variant), found
+    return ptx_of(compiled({"s": Subject(subject.layer, subject.weights, {"v": found.implementation})}, target))
+
+
+def checked(text: str, architecture: str) -> Assembled:
+    """A kernel that is assembled, if the assembler is here."""
+    if assembler() is None:
+        pytest.skip("ptxas is not installed: pip install nvidia-cuda-nvcc-cu12")
+    (found,) = assemble(text, architecture)
+    return found
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_target_gets_the_expected_instructions(architecture: str, subject: Subject) -> None:
+    (text,) = ptx(subject, Target.create("cuda", architecture), None, TILING)
+    # Two steps of 2 x 4 products of three parts; two rows of units in each of two stages before the loop and in it.
+    assert instructions(text, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "ldmatrix.sync", "div", "rem") == {
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32": 2 * 1 * 4 * 3,
+        "ldmatrix.sync": 2 * (1 + 2),
+        "div": 0,
+        "rem": 0,
+    }
+    assert instructions(text, "cp.async.cg.shared.global")["cp.async.cg.shared.global"] == 3 * (1 + 2)
+    assert instructions(text, "cp.async.wait_group", "bar.sync") == {"cp.async.wait_group": 1, "bar.sync": 1}
+    assert f".target {architecture}" in text
+    found = checked(text, architecture)
+    assert (found.stack, found.spilled) == (0, 0)
+    assert found.registers <= 128
+
+
+@pytest.mark.parametrize(("storage", "kind"), [("f16", "f16"), ("bf16", "bf16")])
+def test_narrower_types_are_multiplied_sixteen_deep(storage: str, kind: str, subject: Subject) -> None:
+    (text,) = ptx(subject, Target.create("cuda", "sm_80"), storage, TILING)
+    name = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
+    assert instructions(text, name) == {name: 2 * 1 * 4}
+    assert checked(text, "sm_80").spilled == 0
+
+
+def test_a_split_reduction_has_two_kernels(subject: Subject) -> None:
+    (text,) = ptx(subject, Target.create("cuda", "sm_80"), None, SPLIT)
+    first, second = text.split(".entry ")[1:]
+    parts, added = (first, second) if "mma.sync" in first else (second, first)
+    assert instructions(parts, "mma.sync", "ld.global") == {"mma.sync": 24, "ld.global": 0}
+    # Two parts, the bias and the residual, each in one access.
+    assert instructions(added, "mma.sync", "bar.sync", "ld.global") == {"mma.sync": 0, "bar.sync": 0, "ld.global": 4}
+    if assembler() is not None:
+        assert [each.spilled for each in assemble(text, "sm_80")] == [0, 0]

@@ -1,0 +1,153 @@
+"""Implicit products by the interpreter: right results without races or bank conflicts, and planted faults are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.kernels.cuda import implicit_product, staging
+from sartor.codegen.kernels.cuda.instructions import TF32
+from sartor.codegen.kernels.cuda.results import WarpSums
+from sartor.codegen.kernels.cuda.staging import PixelRows
+from sartor.codegen.kernels.cuda.tiling import BlockTiling
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.emit.threads import ThreadAssembler
+from sartor.codegen.routines.cuda.implicit import Implicit
+from tests.codegen.kernels.cuda.subjects import Known, built
+from tests.codegen.routines.layer_cases import Cases
+from tools.cuda.memory import KernelFault
+
+SMALL = BlockTiling(32, 32, 64, 2, 2, 3)
+WIDE = BlockTiling(64, 32, 128, 2, 2, 4)
+SPLIT = replace(SMALL, split=3)
+
+# Sums in another order, and 2^-21 of each number is lost; f16 has 11 bits.
+MAX_ERROR = {None: 1e-6, "f16": 1.5e-3, "bf16": 1.2e-2}
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
+    cases = Cases()
+    cases.convolution("padded", (1, 20, 5, 7), 36, residual=True)
+    cases.convolution("odd", (1, 5, 6, 5), 19, (3, 2), pads=[1, 0, 0, 1], stride=(2, 1), dilation=(1, 2))
+    cases.convolution("batch", (3, 16, 4, 4), 32, (1, 1))
+    cases.product("gelu", (1, 35, 48), (48, 40), gelu=True)
+    cases.gemm("row", 1, 150, 10)
+    return Known.of(cases, tmp_path_factory.mktemp("cases"))
+
+
+@pytest.mark.parametrize("name", ["padded", "odd", "batch", "gelu", "row"])
+@pytest.mark.parametrize("tiling", [SMALL, WIDE], ids=["small", "wide"])
+def test_a_product_is_right_without_races_or_bank_conflicts(name: str, tiling: BlockTiling, known: Known) -> None:
+    code = built(Implicit(), known.subjects[name].layer, tiling.parameters())
+    error, (counts,) = known.error(name, code)
+    assert error < MAX_ERROR[None]
+    assert (counts.conflicts, counts.shared_bytes) == (1, tiling.shared_bytes)
+
+
+@pytest.mark.parametrize("storage", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["padded", "batch", "gelu"])
+def test_narrower_types_are_right(name: str, storage: str, known: Known) -> None:
+    code = built(Implicit(storage=storage), known.subjects[name].layer, SMALL.parameters())
+    error, _ = known.error(name, code)
+    assert 1e-5 < error < MAX_ERROR[storage]
+
+
+@pytest.mark.parametrize("name", ["padded", "row"])
+def test_a_reduction_may_be_split(name: str, known: Known) -> None:
+    code = built(Implicit(), known.subjects[name].layer, SPLIT.parameters())
+    error, (parts, added) = known.error(name, code)
+    assert error < MAX_ERROR[None]
+    assert parts.groups % SPLIT.split == 0 < added.groups
+    assert added.shared_bytes == 0
+
+
+def check(known: Known, name: str, code: Implementation) -> None:
+    """Raise KernelFault if a layer's code does what is not defined, or computes something else."""
+    error, _ = known.error(name, code)
+    if error > MAX_ERROR[None]:
+        raise KernelFault(f"wrong by {error}")
+
+
+def without_swizzle(asm: ThreadAssembler, row: Index, unit: Index, units: int) -> Index:
+    return asm.add(asm.mul(row, units), unit)
+
+
+def fault_missing_barrier(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ThreadAssembler, "barrier", lambda self: None)
+
+
+def fault_waiting_for_too_few(patch: pytest.MonkeyPatch) -> None:
+    wait = ThreadAssembler.wait_for_copies
+    patch.setattr(ThreadAssembler, "wait_for_copies", lambda self, pending: wait(self, pending + 1))
+
+
+def fault_other_swizzle_where_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(implicit_product, "swizzled", without_swizzle)
+
+
+def fault_halo(patch: pytest.MonkeyPatch) -> None:
+    inside = ThreadAssembler.within
+    patch.setattr(ThreadAssembler, "within", lambda self, index, end: inside(self, index, end + 1))
+
+
+def fault_first_tap(patch: pytest.MonkeyPatch) -> None:
+    tap = staging.RowCopies._tap
+    patch.setattr(staging.RowCopies, "_tap", lambda self, asm, position: tap(self, asm, asm.add(position, 20)))
+
+
+def fault_rows_beyond_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WarpSums, "_row_exists", lambda self, asm, row, down: True)
+
+
+def fault_reduction_beyond_the_end(patch: pytest.MonkeyPatch) -> None:
+    whole = vars(PixelRows)["depth"].fget
+    patch.setattr(PixelRows, "depth", property(lambda self: whole(self) + self.channels))
+
+
+def fault_stage_that_is_still_read(patch: pytest.MonkeyPatch) -> None:
+    following = implicit_product._Writer._next
+    patch.setattr(implicit_product._Writer, "_next", lambda self, stage: following(self, following(self, stage)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (fault_missing_barrier, "without a barrier between"),
+        (fault_waiting_for_too_few, "while a copy to it is under way"),
+        (fault_halo, "of a buffer of"),
+        (fault_first_tap, "wrong"),
+        (fault_rows_beyond_the_end, "of a buffer of"),
+        (fault_reduction_beyond_the_end, "of a buffer of"),
+        (fault_other_swizzle_where_read, "wrong"),
+        (fault_stage_that_is_still_read, "while a copy to it is under way"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_a_planted_fault_is_found(
+    fault: Callable[[pytest.MonkeyPatch], None], said: str, known: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    code = built(Implicit(), known.subjects["padded"].layer, SMALL.parameters())
+    with pytest.raises(KernelFault, match=said):
+        check(known, "padded", code)
+
+
+def test_rows_that_are_not_swizzled_conflict(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "swizzled", without_swizzle)
+    monkeypatch.setattr(implicit_product, "swizzled", without_swizzle)
+    for tiling, times in ((SMALL, 4), (WIDE, 8)):
+        code = built(Implicit(), known.subjects["batch"].layer, tiling.parameters())
+        error, (counts,) = known.error("batch", code)
+        assert error < MAX_ERROR[None]
+        assert counts.conflicts == times
+
+
+def test_one_product_of_tf32_is_not_enough_for_f32(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Implicit, "instruction", property(lambda self: TF32))
+    code = built(Implicit(), known.subjects["gelu"].layer, SMALL.parameters())
+    error, _ = known.error("gelu", code)
+    assert 10 * MAX_ERROR[None] < error < 2e-3
