@@ -101,11 +101,11 @@ def _compile_on(machines: Machines, model: Path, output: Path, config: CompileCo
 def _compile_only(found: Candidacy, bench: Bench, output: Path, config: CompileConfig) -> Artifact:
     """Compile without measuring, for a target that this machine cannot run.
 
-    For a CPU the plan is the best by predicted costs, or by those that another machine measured. On a GPU layers get
-    stock code, within their pins.
+    For a CPU, or a GPU that there are kernels for, the plan is the best by predicted costs, or by those that another
+    machine measured. On other GPUs layers get stock code, within their pins.
     """
     policy, imported = config.planning, found.imported
-    if config.target.device == "cpu":
+    if config.target.device == "cpu" or config.target.written_out:
         recipe = predicted_recipe(found, config, bench, output.parent)
     elif policy.pins:
         recipe = guessed_recipe(imported, found.candidates.variants, policy)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from sartor.codegen.ir.cuda import CudaArchitecture
+
 _FLOAT_BYTES = 4
 _LINE_BYTES = 64
 
@@ -26,6 +28,10 @@ class Core:
         resident_bytes: half of the second-level cache, which filters share with the image.
         bytes_per_cycle: bytes that the core reads from memory, or writes to it, in a cycle.
         hertz: cycles in a second.
+        dispatch_cycles: to start a dispatch.
+        element_cycles: to move an element of a conversion, whose order of elements is another.
+        serial_cycles: of each product in a sum that one thread adds up, as in code that IREE generates for GPUs.
+        gpu: the GPU that this stands for, all its multiprocessors as one core; None for a CPU.
     """
 
     vector_bytes: int = 64
@@ -40,6 +46,10 @@ class Core:
     resident_bytes: int = 1 << 20
     bytes_per_cycle: float = 8
     hertz: float = 3e9
+    dispatch_cycles: float = 3000
+    element_cycles: float = 1.5
+    serial_cycles: float = 0
+    gpu: CudaArchitecture | None = None
 
     @property
     def lanes(self) -> int:
@@ -85,3 +95,19 @@ _CORES_OF_64_BITS = {
 def core_of_aarch64(name: str) -> Core:
     """The core of a CPU of 64-bit Arm by LLVM's name; one in the middle of those known if it is not among them."""
     return _CORES_OF_64_BITS.get(name, _MIDDLE)
+
+
+def core_of_gpu(gpu: CudaArchitecture) -> Core:
+    """A GPU as one core: vectors of a warp, and all multiprocessors' multiply-adds in a cycle."""
+    lanes = 32
+    return Core(
+        vector_bytes=lanes * _FLOAT_BYTES,
+        multiplies=gpu.multiprocessors * gpu.multiply_adds / lanes,
+        bytes_per_cycle=gpu.bandwidth / gpu.hertz,
+        hertz=gpu.hertz,
+        dispatch_cycles=gpu.launch_seconds * gpu.hertz,
+        element_cycles=0.0,
+        # Two loads from the first-level cache, some of them on their way at once.
+        serial_cycles=20.0,
+        gpu=gpu,
+    )

@@ -37,6 +37,7 @@ class CudaArchitecture:
         multiply_adds: in f32, that a multiprocessor starts in a cycle.
         tensor_multiply_adds: the same by ``mma.sync`` for operands of f16 with sums in f32; TF32 has half of it.
         byte_multiply_adds: the same for operands of 8 bits.
+        launch_seconds: from the end of a kernel to the start of the next, an estimate.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CudaArchitecture:
     multiply_adds: int
     tensor_multiply_adds: int
     byte_multiply_adds: int
+    launch_seconds: float = 4e-6
 
     @property
     def attribute(self) -> str:

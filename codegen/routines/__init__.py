@@ -9,6 +9,8 @@ from sartor.codegen.kernels.isa.amx import INTEGER
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
 from sartor.codegen.routines.amx.tile_product import TileProduct
+from sartor.codegen.routines.cuda.implicit import Implicit
+from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.data_tiled import DataTiled
 from sartor.codegen.routines.iree.im2col import Im2col
@@ -55,6 +57,9 @@ ROUTINES: tuple[Routine, ...] = (
     Im2colMatmul(),
     DataTiled(),
     Transposed(),
+    # Kernels of our own for GPUs.
+    Implicit(),
+    ThreadWindows(),
     # For fused tasks.
     FusedSeparable(),
     FusedSeparable("separable_blocked", blocked=True),
@@ -65,6 +70,8 @@ ROUTINES: tuple[Routine, ...] = (
     Product("dots", storage="bf16", element=BFLOAT_DOTS),
     FusedWinograd("fused_winograd_dots", storage="bf16", element=BFLOAT_DOTS),
     *NEON_BFLOAT_DOTS,
+    Implicit(storage="bf16"),
+    ThreadWindows(storage="bf16"),
     FusedWinograd(storage="bf16"),
     Direct(storage="bf16"),
     Product(storage="bf16"),
@@ -102,6 +109,8 @@ ROUTINES: tuple[Routine, ...] = (
     IntegerResult(ChannelsLast()),
     WholeKernelResult(Rowwise()),
     # With activations in f16.
+    Implicit(storage="f16"),
+    ThreadWindows(storage="f16"),
     Direct(storage="f16"),
     Product(storage="f16"),
     SlidingWindow(storage="f16"),

@@ -1,4 +1,4 @@
-"""Costs for a CPU that cannot be measured here: measured on another machine where the database has that, or predicted.
+"""Costs for a target that cannot be measured here: measured on another machine where the database has it, or predicted.
 
 A database has measurements of other machines if they were imported (``sartor db import``). They count if they are of
 the same code for the same target, runtime and number of threads. Of several such machines only the one that measured
@@ -28,9 +28,6 @@ from sartor.tuning.search.shortlist import shortlist
 
 # Seconds; a measurement is more than zero.
 _LEAST = 1e-9
-# Cycles to start a dispatch, and those to move an element of a conversion, whose order of elements is another.
-_DISPATCH_CYCLES = 3000
-_ELEMENT_CYCLES = 1.5
 
 Measured = dict[str, dict[str, Measurement]]
 
@@ -111,7 +108,7 @@ class PredictedCosts:
         else:
             seconds = [scale * analytic_seconds(case.facts, each, self.core) for each in described]
         # Every dispatch costs as much, which counts where several layers may be one.
-        start = _DISPATCH_CYCLES / self.core.hertz
+        start = self.core.dispatch_cycles / self.core.hertz
         for each, one in zip(variants, seconds, strict=True):
             yield each.descriptor, self._predicted(case, each, one + start)
 
@@ -124,8 +121,8 @@ class PredictedCosts:
         (tensor,), (variant,) = case.inputs, case.variants
         code = variant.implementation
         moved = code.inputs[0].physical(tensor).bytes + code.output.physical(tensor).bytes
-        cycles = max(tensor.elements * _ELEMENT_CYCLES, moved / self.core.bytes_per_cycle)
-        return (cycles + _DISPATCH_CYCLES) / self.core.hertz
+        cycles = max(tensor.elements * self.core.element_cycles, moved / self.core.bytes_per_cycle)
+        return (cycles + self.core.dispatch_cycles) / self.core.hertz
 
     def _predicted(self, case: BenchmarkCase, variant: Variant, seconds: float) -> Measurement:
         packings = variant.implementation.packings
@@ -137,7 +134,7 @@ class PredictedCosts:
 def predicted_tables(
     imported: ImportedModel, candidates: Candidates, tuner: Tuner, policy: PlanPolicy
 ) -> tuple[Tables, PredictedCosts]:
-    """Cost tables of all tasks for a CPU that cannot be measured here, and the costs that they come from.
+    """Cost tables of all tasks for a target that cannot be measured here, and the costs that they come from.
 
     The tables say what they are based on. Nothing is stored.
 

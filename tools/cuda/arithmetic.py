@@ -65,12 +65,14 @@ _FLOAT_COMPARISONS: Mapping[int, Callable[..., np.ndarray]] = {
     4: np.less,
     5: np.less_equal,
     6: lambda a, b: (a < b) | (a > b),
+    7: lambda a, b: ~(np.isnan(a) | np.isnan(b)),
     8: lambda a, b: ~((a < b) | (a > b)),
     9: lambda a, b: ~(a <= b),
     10: lambda a, b: ~(a < b),
     11: lambda a, b: ~(a >= b),
     12: lambda a, b: ~(a > b),
     13: np.not_equal,
+    14: lambda a, b: np.isnan(a) | np.isnan(b),
 }
 
 

@@ -43,10 +43,12 @@ def multiply(left: np.ndarray, right: np.ndarray, total: np.ndarray, *, is_tf32:
     rows, columns = _sum_places()
     warps = product.shape[0]
     found = product[:, rows, columns].reshape(warps * WARP, 2, 2)
-    return (total.astype(np.float64) + found).astype(total.dtype)
+    added: np.ndarray = (total.astype(np.float64) + found).astype(total.dtype)
+    return added
 
 
 def _cut(numbers: np.ndarray) -> np.ndarray:
+    """Numbers of f32 as TF32, their last 13 bits being left out."""
     return (numbers.astype(np.float32).view(np.uint32) & _TF32).view(np.float32)
 
 

@@ -39,7 +39,8 @@ def analytic_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -
     _, sizes = kind_and_sizes(facts)
     model = variant.traits.cost or variant.traits.estimate
     if model is None:
-        return variant.traits.slowdown * ideal_cycles(sizes, core) / core.hertz
+        serial = sizes["depth"] * core.serial_cycles
+        return max(variant.traits.slowdown * ideal_cycles(sizes, core), serial) / core.hertz
     moving = moving_cycles(sizes, core) * _BYTES.get(variant.dtype, _FLOAT_BYTES) / _FLOAT_BYTES
     return max(model.cycles(sizes, variant.parameters, core), moving) / core.hertz
 

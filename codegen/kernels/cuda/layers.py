@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.ir.cuda import CudaArchitecture, cuda_architecture
+from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.packing import Reshape, Round, Step, Transpose, cut
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.cuda.implicit_product import ImplicitProduct
 from sartor.codegen.kernels.cuda.instructions import MatrixInstruction
 from sartor.codegen.kernels.cuda.results import FinishedResult, WarpSums
@@ -20,6 +24,22 @@ PAIR = 2
 """Adjacent columns that a thread has of each sum."""
 
 _ONE = Axis(1, 1, 1, 1, 1, 0)
+
+
+def gpu_of(task: Task, target: Target) -> CudaArchitecture | Rejected:
+    """The GPU that a layer's kernels are compiled for; Rejected if they do not support the layer or target."""
+    gpu = cuda_architecture(target.architecture) if target.device == "cuda" else None
+    if gpu is None:
+        return Rejected("it needs a GPU of NVIDIA from sm_80 on")
+    if any(each.dtype != "f32" for each in (*task.inputs, *task.weights, *task.results)):
+        return Rejected("its element types are not all f32")
+    return gpu
+
+
+def widest_vector(extent: int, storage: str | None) -> int:
+    """Elements of the widest access, of 16 bytes at most, that divides an extent."""
+    most = 4 if storage is None else 8
+    return next(each for each in (8, 4, 2, 1) if each <= most and extent % each == 0)
 
 
 def lanes_for(columns: int) -> int:

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import convolution_of
 from sartor.codegen.analysis.matmul import is_by_weight, product_rewrite, product_shape
-from sartor.codegen.ir.cuda import CudaArchitecture, cuda_architecture
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.cuda.costs import ProductCost, product_cycles
 from sartor.codegen.kernels.cuda.implicit_product import ImplicitProduct
 from sartor.codegen.kernels.cuda.instructions import INSTRUCTIONS, MatrixInstruction
-from sartor.codegen.kernels.cuda.layers import convolution_product, lanes_for, weight_product
+from sartor.codegen.kernels.cuda.layers import convolution_product, gpu_of, lanes_for, weight_product
 from sartor.codegen.kernels.cuda.split_sum import SplitLayer
 from sartor.codegen.kernels.cuda.tiling import BlockTiling, BlockWork, block_tilings
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -23,6 +23,9 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
+
+# Tilings that the model prefers; each is compiled and measured where there is a GPU.
+_TRIED = 8
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Implicit(StoringKernel):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, family="implicit", sizes=BlockTiling.names())
+        estimate = ProductCost(self.instruction)
+        return replace(super().traits, family="implicit", sizes=BlockTiling.names(), estimate=estimate)
 
     @property
     def instruction(self) -> MatrixInstruction:
@@ -49,7 +53,9 @@ class Implicit(StoringKernel):
             return gpu
         if isinstance(work, Rejected):
             return work
-        return [each.parameters() for each in block_tilings(work, gpu, self.instruction)]
+        found = block_tilings(work, gpu, self.instruction)
+        best = sorted(found, key=lambda each: product_cycles(work, each, gpu, self.instruction))
+        return [each.parameters() for each in best[:_TRIED]]
 
     def _work(self, task: Task) -> BlockWork | Rejected:
         bytes_ = self.instruction.bytes
@@ -108,13 +114,3 @@ class Implicit(StoringKernel):
 
 def _layer(layer: KernelLayer, code: ImplicitProduct) -> KernelLayer:
     return layer if code.tiling.split == 1 else SplitLayer.split(layer, code)
-
-
-def gpu_of(task: Task, target: Target) -> CudaArchitecture | Rejected:
-    """The GPU that a layer's kernels are compiled for; Rejected if they do not support the layer or target."""
-    gpu = cuda_architecture(target.architecture) if target.device == "cuda" else None
-    if gpu is None:
-        return Rejected("it needs a GPU of NVIDIA from sm_80 on")
-    if any(each.dtype != "f32" for each in (*task.inputs, *task.weights, *task.results)):
-        return Rejected("its element types are not all f32")
-    return gpu

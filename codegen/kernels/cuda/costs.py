@@ -1,0 +1,105 @@
+"""Models of run times on a GPU: workgroups in waves, bytes, operations and launches. None was checked on a GPU.
+
+A product is bound by one of four: the tensor cores, the second-level cache, shared memory, or the latency of the steps
+of a workgroup, where a multiprocessor has too few of them (as in Hong and Kim, 2009); and by the memory for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from sartor.codegen.ir.core import WIDE, Core
+from sartor.codegen.ir.cuda import CudaArchitecture
+from sartor.codegen.ir.variants.traits import Sizes
+from sartor.codegen.kernels.cuda.instructions import MatrixInstruction
+from sartor.codegen.kernels.cuda.tiling import BlockTiling, BlockWork
+from sartor.codegen.kernels.emit.threads import WARP
+
+# Bytes in a cycle: from the second-level cache to a multiprocessor, and from shared memory to its warps.
+_CACHE_BYTES, _SHARED_BYTES = 64, 128
+# Cycles: of a step's barrier, wait and first loads; of a workgroup's start, first copies and last stores.
+_STEP_LATENCY, _GROUP_LATENCY = 120, 1800
+# Warps with which all four tensor cores of a multiprocessor are busy while some of them load.
+_WARPS_TO_FILL = 8
+# Part of the peak that tensor cores reach at best by ``mma.sync``.
+_TENSOR_SHARE = 0.8
+_SUM_BYTES = 4
+
+
+def product_cycles(
+    work: BlockWork, tiling: BlockTiling, gpu: CudaArchitecture, instruction: MatrixInstruction
+) -> float:
+    """Predicted cycles of a product, without the launch of its first kernel."""
+    busiest = -(-work.groups(tiling) // gpu.multiprocessors)
+    resident = min(tiling.resident(gpu), busiest)
+    steps = -(-work.depth // tiling.depth)
+    share = -(-steps // tiling.split)
+    warps = resident * tiling.threads // WARP
+    multiplying, copying, reading = _step_cycles(tiling, gpu, instruction)
+    throughput = busiest * share * max(multiplying / min(1, warps / _WARPS_TO_FILL), copying, reading)
+    latency = -(-busiest // resident) * (share * _STEP_LATENCY + _GROUP_LATENCY)
+    moved = instruction.bytes * work.batches * work.rows * work.columns + work.depth * work.columns
+    cycles = max(throughput + _GROUP_LATENCY, latency, moved * gpu.hertz / gpu.bandwidth)
+    return cycles + (_adding_cycles(work, tiling, gpu) if tiling.split > 1 else 0)
+
+
+def _step_cycles(
+    tiling: BlockTiling, gpu: CudaArchitecture, instruction: MatrixInstruction
+) -> tuple[float, float, float]:
+    """Cycles of a workgroup's step on tensor cores, on the second-level cache and on shared memory."""
+    rate = gpu.tensor_multiply_adds * _TENSOR_SHARE / (2 if instruction.is_tf32 else 1)
+    depth = tiling.depth // instruction.bytes
+    multiplying = tiling.rows * tiling.columns * depth * instruction.products / rate
+    copied = (tiling.rows + tiling.columns) * tiling.depth
+    rows, columns = tiling.warp_tile
+    read = tiling.threads // WARP * (rows + columns) * tiling.depth
+    return multiplying, copied / _CACHE_BYTES, (copied + read) / _SHARED_BYTES
+
+
+def _adding_cycles(work: BlockWork, tiling: BlockTiling, gpu: CudaArchitecture) -> float:
+    """Cycles to write and read the parts of a split sum, and to launch a second kernel."""
+    moved = 2 * tiling.split * work.batches * work.rows * work.columns * _SUM_BYTES
+    return gpu.launch_seconds * gpu.hertz + moved / (_CACHE_BYTES * gpu.multiprocessors)
+
+
+@dataclass(frozen=True)
+class ProductCost:
+    """The model of a product's variants.
+
+    Attributes:
+        instruction: multiplies.
+    """
+
+    instruction: MatrixInstruction
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        """Predicted cycles of one inference on a GPU.
+
+        Raises:
+            ValueError: if the core is that of a CPU.
+        """
+        if core.gpu is None:
+            raise ValueError("the model is that of a GPU")
+        rows, depth = sizes["rows"] * sizes["columns"], sizes["depth"] * self.instruction.bytes
+        work = BlockWork(sizes["batch"], rows, sizes["channels"], depth)
+        tiling = BlockTiling(**{each.name: parameters[each.name] for each in fields(BlockTiling)})
+        return product_cycles(work, tiling, core.gpu, self.instruction)
+
+
+# Instructions for each product of a sum in code without tensor cores: a load, a multiply-add, an address.
+_INSTRUCTIONS = 3
+# Cycles from one tap to the next, several loads being on their way.
+_TAP_LATENCY = 12
+
+
+@dataclass(frozen=True)
+class ThreadCost:
+    """The model of kernels whose threads compute by themselves: instructions, and the latency of a thread's loads."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        """Predicted cycles of one inference on a GPU."""
+        pixels = parameters.get("pixels", 1)
+        throughput = _INSTRUCTIONS * sizes["operations"] / core.operations_per_cycle
+        latency = _GROUP_LATENCY + sizes["taps"] * pixels * _TAP_LATENCY
+        return max(throughput, latency)

@@ -1,0 +1,111 @@
+"""Compiles every variant of the CUDA routines for typical layers and all architectures, and assembles it.
+
+``python -m tools.cuda`` prints what spills, exceeds a limit or lacks an instruction, and fails if anything does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import onnx
+
+from sartor.codegen.ir.cuda import ARCHITECTURES
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant, variants_of
+from sartor.codegen.linking.bench_module import compile_bench, physical_signature
+from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.mlir.dispatches import lower
+from sartor.codegen.routines import ROUTINES
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from tools.cuda.models import MODELS
+from tools.cuda.ptx import Assembled, assemble, instructions, ptx_of
+
+_FOLDER = "sartor.codegen.routines.cuda"
+_EXPECTED = ("mma.sync", "cp.async", "ldmatrix.sync")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; the exit code says whether all kernels are as they should be."""
+    parser = argparse.ArgumentParser(prog="python -m tools.cuda", description=__doc__)
+    parser.add_argument("--arch", action="append", choices=list(ARCHITECTURES), help="architecture; repeatable")
+    parser.add_argument("--model", action="append", choices=list(MODELS), help="layers; repeatable")
+    parser.add_argument("-o", type=Path, help="JSON file for what the assembler says of each kernel")
+    options = parser.parse_args(arguments)
+    found: dict[str, object] = {}
+    faults = 0
+    for name in options.model or MODELS:
+        for layer in _layers(name):
+            for architecture in options.arch or ARCHITECTURES:
+                for kernel, assembled, fault in check(layer, architecture):
+                    found[f"{architecture} {layer.name} {kernel}"] = asdict(assembled)
+                    faults += fault is not None
+                    if fault is not None:
+                        print(f"{architecture} {layer.name} {kernel}: {fault}", flush=True)
+        print(f"{name}: {len(found)} kernels so far, {faults} faults", flush=True)
+    if options.o is not None:
+        options.o.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return int(faults > 0)
+
+
+def check(layer: Layer, architecture: str) -> Iterator[tuple[str, Assembled, str | None]]:
+    """Each kernel of a layer's variants, what the assembler says of it, and what is wrong; None if nothing is."""
+    target = Target.create("cuda", architecture)
+    variants = _variants(layer, target)
+    if not variants:
+        return
+    codes = lower({name: each.implementation for name, each in variants.items()}, target)
+    task = layer.task
+    signatures = {
+        name: physical_signature(each.implementation, task.inputs, task.weights, task.results)
+        for name, each in variants.items()
+    }
+    pieces = {name: Piece(name, variants[name].implementation, code) for name, code in codes.items()}
+    for text in ptx_of(compile_bench(target, pieces, signatures, repeated=False)):
+        bodies = {part.partition("(")[0]: part for part in text.split(".entry ")[1:]}
+        for each in assemble(text, architecture):
+            descriptor = variants[each.name.split("_")[0]].descriptor
+            yield f"{descriptor} {each.name}", each, _fault(each, descriptor, bodies[each.name])
+
+
+def _fault(kernel: Assembled, descriptor: str, body: str) -> str | None:
+    if kernel.spilled or kernel.stack:
+        return f"{kernel.spilled} bytes spilled, {kernel.stack} bytes of stack, {kernel.registers} registers"
+    if ".implicit" in descriptor and "ld.shared" not in body:
+        counts = instructions(body, *_EXPECTED)
+        adds_parts = "split=1" not in descriptor and not any(counts.values())
+        missing = [name for name, count in counts.items() if not count and not adds_parts]
+        return f"no {', '.join(missing)}" if missing else None
+    return None
+
+
+def _variants(layer: Layer, target: Target) -> Mapping[str, Variant]:
+    routines = [each for each in ROUTINES if type(each).__module__.startswith(_FOLDER)]
+    found = [one for each in routines for one in variants_of(each, layer.task, target)]
+    return {f"v{index}": each for index, each in enumerate(each for each in found if isinstance(each, Variant))}
+
+
+def _layers(name: str) -> Iterator[Layer]:
+    """The layers of a model, one of each task."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.onnx"
+        onnx.save(MODELS[name](), path)
+        imported = run_import(path, {}, None)
+    if not isinstance(imported, ImportedModel):
+        raise ValueError(f"{name} cannot be imported: {imported}")
+    seen = set()
+    for layer in imported.graph.layers:
+        if layer.task.key not in seen:
+            seen.add(layer.task.key)
+            yield layer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

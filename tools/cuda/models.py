@@ -1,0 +1,76 @@
+"""Layers as they are in known networks, one of each kind and size that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+_CONVOLUTIONS = {
+    # channels in, channels out, image, kernel, stride, groups, whether a residual is added
+    "resnet": (
+        *((3, 64, 224, 7, 2, 1, False), (64, 64, 56, 3, 1, 1, True), (64, 256, 56, 1, 1, 1, True)),
+        *((256, 64, 56, 1, 1, 1, False), (128, 128, 56, 3, 2, 1, False), (256, 512, 56, 1, 2, 1, False)),
+        *((128, 128, 28, 3, 1, 1, True), (512, 128, 28, 1, 1, 1, False), (256, 256, 14, 3, 1, 1, True)),
+        *((256, 1024, 14, 1, 1, 1, True), (512, 512, 7, 3, 1, 1, True), (2048, 512, 7, 1, 1, 1, False)),
+    ),
+    "mobilenet": (
+        *((3, 32, 224, 3, 2, 1, False), (32, 32, 112, 3, 1, 32, False), (96, 96, 112, 3, 2, 96, False)),
+        *((144, 24, 56, 1, 1, 1, True), (24, 144, 56, 1, 1, 1, False), (240, 240, 14, 5, 1, 240, False)),
+        *((960, 160, 7, 1, 1, 1, True), (320, 1280, 7, 1, 1, 1, False)),
+    ),
+}
+_PRODUCTS = ((128, 768, 768), (128, 768, 3072), (128, 3072, 768), (1, 2048, 1000))
+
+
+def _convolutions(name: str) -> ModelProto:
+    nodes, inputs, outputs, weights = [], [], [], []
+    for index, (depth, channels, size, kernel, stride, groups, is_added) in enumerate(_CONVOLUTIONS[name]):
+        filters = np.zeros((channels, depth // groups, kernel, kernel), np.float32)
+        weights += [numpy_helper.from_array(filters, f"w{index}")]
+        weights += [numpy_helper.from_array(np.zeros(channels, np.float32), f"b{index}")]
+        shape = [1, channels, -(-size // stride), -(-size // stride)]
+        inputs.append(_value(f"x{index}", [1, depth, size, size]))
+        attributes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": groups}
+        nodes.append(helper.make_node("Conv", [f"x{index}", f"w{index}", f"b{index}"], [f"c{index}"], **attributes))
+        value = f"c{index}"
+        if is_added:
+            inputs.append(_value(f"r{index}", shape))
+            nodes.append(helper.make_node("Add", [value, f"r{index}"], [f"a{index}"]))
+            value = f"a{index}"
+        nodes.append(helper.make_node("Relu", [value], [f"y{index}"]))
+        outputs.append(_value(f"y{index}", shape))
+    return _model(nodes, inputs, outputs, weights)
+
+
+def _transformer() -> ModelProto:
+    nodes, inputs, outputs, weights = [], [], [], []
+    for index, (rows, depth, columns) in enumerate(_PRODUCTS):
+        weights.append(numpy_helper.from_array(np.zeros((depth, columns), np.float32), f"w{index}"))
+        weights.append(numpy_helper.from_array(np.zeros(columns, np.float32), f"b{index}"))
+        inputs.append(_value(f"x{index}", [rows, depth]))
+        nodes.append(helper.make_node("MatMul", [f"x{index}", f"w{index}"], [f"m{index}"]))
+        nodes.append(helper.make_node("Add", [f"m{index}", f"b{index}"], [f"y{index}"]))
+        outputs.append(_value(f"y{index}", [rows, columns]))
+    inputs.append(_value("s", [1, 12, 128, 128]))
+    nodes.append(helper.make_node("Softmax", ["s"], ["t"], axis=-1))
+    outputs.append(_value("t", [1, 12, 128, 128]))
+    return _model(nodes, inputs, outputs, weights)
+
+
+def _value(name: str, shape: list[int]) -> object:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def _model(nodes: list[object], inputs: list[object], outputs: list[object], weights: list[TensorProto]) -> ModelProto:
+    graph = helper.make_graph(nodes, "layers", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10)
+
+
+MODELS: dict[str, Callable[[], ModelProto]] = {
+    "resnet": lambda: _convolutions("resnet"),
+    "mobilenet": lambda: _convolutions("mobilenet"),
+    "transformer": _transformer,
+}
+"""Models of separate layers, by name."""
