@@ -11,6 +11,7 @@ from sartor.codegen.routines.amx.tile_convolution import TileConvolution
 from sartor.codegen.routines.amx.tile_product import TileProduct
 from sartor.codegen.routines.cuda.implicit import Implicit
 from sartor.codegen.routines.cuda.thread_window import ThreadWindows
+from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.data_tiled import DataTiled
 from sartor.codegen.routines.iree.im2col import Im2col
@@ -60,6 +61,7 @@ ROUTINES: tuple[Routine, ...] = (
     # Kernels of our own for GPUs.
     Implicit(),
     ThreadWindows(),
+    WarpRow(),
     # For fused tasks.
     FusedSeparable(),
     FusedSeparable("separable_blocked", blocked=True),
@@ -72,6 +74,7 @@ ROUTINES: tuple[Routine, ...] = (
     *NEON_BFLOAT_DOTS,
     Implicit(storage="bf16"),
     ThreadWindows(storage="bf16"),
+    WarpRow(storage="bf16"),
     FusedWinograd(storage="bf16"),
     Direct(storage="bf16"),
     Product(storage="bf16"),
@@ -111,6 +114,7 @@ ROUTINES: tuple[Routine, ...] = (
     # With activations in f16.
     Implicit(storage="f16"),
     ThreadWindows(storage="f16"),
+    WarpRow(storage="f16"),
     Direct(storage="f16"),
     Product(storage="f16"),
     SlidingWindow(storage="f16"),

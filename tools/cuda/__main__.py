@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.cuda", description=__doc__)
     parser.add_argument("--arch", action="append", choices=list(ARCHITECTURES), help="architecture; repeatable")
     parser.add_argument("--model", action="append", choices=list(MODELS), help="layers; repeatable")
+    parser.add_argument("--routine", default="", help="only routines of this name")
     parser.add_argument("-o", type=Path, help="JSON file for what the assembler says of each kernel")
     options = parser.parse_args(arguments)
     found: dict[str, object] = {}
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.model or MODELS:
         for layer in _layers(name):
             for architecture in options.arch or ARCHITECTURES:
-                for kernel, assembled, fault in check(layer, architecture):
+                for kernel, assembled, fault in check(layer, architecture, options.routine):
                     found[f"{architecture} {layer.name} {kernel}"] = asdict(assembled)
                     faults += fault is not None
                     if fault is not None:
@@ -55,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(faults > 0)
 
 
-def check(layer: Layer, architecture: str) -> Iterator[tuple[str, Assembled, str | None]]:
+def check(layer: Layer, architecture: str, routine: str = "") -> Iterator[tuple[str, Assembled, str | None]]:
     """Each kernel of a layer's variants, what the assembler says of it, and what is wrong; None if nothing is."""
     target = Target.create("cuda", architecture)
-    variants = _variants(layer, target)
+    variants = _variants(layer, target, routine)
     if not variants:
         return
     codes = lower({name: each.implementation for name, each in variants.items()}, target)
@@ -86,8 +87,8 @@ def _fault(kernel: Assembled, descriptor: str, body: str) -> str | None:
     return None
 
 
-def _variants(layer: Layer, target: Target) -> Mapping[str, Variant]:
-    routines = [each for each in ROUTINES if type(each).__module__.startswith(_FOLDER)]
+def _variants(layer: Layer, target: Target, routine: str) -> Mapping[str, Variant]:
+    routines = [each for each in ROUTINES if type(each).__module__.startswith(_FOLDER) and routine in each.name]
     found = [one for each in routines for one in variants_of(each, layer.task, target)]
     return {f"v{index}": each for index, each in enumerate(each for each in found if isinstance(each, Variant))}
 

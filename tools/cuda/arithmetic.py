@@ -175,6 +175,11 @@ def _strided(op: ir.Operation, operands: list[np.ndarray]) -> np.ndarray:
     return np.asarray(operands[0][places])
 
 
+def _shuffled(op: ir.Operation, operands: list[np.ndarray]) -> np.ndarray:
+    both = np.concatenate(np.broadcast_arrays(*operands), axis=1)
+    return np.asarray(both[:, list(ir.DenseI64ArrayAttr(op.attributes["mask"]))])
+
+
 def _elements(op: ir.Operation, operands: list[np.ndarray]) -> np.ndarray:
     shape, _ = _parts(op.results[0].type)
     stacked = np.stack(np.broadcast_arrays(*operands), axis=1)
@@ -186,6 +191,7 @@ SHAPES: Mapping[str, Operation] = {
     "vector.extract": _extract,
     "vector.insert": _insert,
     "vector.extract_strided_slice": _strided,
+    "vector.shuffle": _shuffled,
     "vector.from_elements": _elements,
 }
 """Operations that move elements."""

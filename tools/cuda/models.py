@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 _CONVOLUTIONS = {
     # channels in, channels out, image, kernel, stride, groups, whether a residual is added
@@ -32,7 +33,7 @@ def _convolutions(name: str) -> ModelProto:
         weights += [numpy_helper.from_array(np.zeros(channels, np.float32), f"b{index}")]
         shape = [1, channels, -(-size // stride), -(-size // stride)]
         inputs.append(_value(f"x{index}", [1, depth, size, size]))
-        attributes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": groups}
+        attributes: dict[str, Any] = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": groups}
         nodes.append(helper.make_node("Conv", [f"x{index}", f"w{index}", f"b{index}"], [f"c{index}"], **attributes))
         value = f"c{index}"
         if is_added:
@@ -59,11 +60,16 @@ def _transformer() -> ModelProto:
     return _model(nodes, inputs, outputs, weights)
 
 
-def _value(name: str, shape: list[int]) -> object:
+def _value(name: str, shape: list[int]) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
-def _model(nodes: list[object], inputs: list[object], outputs: list[object], weights: list[TensorProto]) -> ModelProto:
+def _model(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[ValueInfoProto],
+    outputs: Sequence[ValueInfoProto],
+    weights: Sequence[TensorProto],
+) -> ModelProto:
     graph = helper.make_graph(nodes, "layers", inputs, outputs, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10)
 

@@ -36,10 +36,9 @@ def gpu_of(task: Task, target: Target) -> CudaArchitecture | Rejected:
     return gpu
 
 
-def widest_vector(extent: int, storage: str | None) -> int:
-    """Elements of the widest access, of 16 bytes at most, that divides an extent."""
-    most = 4 if storage is None else 8
-    return next(each for each in (8, 4, 2, 1) if each <= most and extent % each == 0)
+def widest_vector(extent: int) -> int:
+    """Elements of the vector that a thread computes: at most four, 16 bytes in f32, that divide an extent."""
+    return next(each for each in (4, 2, 1) if extent % each == 0)
 
 
 def lanes_for(columns: int) -> int:

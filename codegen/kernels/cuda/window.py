@@ -21,7 +21,7 @@ from sartor.codegen.mlir.iree_compiler import arith, ir
 
 _THREADS = 128
 # Taps that are written out; of larger windows, kernel rows are a loop.
-_MOST_WRITTEN_OUT = 25
+_MOST_WRITTEN_OUT = 9
 _WIDEST = 32
 
 

@@ -17,6 +17,8 @@ from sartor.codegen.mlir.snippet import first_error
 
 _SUBSPAN = "hal.interface.binding.subspan"
 _ROUGH = ("bf16",)
+# Without it the assembler spills registers for more workgroups at once than shared memory has room for.
+_AT_LEAST_ONE = "nvvm.minctasm = 1 : i32"
 _GROUP = "hal.interface.workgroup.id"
 
 Write = Callable[[Assembler, Sequence[ir.Value], tuple[Index, Index, Index]], None]
@@ -116,7 +118,11 @@ class Kernel:
         )
         groups = "\n".join(f"    %g{each} = {_GROUP}[{each}] : index" for each in range(3))
         sizes = "\n".join(f"    %s{axis} = arith.constant {size} : index" for axis, size in enumerate(self.groups))
-        pipeline = "" if self.threads is None else f" attributes {{translation_info = {_pipeline(self.threads)}}}"
+        pipeline = (
+            ""
+            if self.threads is None
+            else f" attributes {{translation_info = {_pipeline(self.threads)}, {_AT_LEAST_ONE}}}"
+        )
         export = f"hal.executable.export public @{self.name} ordinal(0) layout({layout})"
         return f"""hal.executable private @{self.name} {{
   hal.executable.variant public @{self.name} target({target}) {{

@@ -93,7 +93,7 @@ class ThreadAssembler(Assembler):
         """The 32-bit value of the lane whose number differs in the bits of ``distance`` (``shfl.sync.bfly``)."""
         bits = ir.IntegerType.get_signless(32)
         operands = [value, arith.constant(bits, distance), arith.constant(bits, WARP)]
-        attributes = {"mode": ir.Attribute.parse("#gpu<shuffle_mode xor>")}
+        attributes = {"mode": ir.Attribute.parse("#gpu<shuffle_mode<xor>>")}
         shuffled = ir.Operation.create(
             "gpu.shuffle",
             operands=operands,

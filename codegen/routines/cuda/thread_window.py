@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sartor.codegen.analysis.convolution import Window, window_of
+from sartor.codegen.analysis.convolution import window_of
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.schema import schemas_of
@@ -53,11 +53,8 @@ class ThreadWindows(StoringKernel):
             raise ValueError("neither a depthwise convolution nor a pooling in two dimensions")
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
-            images = ImageLayer.of(rewrite, CHANNELS_LAST, self._lanes(window))
+            images = ImageLayer.of(rewrite, CHANNELS_LAST, widest_vector(window.result.shape[1]))
             code = ThreadWindow.of(images, window, integer(parameters["pixels"]))
         inputs = schemas_of(task.inputs, images.inputs, target.device, self.storage)
         (output,) = schemas_of(task.results, (images.output,), target.device, self.storage)
         return KernelLayer.of(task, rewrite, inputs, output, KernelParts(code))
-
-    def _lanes(self, window: Window) -> int:
-        return widest_vector(window.result.shape[1], self.storage)
