@@ -20,7 +20,8 @@ from sartor.codegen.ir.layer import Layer, NetworkValue, Task, ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.descriptor import CHILDNET, write_descriptor
 from sartor.codegen.ir.variants.routine import Rejected, dtype_of
-from sartor.codegen.mlir.machine import Machine, kernel_machine
+from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.subgraphs.grouped import Sliding, sliding_of
 from sartor.codegen.subgraphs.im2col_children import patches_task, product_task
 from sartor.codegen.subgraphs.part_children import (

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from iree.compiler import ir, passmanager  # noqa: TID251 the one place
 from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl  # noqa: TID251 the one place
-from iree.compiler.dialects import arith, llvm, math, memref, scf, vector  # noqa: TID251 the one place
+from iree.compiler.dialects import arith, gpu, llvm, math, memref, scf, vector  # noqa: TID251 the one place
 from iree.compiler.extras import onnx_importer  # noqa: TID251 the one place
 from iree.compiler.tools.import_onnx.importer_externalization_overrides import (  # noqa: TID251 the one place
     IREENodeImporter as WeightImporter,
@@ -37,6 +37,7 @@ __all__ = [
     "arith",
     "compile_module",
     "compiler_version",
+    "gpu",
     "inlined",
     "ir",
     "llvm",

@@ -14,7 +14,6 @@ from sartor.codegen.ir.cuda import cuda_architecture
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.ir.variants.routine import Rejected, dtype_of
-from sartor.codegen.mlir.element_types import STORED_BY
 from sartor.codegen.mlir.iree_compiler import translate
 
 _FLOATS = ("f32", "f16")
@@ -97,22 +96,6 @@ def float_machine(task: Task, target: Target) -> Machine | Rejected:
     if any(each.dtype not in _FLOATS for each in (*task.inputs, *task.weights, *task.results)):
         return Rejected("its element types are not f32 and f16")
     return machine_of(target, dtype)
-
-
-def kernel_machine(task: Task, target: Target, storage: str | None = None) -> Machine | Rejected:
-    """The CPU that our own kernels are compiled for; Rejected if they do not support the layer or target.
-
-    Args:
-        task: the layer.
-        target: device and architecture.
-        storage: narrower type that results are stored in; None for their own.
-    """
-    machine = float_machine(task, target)
-    if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
-        return Rejected("its element types are not all f32")
-    if storage is not None and any(each.dtype not in STORED_BY for each in task.results):
-        return Rejected("its results are not all f32")
-    return machine
 
 
 def machine_of(target: Target, dtype: str) -> Machine:

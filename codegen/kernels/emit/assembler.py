@@ -13,6 +13,8 @@ from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, memref, vector
 _SECOND_LEVEL = 2
 _ALIGNMENT = 64
 _LANES_OF_512 = 16
+# A feature of CPUs whose instructions may multiply by one element of a vector.
+_INDEXES = "neon"
 _ROUNDS_TO_BF16 = "avx512bf16"
 _FLOAT_BYTES = 4
 # Of signed 8-bit integers.
@@ -52,7 +54,12 @@ class Assembler(ControlFlow):
 
         Attributes:
             known: facts about vectors that were found so far.
+            has_scratch: whether a workgroup has memory of its own (``scratch``).
+            equal_shares: whether workgroups get equal shares of the work, rather than shrinking ones.
     """
+
+    has_scratch = True
+    equal_shares = False
 
     def __init__(
         self, entry: ir.Block, lanes: int, features: frozenset[str] = frozenset(), *, is_rough: bool = False
@@ -68,6 +75,11 @@ class Assembler(ControlFlow):
     def has(self, feature: str) -> bool:
         """Whether the CPU has a feature."""
         return feature in self._features
+
+    @property
+    def indexes(self) -> bool:
+        """Whether one element of a vector may be repeated at no cost."""
+        return self.has(_INDEXES)
 
     def integer(self, value: int, bits: int) -> ir.Value:
         """An integer constant of ``bits`` bits."""
@@ -103,6 +115,22 @@ class Assembler(ControlFlow):
 
     def vector_type(self, element: ir.Type) -> ir.VectorType:
         return ir.VectorType.get([self.lanes], element)
+
+    def multiply_add(self, one: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
+        """The product of two vectors of floats, added to a third and rounded once."""
+        return vector.fma(one, other, total)
+
+    def repeated(self, numbers: ir.Value, index: int) -> ir.Value:
+        """A vector that repeats one element of another."""
+        return vector.shuffle(numbers, numbers, [index] * self.lanes)
+
+    def rotated(self, numbers: ir.Value, distance: int) -> ir.Value:
+        """A vector with each element taken from ``distance`` lanes further on, around the end."""
+        return vector.shuffle(numbers, numbers, [(each + distance) % self.lanes for each in range(self.lanes)])
+
+    def first_lanes(self, count: int) -> ir.Value:
+        """A condition for each lane: whether it is one of the first ``count``."""
+        return self._mask(count)
 
     def sum_of(self, one: ir.Value, other: ir.Value) -> ir.Value:
         """The sum of two vectors of floats."""

@@ -9,6 +9,7 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.emit.invocations import InvocationAssembler
 from sartor.codegen.kernels.emit.threads import WARP, ThreadAssembler
 from sartor.codegen.mlir.dispatches import executable_target
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
@@ -20,6 +21,7 @@ _ROUGH = ("bf16",)
 # Without it the assembler spills registers for more workgroups at once than shared memory has room for.
 _AT_LEAST_ONE = "nvvm.minctasm = 1 : i32"
 _GROUP = "hal.interface.workgroup.id"
+_LANE = "gpu.thread_id"
 
 Write = Callable[[Assembler, Sequence[ir.Value], tuple[Index, Index, Index]], None]
 
@@ -63,7 +65,7 @@ class Kernel:
                 ValueError: if ``write`` emits invalid code.
         """
         with shared_context() as context, ir.Location.unknown(context):
-            module = ir.Module.parse(self._shell(executable_target(target)))
+            module = ir.Module.parse(self._shell(target))
             function = next(op for op in nested(module.operation) if op.name == "func.func")
             block = function.regions[0].blocks[0]
             ops = [view.operation for view in block.operations]
@@ -71,9 +73,8 @@ class Kernel:
             x, y, z = (op.results[0] for op in ops if op.name == _GROUP)
             sizes = self.groups
             with ir.InsertionPoint(ops[-1]):
-                assembler = Assembler if self.threads is None else ThreadAssembler
                 write(
-                    assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough),
+                    self._assembler(target, block, ops),
                     memories,
                     (x if sizes[0] > 1 else 0, y if sizes[1] > 1 else 0, z if sizes[2] > 1 else 0),
                 )
@@ -82,6 +83,18 @@ class Kernel:
             except ir.MLIRError as error:
                 raise ValueError(first_error(error)) from None
             return str(module.body.operations[0].operation.get_asm(use_local_scope=True))
+
+    def _is_invocation(self, target: Target) -> bool:
+        """Whether an invocation computes one lane of each vector, as on Vulkan."""
+        return target.device != "cpu" and self.threads is None
+
+    def _assembler(self, target: Target, block: ir.Block, ops: Sequence[ir.Operation]) -> Assembler:
+        """What emits the code: of a workgroup on a CPU, of one of its invocations on a GPU."""
+        if self._is_invocation(target):
+            (lane,) = (op.results[0] for op in ops if op.name == _LANE)
+            return InvocationAssembler(block, self.lanes, lane)
+        assembler = Assembler if self.threads is None else ThreadAssembler
+        return assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough)
 
     def dispatch(self, arguments: Sequence[str]) -> str:
         """The line that runs the kernel; its result is ``%r``, or ``%r#0`` if it has a workspace."""
@@ -109,29 +122,28 @@ class Kernel:
         listed = ", ".join(f"#hal.pipeline.binding<storage_buffer{flag}>" for flag in flags)
         return f"#hal.pipeline.layout<bindings = [{listed}]>"
 
-    def _shell(self, target: str) -> str:
+    def _shell(self, target: Target) -> str:
         buffers, layout = (*self.reads, *self.results), self._layout()
+        is_invocation = self._is_invocation(target)
+        space = ", #hal.descriptor_type<storage_buffer>" if is_invocation else ""
+        lane = f"    %lane = {_LANE} x" if is_invocation else ""
         spans = "\n".join(
             f"    %m{index} = {_SUBSPAN} layout({layout}) binding({binding}) alignment(64) offset(%c0) : "
-            f"memref<{each.elements}x{each.dtype}>"
+            f"memref<{each.elements}x{each.dtype}{space}>"
             for index, (binding, each) in enumerate(zip(self._bindings, buffers, strict=True))
         )
         groups = "\n".join(f"    %g{each} = {_GROUP}[{each}] : index" for each in range(3))
         sizes = "\n".join(f"    %s{axis} = arith.constant {size} : index" for axis, size in enumerate(self.groups))
-        pipeline = (
-            ""
-            if self.threads is None
-            else f" attributes {{translation_info = {_pipeline(self.threads)}, {_AT_LEAST_ONE}}}"
-        )
         export = f"hal.executable.export public @{self.name} ordinal(0) layout({layout})"
         return f"""hal.executable private @{self.name} {{
-  hal.executable.variant public @{self.name} target({target}) {{
+  hal.executable.variant public @{self.name} target({executable_target(target)}) {{
    {export} count(%d: !hal.device) -> (index, index, index) {{
 {sizes}
     hal.return %s0, %s1, %s2 : index, index, index
    }}
-   builtin.module {{ func.func @{self.name}(){pipeline} {{
+   builtin.module {{ func.func @{self.name}(){self._attributes(target)} {{
     %c0 = arith.constant 0 : index
+{lane}
 {groups}
 {spans}
     return
@@ -139,8 +151,16 @@ class Kernel:
   }}
 }}"""
 
+    def _attributes(self, target: Target) -> str:
+        """Those of the kernel's function: how many threads or invocations a GPU starts."""
+        if self._is_invocation(target):
+            return f" attributes {{translation_info = {_pipeline(self.lanes, self.lanes)}}}"
+        if self.threads is None:
+            return ""
+        return f" attributes {{translation_info = {_pipeline(self.threads, WARP)}, {_AT_LEAST_ONE}}}"
 
-def _pipeline(threads: int) -> str:
+
+def _pipeline(threads: int, subgroup: int) -> str:
     """The attribute by which IREE leaves the code of a GPU's kernel as it is."""
-    size = f"workgroup_size = [{threads}, 1, 1] subgroup_size = {WARP}"
+    size = f"workgroup_size = [{threads}, 1, 1] subgroup_size = {subgroup}"
     return f"#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline {size}>"

@@ -13,7 +13,7 @@ import numpy as np
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.known_values import Clipped, Scaled
-from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
+from sartor.codegen.mlir.iree_compiler import arith, ir, llvm
 from sartor.codegen.mlir.iree_compiler import math as functions
 from sartor.codegen.mlir.operations import defining_op
 
@@ -88,8 +88,8 @@ def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value |
     first = arith.mulf(dividend, reciprocal)
     if math.frexp(number)[0] == _POWER_OF_TWO:
         return first
-    rest = vector.fma(arith.negf(first), divisor, dividend)
-    exact = vector.fma(rest, reciprocal, first)
+    rest = asm.multiply_add(arith.negf(first), divisor, dividend)
+    exact = asm.multiply_add(rest, reciprocal, first)
     if known.is_finite(dividend, number):
         return exact
     return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, exact, exact), first, exact)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.rounded_numbers import divided
-from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
+from sartor.codegen.mlir.iree_compiler import arith, ir, llvm
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| <= 4, beyond which it is one to f32. Fitted to relative error by iteratively
 # reweighted least squares (Sanathanan and Koerner, 1963) on Chebyshev nodes; 5e-7 at most in f32, lowest power first.
@@ -80,11 +80,11 @@ def erf(asm: Assembler, argument: ir.Value) -> ir.Value:
 def exp(asm: Assembler, argument: ir.Value) -> ir.Value:
     """The exponential function of a vector of f32; results below twice the smallest normal number become zero."""
     inside = _between(asm, argument, *_EXP_BOUNDS)
-    shifted = vector.fma(inside, _splat(asm, _LOG2_E), _splat(asm, _TO_EXPONENT))
+    shifted = asm.multiply_add(inside, _splat(asm, _LOG2_E), _splat(asm, _TO_EXPONENT))
     whole = arith.subf(shifted, _splat(asm, _TO_EXPONENT))
     rest = inside
     for part in (sum(_LN_2),) if asm.is_rough else _LN_2:
-        rest = vector.fma(whole, _splat(asm, -part), rest)
+        rest = asm.multiply_add(whole, _splat(asm, -part), rest)
     factors = _ROUGH_TWICE_EXP if asm.is_rough else _TWICE_EXP
     return arith.mulf(_polynomial(asm, factors, rest), _power(asm, shifted))
 
@@ -128,7 +128,7 @@ def _polynomial(asm: Assembler, coefficients: Sequence[float], argument: ir.Valu
     """Horner's scheme."""
     *rest, total = (_splat(asm, each) for each in coefficients)
     for coefficient in reversed(rest):
-        total = vector.fma(total, argument, coefficient)
+        total = asm.multiply_add(total, argument, coefficient)
     return total
 
 

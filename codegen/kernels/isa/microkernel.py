@@ -10,10 +10,6 @@ from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.mlir.iree_compiler import ir
 
-# A feature of CPUs whose instructions may multiply by one element of a vector.
-_INDEXES = "neon"
-
-
 @dataclass(frozen=True)
 class Lhs:
     """The LHS, whose elements are broadcast; consecutive steps are adjacent in memory.
@@ -85,7 +81,7 @@ def multiply_add(
         The new accumulators.
     """
     written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
-    together = asm.lanes if asm.has(_INDEXES) and written % asm.lanes == 0 else 1
+    together = asm.lanes if asm.indexes and written % asm.lanes == 0 else 1
 
     def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
         _fetch(asm, rhs, index, written, multiplier)

@@ -151,13 +151,13 @@ class Fma(_ByPixel):
         return asm.load(memory, offset, asm.lanes)
 
     def element_of(self, asm: Assembler, memory: ir.Value, adjacent: ir.Value, index: int) -> ir.Value:
-        return vector.shuffle(adjacent, adjacent, [index] * asm.lanes)
+        return asm.repeated(adjacent, index)
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         return asm.load(memory, offset, count)
 
     def multiplied(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, total: ir.Value) -> ir.Value:
-        return vector.fma(lhs, rhs, total)
+        return asm.multiply_add(lhs, rhs, total)
 
     def without(self, skipped: int) -> Fma:
         return self

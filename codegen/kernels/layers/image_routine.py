@@ -18,7 +18,8 @@ from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.loops.tiling import Sizes
-from sartor.codegen.mlir.machine import Machine, kernel_machine
+from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE, kernel_machine
+from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 Match = TypeVar("Match")
@@ -38,6 +39,11 @@ class ImageRoutine(StoringKernel, Generic[Match]):
     def traits(self) -> Traits:
         """The traits that follow from layout and element types."""
         return replace(super().traits, blocked=self.blocked)
+
+    @property
+    def in_subgroups(self) -> tuple[str, ...]:
+        """Devices of a kernel whose vectors may be subgroups of a GPU; blocks of channels gain nothing there."""
+        return CPU if self.blocked or self.storage not in (None, "f16") else EVERYWHERE
 
     @abstractmethod
     def match(self, task: Task) -> Match | Rejected:
@@ -61,7 +67,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
-        match, machine = self.match(task), kernel_machine(task, target, self.storage)
+        match, machine = self.match(task), kernel_machine(task, target, self.storage, self.devices)
         if isinstance(match, Rejected):
             return match
         if isinstance(machine, Rejected):
@@ -77,7 +83,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         Raises:
             ValueError: if there is no kernel for the layer.
         """
-        match, machine = self.match(task), kernel_machine(task, target)
+        match, machine = self.match(task), kernel_machine(task, target, devices=self.devices)
         if isinstance(match, Rejected):
             raise ValueError(match.reason)
         if isinstance(machine, Rejected):

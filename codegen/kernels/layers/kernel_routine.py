@@ -10,6 +10,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits, narrowest
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.mlir.kernel_machine import CPU
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class StoringKernel(ABC):
         """The traits that follow from element types."""
         converts = self.output not in (None, self.storage)
         return Traits(precision=narrowest(self.storage, self.output), converts=converts)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that the kernel can be compiled for."""
+        return CPU
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.loops.tiling import Sizes
-from sartor.codegen.mlir.machine import Machine, kernel_machine
+from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ProductRoutine(StoringKernel):
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
         if task.kind is not LayerKind.CONTRACTION:
             return Rejected("not a matrix product")
-        machine = kernel_machine(task, target, self.storage)
+        machine = kernel_machine(task, target, self.storage, self.devices)
         if isinstance(machine, Rejected):
             return machine
         shape = product_shape(task)
@@ -53,7 +54,7 @@ class ProductRoutine(StoringKernel):
         Raises:
             ValueError: if there is no kernel for the layer.
         """
-        machine, rewrite = kernel_machine(task, target), product_rewrite(task)
+        machine, rewrite = kernel_machine(task, target, devices=self.devices), product_rewrite(task)
         if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):
             raise ValueError("not a matrix product for kernels")
         with rewrite.module.context:

@@ -11,7 +11,7 @@ from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.epilogue import emit_region
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.rows.row_form import Given, Operand, RowForm, Step
-from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+from sartor.codegen.mlir.iree_compiler import arith, ir
 from sartor.codegen.mlir.operations import body_of, defining_op
 
 # Worker threads have stacks of 128 KiB.
@@ -65,7 +65,7 @@ class RowwiseKernel:
         """Emit one workgroup's code."""
         kept = self.form.kept
         size = self.vectors * self.lanes
-        if len(kept) * size * _FLOAT_BYTES > _MOST_KEPT_BYTES:
+        if not asm.has_scratch or len(kept) * size * _FLOAT_BYTES > _MOST_KEPT_BYTES:
             kept = []
         scratch = {each: asm.scratch(size, ir.F32Type.get()) for each in kept}
         asm.repeat(
@@ -152,9 +152,7 @@ class _RowWriter:
         term = emit_region(self._asm, step.op, inputs, step.fold.term)
         if part.count == self._asm.lanes:
             return term
-        kind = self._asm.vector_type(ir.IntegerType.get_signless(1))
-        mask = vector.create_mask(kind, [self._asm.value(part.count)])
-        return arith.select(mask, term, self._splat(step.fold.neutral))
+        return arith.select(self._asm.first_lanes(part.count), term, self._splat(step.fold.neutral))
 
     def _folded(self, step: Step, total: ir.Value, terms: list[ir.Value]) -> ir.Value:
         """Combine terms pairwise, for short chains of dependent ops, then with the total."""
@@ -166,11 +164,9 @@ class _RowWriter:
     def _number(self, step: Step, total: ir.Value) -> ir.Value:
         """Combine all elements of a vector, and repeat the result in each element."""
         assert step.fold is not None
-        lanes = self._asm.lanes
-        distance = lanes // 2
+        distance = self._asm.lanes // 2
         while distance:
-            turned = vector.shuffle(total, total, [(each + distance) % lanes for each in range(lanes)])
-            total = self._combine(step, total, turned)
+            total = self._combine(step, total, self._asm.rotated(total, distance))
             distance //= 2
         initial = ir.FloatAttr(step.fold.initial)
         return total if initial.value == step.fold.neutral else self._combine(step, total, self._asm.splat(initial))

@@ -18,7 +18,7 @@ from sartor.codegen.kernels.loops.nest import Nest
 from sartor.codegen.kernels.loops.partition import many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.windows.sliding import Combine, Sliding, TapStrides
-from sartor.codegen.mlir.iree_compiler import ir, vector
+from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.operations import body_of, defining_op
 
@@ -78,7 +78,7 @@ def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
 
 
 def _multiply_add(asm: Assembler, pixel: ir.Value, tap: ir.Value | None, total: ir.Value) -> ir.Value:
-    return vector.fma(pixel, tap, total)
+    return asm.multiply_add(pixel, tap, total)
 
 
 def _reduction(root: ir.Operation) -> Combine:

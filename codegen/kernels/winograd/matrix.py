@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from sartor.codegen.kernels.emit.assembler import Assembler
-from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+from sartor.codegen.mlir.iree_compiler import arith, ir
 
 Row = tuple[Fraction, ...]
 
@@ -57,7 +57,7 @@ def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Va
         elif coefficient == -1:
             total = _difference(total, each)
         else:
-            total = vector.fma(each, _splat(asm, coefficient, each), total)
+            total = asm.multiply_add(each, _splat(asm, coefficient, each), total)
     return total
 
 

@@ -19,6 +19,7 @@ from sartor.codegen.kernels.layers.instruction_traits import dot_traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.vector.convolution import convolution_contraction, convolution_tilings
+from sartor.codegen.mlir.kernel_machine import CPU
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -38,6 +39,10 @@ class Direct(ConvolutionRoutine):
     @property
     def traits(self) -> Traits:
         return dot_traits(super().traits, "direct", self.element)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self.in_subgroups if self.element is None else CPU
 
     def tilings(self, match: Convolution, machine: Machine) -> list[Tiling] | Rejected:
         refusal = refused(machine, self.storage, self.element, match.filter.shape[1])

@@ -34,6 +34,10 @@ class Join(ImageRoutine[Concatenation]):
     def traits(self) -> Traits:
         return replace(super().traits, slowdown=LOWERED.slowdown, sizes=Tiling.names(), estimate=CopyCost())
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self.in_subgroups
+
     def match(self, task: Task) -> Concatenation | Rejected:
         return concatenation_of(task) or Rejected("no concatenation of images along their channels")
 

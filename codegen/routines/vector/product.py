@@ -17,6 +17,7 @@ from sartor.codegen.kernels.layers.product_routine import ProductRoutine
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import Work, tilings
 from sartor.codegen.kernels.vector.product import product_contraction
+from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -36,6 +37,10 @@ class Product(ProductRoutine):
     @property
     def traits(self) -> Traits:
         return dot_traits(super().traits, "product", self.element)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return EVERYWHERE if self.element is None and self.storage in (None, "f16") else CPU
 
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> list[Tiling] | Rejected:
         refusal = None if self.element is None else self.element.refusal(machine)

@@ -16,7 +16,8 @@ from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.rows.row_form import row_form
 from sartor.codegen.kernels.rows.rowwise import RowwiseKernel
 from sartor.codegen.kernels.windows.costs import CopyCost
-from sartor.codegen.mlir.machine import kernel_machine
+from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE, kernel_machine
+from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 # Instructions of a vector in all passes over a row, about those of a softmax.
@@ -42,10 +43,14 @@ class Rowwise:
         estimate = CopyCost(_INSTRUCTIONS)
         return Traits(precision=self.storage, slowdown=LOWERED.slowdown, sizes=("groups",), estimate=estimate)
 
+    def _machine(self, task: Task, target: Target) -> Machine | Rejected:
+        devices = EVERYWHERE if self.storage in (None, "f16") else CPU
+        return kernel_machine(task, target, self.storage, devices)
+
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.FIXED:
             return Rejected("the layer has a root, or may change its layout")
-        machine = kernel_machine(task, target, self.storage)
+        machine = self._machine(task, target)
         if isinstance(machine, Rejected):
             return machine
         rows = math.prod(task.results[0].shape[:-1])
@@ -60,7 +65,7 @@ class Rowwise:
         Raises:
             ValueError: if there is no kernel for the layer.
         """
-        machine = kernel_machine(task, target, self.storage)
+        machine = self._machine(task, target)
         if isinstance(machine, Rejected):
             raise ValueError(machine.reason)
         rewrite = Rewrite.plain(task)

@@ -12,7 +12,8 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.windows.costs import SeparableCost
 from sartor.codegen.kernels.windows.separable import Separable, StripSizes, separable_layer, separable_of, strip_sizes
-from sartor.codegen.mlir.machine import Machine, kernel_machine
+from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.machine import Machine
 
 
 @dataclass(frozen=True)

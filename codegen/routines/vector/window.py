@@ -30,6 +30,10 @@ class SlidingWindow(ImageRoutine[Window]):
     def traits(self) -> Traits:
         return replace(super().traits, family="window", sizes=Tiling.names(), estimate=WindowCost())
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self.in_subgroups
+
     def match(self, task: Task) -> Window | Rejected:
         return window_of(task) or Rejected("neither a depthwise convolution nor a pooling in two dimensions")
 

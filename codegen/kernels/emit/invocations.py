@@ -1,0 +1,123 @@
+"""Emit a kernel's MLIR for a GPU: each lane of a vector is an invocation, whose number is a scalar.
+
+A workgroup is one subgroup, so all its invocations run the same loops, and lanes exchange numbers by shuffles. The
+kernels are those of the CPU: an operation on vectors becomes one on scalars, an element that a vector repeats a load
+that all invocations share, and adjacent elements a load that is coalesced over the subgroup.
+"""
+
+from __future__ import annotations
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.mlir.iree_compiler import arith, gpu, ir, math, memref, scf
+
+_NARROW = (ir.BF16Type, ir.F16Type)
+
+
+class InvocationAssembler(Assembler):
+    """Emits the code of one invocation.
+
+    Args:
+        entry: block of the kernel's function; constants go to its beginning.
+        lanes: invocations of a subgroup.
+        lane: index of the invocation.
+    """
+
+    has_scratch = False
+    equal_shares = True
+    indexes = True
+
+    def __init__(self, entry: ir.Block, lanes: int, lane: ir.Value) -> None:
+        super().__init__(entry, lanes)
+        self._lane = lane
+
+    def splat(self, attribute: ir.Attribute) -> ir.Value:
+        """A scalar constant."""
+        key = str(attribute), str(attribute.type)
+        if key not in self._splats:
+            with ir.InsertionPoint.at_block_begin(self._entry):
+                self._splats[key] = arith.constant(attribute.type, attribute)
+            if isinstance(attribute.type, ir.F32Type):
+                self.known.constants[self._splats[key]] = float(ir.FloatAttr(attribute).value)
+        return self._splats[key]
+
+    def vector_type(self, element: ir.Type) -> ir.Type:
+        """The type of an invocation's element of a vector."""
+        return element
+
+    def multiply_add(self, one: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
+        """The product of two numbers, added to a third and rounded once."""
+        return math.fma(one, other, total)
+
+    def repeated(self, numbers: ir.Value, index: int) -> ir.Value:
+        """The number of another invocation, by its constant index."""
+        return self._shuffled(numbers, self.integer(index, 32))
+
+    def rotated(self, numbers: ir.Value, distance: int) -> ir.Value:
+        """The number of the invocation ``distance`` further on, around the end."""
+        source = arith.index_cast(ir.IntegerType.get_signless(32), self.value(self.add(self._lane, distance)))
+        return self._shuffled(numbers, arith.andi(source, self.integer(self.lanes - 1, 32)))
+
+    def _shuffled(self, numbers: ir.Value, source: ir.Value) -> ir.Value:
+        found: ir.Value = gpu.shuffle(numbers, source, self.integer(self.lanes, 32), gpu.ShuffleMode.IDX)[0]
+        return found
+
+    def load_as_stored(
+        self, memory: ir.Value, offset: Index, count: int, present: Condition = True, size: int | None = None
+    ) -> ir.Value:
+        """The invocation's element, in the memory's own type; zero if it is not one of the first ``count``."""
+        element = ir.MemRefType(memory.type).element_type
+        here = self.value(self.add(self._lane, offset))
+        exists = self._exists(count, present)
+        if exists is None:
+            return memref.load(memory, [here])
+        # The first element always exists, so that no branch is needed.
+        found = memref.load(memory, [arith.select(exists, here, self.value(0))])
+        zero = ir.IntegerAttr.get(element, 0) if isinstance(element, ir.IntegerType) else ir.FloatAttr.get(element, 0.0)
+        return arith.select(exists, found, self.splat(zero))
+
+    def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
+        """Write the invocation's number, rounded to the memory's type, if it is one of the first ``count``."""
+        stored = self.rounded(stored, ir.MemRefType(memory.type).element_type)
+        here = self.value(self.add(self._lane, offset))
+        exists = self._exists(count)
+        if exists is None:
+            memref.store(stored, memory, [here])
+            return
+        branch = scf.IfOp(exists)
+        with ir.InsertionPoint(branch.then_block):
+            memref.store(stored, memory, [here])
+            scf.yield_([])
+
+    def rounded(self, value: ir.Value, element: ir.Type) -> ir.Value:
+        """Round a number of f32 to a narrower type."""
+        return value if value.type == element else arith.truncf(element, value)
+
+    def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """An element that all invocations read."""
+        return self._real(memory, memref.load(memory, [self.value(offset)]))
+
+    def first_lanes(self, count: int) -> ir.Value:
+        """Whether the invocation is one of the first ``count``."""
+        return arith.cmpi(arith.CmpIPredicate.ult, self._lane, self.value(count))
+
+    def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
+        """Nothing: a GPU hides the time of a load behind other subgroups."""
+
+    def _exists(self, count: int, present: Condition = True) -> ir.Value | None:
+        """Whether the invocation has an element; None if all have one."""
+        inside = None if count >= self.lanes else self.first_lanes(count)
+        if present is True:
+            return inside
+        given = arith.constant(ir.IntegerType.get_signless(1), int(present)) if isinstance(present, bool) else present
+        return given if inside is None else arith.andi(given, inside)
+
+    def _real(self, memory: ir.Value, value: ir.Value) -> ir.Value:
+        """Convert a loaded number to f32, in which all arithmetic is done.
+
+        Raises:
+            ValueError: if the memory is quantised.
+        """
+        if memory in self._scales:
+            raise ValueError("kernels for GPUs do not read quantised tensors")
+        return arith.extf(ir.F32Type.get(), value) if isinstance(value.type, _NARROW) else value

@@ -1,0 +1,51 @@
+"""Properties of a GPU target: the subgroup, and figures by which tiles are chosen.
+
+What the compiler knows is read off its attribute of the target. It knows nothing of speed, so the figures that choose
+which tiles are tried are rough; measurement decides among these.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+
+from sartor.codegen.ir.core import Core
+from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.dispatches import executable_target
+from sartor.codegen.mlir.machine import Machine
+
+_FLOAT_BYTES = 4
+_SOFTWARE = "llvmpipe"
+# Mesa's software driver reads memory invocation by invocation, in some 100 cycles for a subgroup, and shuffles in one
+# instruction. So a subgroup loads adjacent numbers together and repeats them by shuffles.
+_SOFTWARE_LOADS = 1 / 100
+_SOFTWARE_SUMS = 41
+_SOFTWARE_THREADS = 8
+# Elsewhere: sums that leave room for enough subgroups on a multiprocessor, and workgroups for all multiprocessors.
+_SUMS = 32
+_THREADS = 128
+
+
+def gpu_machine(target: Target) -> Machine:
+    """The GPU of a target, a subgroup being what a vector is on a CPU.
+
+    Raises:
+        CompileError: if the compiler rejects the target.
+        ValueError: if it does not tell the size of a subgroup.
+    """
+    return _machine(executable_target(target))
+
+
+@functools.cache
+def _machine(attribute: str) -> Machine:
+    # With the smallest of several sizes a workgroup is never more than one subgroup.
+    found = re.search(r"subgroup_size_choices = \[([\d, ]+)\]", attribute)
+    if found is None:
+        raise ValueError("the target does not tell the size of a subgroup")
+    width = min(int(each) for each in found[1].split(",")) * _FLOAT_BYTES
+    if f'arch = "{_SOFTWARE}"' in attribute:
+        core = Core(width, 0.5, _SOFTWARE_LOADS, 4, math.inf, indexes=True, line_cycles=0, far_line_cycles=0)
+        return Machine(width, _SOFTWARE_SUMS, None, None, _SOFTWARE_THREADS, core=core)
+    core = Core(width, 1, 0.25, 4, math.inf, line_cycles=0, far_line_cycles=0)
+    return Machine(width, _SUMS, None, None, _THREADS, core=core)

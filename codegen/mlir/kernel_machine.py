@@ -1,0 +1,37 @@
+"""The machine that our own kernels are written for: a CPU, or a GPU whose subgroups take the place of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Rejected
+from sartor.codegen.mlir.element_types import STORED_BY
+from sartor.codegen.mlir.gpu_machine import gpu_machine
+from sartor.codegen.mlir.machine import Machine, float_machine
+
+CPU: tuple[str, ...] = ("cpu",)
+EVERYWHERE: tuple[str, ...] = ("cpu", "vulkan")
+"""Devices of kernels that need nothing but vectors: neither memory of a workgroup nor instructions of a CPU."""
+
+
+def kernel_machine(
+    task: Task, target: Target, storage: str | None = None, devices: Collection[str] = CPU
+) -> Machine | Rejected:
+    """The machine that our own kernels are compiled for; Rejected if they do not support the layer or target.
+
+    Args:
+        task: the layer.
+        target: device and architecture.
+        storage: narrower type that results are stored in; None for their own.
+        devices: what the kernel can be compiled for.
+    """
+    if target.device not in devices:
+        return Rejected(f"the kernel is not for {target.device}")
+    machine = float_machine(task, target) if target.device == "cpu" else gpu_machine(target)
+    if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
+        return Rejected("its element types are not all f32")
+    if (storage is not None or target.device != "cpu") and any(each.dtype not in STORED_BY for each in task.results):
+        return Rejected("its results are not all f32")
+    return machine
