@@ -55,11 +55,13 @@ class Assembler(ControlFlow):
         Attributes:
             known: facts about vectors that were found so far.
             has_scratch: whether a workgroup has memory of its own (``scratch``).
+            reassociates: whether a later compiler may compute sums of floats in another order.
             equal_shares: whether workgroups get equal shares of the work, rather than shrinking ones.
     """
 
     has_scratch = True
     equal_shares = False
+    reassociates = False
 
     def __init__(
         self, entry: ir.Block, lanes: int, features: frozenset[str] = frozenset(), *, is_rough: bool = False

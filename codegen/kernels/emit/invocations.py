@@ -25,6 +25,7 @@ class InvocationAssembler(Assembler):
 
     has_scratch = False
     equal_shares = True
+    reassociates = True
     indexes = True
 
     def __init__(self, entry: ir.Block, lanes: int, lane: ir.Value) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.rounded_numbers import divided
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm
+from sartor.codegen.mlir.iree_compiler import math as functions
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| <= 4, beyond which it is one to f32. Fitted to relative error by iteratively
 # reweighted least squares (Sanathanan and Koerner, 1963) on Chebyshev nodes; 5e-7 at most in f32, lowest power first.
@@ -57,7 +58,9 @@ _ROUGH_TWICE_EXP = 1.999855875968933, 2.00032901763916, 1.0099363327026367, 0.33
 _LOG2_E = 1.4426950408889634
 _LN_2 = 0.693145751953125, 1.4286068203094172e-06
 # Adding 1.5 * 2^23 to a number leaves its integral part in the lowest bits; 126 more is the exponent of 2^(n - 1).
-_TO_EXPONENT = 12582912.0 + 126.0
+_EXPONENT_OF_HALF = 126
+_TO_EXPONENT = 12582912.0 + _EXPONENT_OF_HALF
+_HALF = 0.5
 _MANTISSA_BITS = 23
 # exp is zero below the first bound and infinite above the second; n then gives the exponents of zero and of 2^127.
 _EXP_BOUNDS = -87.6, 89.0
@@ -80,13 +83,12 @@ def erf(asm: Assembler, argument: ir.Value) -> ir.Value:
 def exp(asm: Assembler, argument: ir.Value) -> ir.Value:
     """The exponential function of a vector of f32; results below twice the smallest normal number become zero."""
     inside = _between(asm, argument, *_EXP_BOUNDS)
-    shifted = asm.multiply_add(inside, _splat(asm, _LOG2_E), _splat(asm, _TO_EXPONENT))
-    whole = arith.subf(shifted, _splat(asm, _TO_EXPONENT))
+    whole, power = _nearest_power(asm, inside)
     rest = inside
     for part in (sum(_LN_2),) if asm.is_rough else _LN_2:
         rest = asm.multiply_add(whole, _splat(asm, -part), rest)
     factors = _ROUGH_TWICE_EXP if asm.is_rough else _TWICE_EXP
-    return arith.mulf(_polynomial(asm, factors, rest), _power(asm, shifted))
+    return arith.mulf(_polynomial(asm, factors, rest), power)
 
 
 def quotient(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
@@ -116,10 +118,25 @@ def _between(asm: Assembler, argument: ir.Value, low: float, high: float) -> ir.
     return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, above, greatest), greatest, above)
 
 
-def _power(asm: Assembler, shifted: ir.Value) -> ir.Value:
-    """2^(n - 1), whose exponent is in the lowest bits of ``shifted``."""
+def _nearest_power(asm: Assembler, argument: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The integer n nearest to x / ln 2, and 2^(n - 1).
+
+    A large number is added to round, which leaves the exponent in the lowest bits. Compilers of GPUs may reassociate
+    sums, so that the large number would cancel.
+    """
     integer = ir.IntegerType.get_signless(32)
+    if asm.reassociates:
+        whole = functions.floor(asm.multiply_add(argument, _splat(asm, _LOG2_E), _splat(asm, _HALF)))
+        number = arith.fptosi(asm.vector_type(integer), whole)
+        return whole, _power(asm, arith.addi(number, asm.splat(ir.IntegerAttr.get(integer, _EXPONENT_OF_HALF))))
+    shifted = asm.multiply_add(argument, _splat(asm, _LOG2_E), _splat(asm, _TO_EXPONENT))
     bits = arith.bitcast(asm.vector_type(integer), shifted)
+    return arith.subf(shifted, _splat(asm, _TO_EXPONENT)), _power(asm, bits)
+
+
+def _power(asm: Assembler, bits: ir.Value) -> ir.Value:
+    """The power of two whose exponent is in the lowest bits."""
+    integer = ir.IntegerType.get_signless(32)
     exponent = arith.shli(bits, asm.splat(ir.IntegerAttr.get(integer, _MANTISSA_BITS)))
     return arith.bitcast(asm.vector_type(ir.F32Type.get()), exponent)
 

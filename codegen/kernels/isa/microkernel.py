@@ -10,6 +10,7 @@ from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.mlir.iree_compiler import ir
 
+
 @dataclass(frozen=True)
 class Lhs:
     """The LHS, whose elements are broadcast; consecutive steps are adjacent in memory.
