@@ -24,6 +24,7 @@ from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.variant_runner import VariantRunner
 from sartor.tuning.records.measurement import Status
+from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN
 
 ROUNDING = {"f16": 5e-3, "bf16": 3e-2, "i8": 1e-1}
 """Allowed error of a layer by element type, relative to its largest result; networks have bounds of their own."""
@@ -202,7 +203,10 @@ class Checker:
             try:
                 tried = ran.get(variant.descriptor) or self._run(variant, data)
             except DeviceError as error:
-                failures[variant.descriptor] = Failure(Status.CRASHED, str(error))
+                is_memory = OUT_OF_MEMORY_SIGN.search(str(error)) is not None
+                failures[variant.descriptor] = Failure(
+                    Status.OUT_OF_MEMORY if is_memory else Status.CRASHED, str(error)
+                )
                 continue
             error_value = self._error(variant, _without_ties(tried.outputs, reference, ties), reference, scales)
             if error_value <= self._allowed(variant):

@@ -86,12 +86,20 @@ def _device(name: str, threads: int) -> NativeDevice:
 @functools.cache
 def _call_overhead(probe: Path, name: str, threads: int) -> float:
     """Seconds of a call other than its dispatches; layers in a network do not have that cost."""
-    device = _device(name, threads)
-    program = Program(open_module(probe).native, probe.name, device, {})
-    runner = VariantRunner(PROBE, PROBE.variants[0], program, device, CaseData(PROBE))
+    runner = _prober(probe, _device(name, threads))
     runner.outputs()
     runner.calls = 1
     return float(np.median([runner.timed(0.0) for _ in range(_PROBE_CALLS)]))
+
+
+def _prober(probe: Path, device: NativeDevice) -> VariantRunner:
+    """Runs ``PROBE`` on a device.
+
+    Raises:
+        DeviceError: if the device does not work.
+    """
+    program = Program(open_module(probe).native, probe.name, device, {})
+    return VariantRunner(PROBE, PROBE.variants[0], program, device, CaseData(PROBE))
 
 
 def measure_case(
@@ -109,12 +117,18 @@ def measure_case(
         settings: how to measure.
         probe: the compiled ``PROBE``, whose time is the cost of a call.
         arbiter: computes reference results if candidate 0 is missing or variants differ from it; None for none.
+
+    Raises:
+        DeviceError: if the device fails while variants are timed, or does not work any more.
     """
     overhead = _call_overhead(probe, settings.device, settings.threads)
     device = _device(settings.device, settings.threads)
     programs = {path: Program(open_module(path).native, path.name, device, {}) for path in set(modules.values())}
     available = {name: programs[path] for name, path in modules.items()}
     checked = Checker(case, available, device, settings.max_error).check(arbiter)
+    if any(each.status is Status.CRASHED for each in checked.failures.values()):
+        # If the device was lost, variants that come after the faulty one fail too, and are not to blame.
+        _prober(probe, device).outputs()
     failed = {
         name: VariantSamples(each.status, error=each.error, message=each.message)
         for name, each in checked.failures.items()

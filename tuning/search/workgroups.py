@@ -37,9 +37,9 @@ def fewer_workgroups(task: Task, variants: Sequence[Variant], target: Target) ->
     Args:
         task: the layer.
         variants: those of the routine, best guess first.
-        target: of the code; none are found for a single thread.
+        target: of the code; none are found for a single thread, or for a GPU.
     """
-    if target.threads == 1 or not variants or variants[0].implementation.kernel is None:
+    if target.device != "cpu" or target.threads == 1 or not variants or variants[0].implementation.kernel is None:
         return []
     given = dict(variants[0].parameters)
     usual, facts = workgroups_of(variants[0].described.parameters), task_facts(task)

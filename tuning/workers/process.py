@@ -103,6 +103,7 @@ class WorkerProcess:
         self.lost = ""
         """The disturbance that ended the process while it started; empty if there was none."""
         self.growth = 0
+        self.is_spent = False
         self._begin_anew(start_timeout)
         self.channel.send(setup)
 
@@ -178,6 +179,7 @@ class WorkerProcess:
             self._started = True
             return None
         self.growth = reply.growth
+        self.is_spent = reply.is_spent
         value = pickle.loads(payload) if reply.status is JobStatus.OK else None
         result = self._ended(self._memory_status(reply.status), reply.message, reply.seconds, value)
         return result and replace(result, logged=reply.logged)

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from sartor.errors import SartorError
+from sartor.errors import DeviceError, SartorError
 from sartor.tuning.workers.channel import receive_frame, send_frame
 from sartor.tuning.workers.disturbances import is_disk_full
 from sartor.tuning.workers.entry_points import resolved
@@ -42,6 +42,7 @@ class _Caught(AbstractContextManager["_Caught"]):
 
     status = JobStatus.OK
     message = ""
+    is_spent = False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -49,6 +50,7 @@ class _Caught(AbstractContextManager["_Caught"]):
         if not isinstance(error, Exception):
             return False
         self.message = _one_line(error)
+        self.is_spent = isinstance(error, DeviceError)
         # Checked first, because IREE reports a full disk as an exhausted resource too.
         if is_disk_full(error):
             self.status = JobStatus.DISK_FULL
@@ -137,7 +139,7 @@ class _Server:
     def _reply(self, result: bytes, caught: _Caught, seconds: float) -> None:
         send_frame(self._connection, result)
         growth = _data_bytes() - self._held - len(result)
-        reply = Reply(caught.status, caught.message, seconds, growth, self._log.take())
+        reply = Reply(caught.status, caught.message, seconds, growth, caught.is_spent, self._log.take())
         send_frame(self._connection, pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
 
     def _pin(self, processors: frozenset[int] | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 OUT_OF_MEMORY_SIGN = re.compile(
     r"std::bad_alloc|LLVM ERROR: out of memory|MemoryError|RESOURCE_EXHAUSTED|Cannot allocate memory"
+    r"|ERROR_OUT_OF_(?:HOST_|DEVICE_|POOL_)?MEMORY"
     r"|pthread_create failed|can't start new thread"
 )
 """Matches messages about exhausted memory of libraries that do not raise MemoryError."""
@@ -83,6 +84,7 @@ class Reply:
         message: the exception in one line, empty if OK.
         seconds: run time of the function.
         growth: bytes that jobs left allocated beyond what the started worker held.
+        is_spent: whether a device failed, which it may do from now on in this process.
         logged: warnings and errors that the job logged.
     """
 
@@ -90,4 +92,5 @@ class Reply:
     message: str
     seconds: float
     growth: int
+    is_spent: bool
     logged: tuple[Logged, ...] = ()
