@@ -9,6 +9,8 @@ from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.pipeline import compile_model
 from sartor.progress import Progress, silent
+from sartor.several.switching import compile_switching
+from sartor.tuning.selection.problem.cost import Objective
 
 
 def compile(
@@ -31,4 +33,6 @@ def compile(
     """
     source = Path(model)
     target = source.with_suffix(".vmfb") if output is None else Path(output)
-    return compile_model(source, target, config or CompileConfig(), progress)
+    settings = config or CompileConfig()
+    compiled = compile_switching if settings.objective is Objective.COLD_LATENCY else compile_model
+    return compiled(source, target, settings, progress)

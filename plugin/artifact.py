@@ -60,6 +60,9 @@ class Artifact:
         unchecked: outputs that are constant or arbitrary on these samples, so their error means nothing.
         others: how many processors other programs took while something was measured, if that left too few; else 0.
         rejections: why routines do not support layers, by task.
+        successor: the plan for later inferences, if ``plan`` is for the first one only.
+        successor_error: of its outputs.
+        added_bytes: of the weights that only the successor reads.
     """
 
     path: Path
@@ -73,6 +76,9 @@ class Artifact:
     unchecked: tuple[str, ...] = ()
     others: float = 0.0
     rejections: tuple[Rejection, ...] = ()
+    successor: Plan | None = None
+    successor_error: float | None = None
+    added_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ class CompileConfig:
         calibration: file or directory of samples, on which errors are measured; None for random values.
         calibration_method: how 8-bit ranges are found on the samples.
         error_measure: measure of the outputs' error.
-        objective: what the plan minimises.
+        objective: what the plan minimises; with ``cold+latency`` there are two, for the first inference and for later
+            ones.
         memory_limit: limit of weights, activations, inputs and outputs together in bytes; None for no limit.
         pareto: two quantities whose Pareto front is computed in addition; None for no front.
         selector: name of the solver.
@@ -130,7 +131,8 @@ class CompileConfig:
         others = tuple(replace(each, threads=self.threads) for each in self.target.others)
         target = replace(self.target, threads=self.threads, withheld=withheld, others=others)
         object.__setattr__(self, "target", target)
-        check_solver(self.selector, self.objective, self.limits)
+        for each in self.objective.parts:
+            check_solver(self.selector, each, self.limits)
         if self.target.others and Quantity.MEMORY in self.quantities:
             raise UsageError(
                 "memory is counted on the CPU alone: it cannot be limited or minimised for several devices"
@@ -213,7 +215,8 @@ class CompileConfig:
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """The quantities that are minimised or limited."""
-        wanted = {Quantity(self.objective.value), *self.limits.bounds, *(self.pareto or ())}
+        objectives = (Quantity(each.value) for each in self.objective.parts)
+        wanted = {*objectives, *self.limits.bounds, *(self.pareto or ())}
         return tuple(each for each in Quantity if each in wanted)
 
 

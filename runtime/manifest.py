@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from sartor.runtime.driver.bound_input import BoundInput
     from sartor.runtime.segments.record import Segment
     from sartor.runtime.several.record import Alternative
+    from sartor.runtime.several.successor import Successor
 
 MANIFEST_KEY = "sartor.manifest"
+SWITCHING_FORMAT = 5
+"""The newest format, of manifests with a plan for later inferences: versions that do not know it refuse it."""
 SEVERAL_FORMAT = 4
-"""The newest format, of manifests with several plans: versions that do not know it refuse it."""
+"""The format of manifests with several plans."""
 MANIFEST_FORMAT = 3
 """The format of manifests with a network."""
 SEGMENTS_FORMAT = 2
@@ -74,7 +77,9 @@ class Manifest:
     ``network`` are the layers with what they read and write as JSON data, which is not checked here, and empty in
     modules of earlier versions. ``format`` is then ``MANIFEST_FORMAT``.
     ``alternatives`` are the plans of a file with several, of which each device runs one; ``format`` is then
-    ``SEVERAL_FORMAT``, and ``inputs`` and ``plan`` are those of the first.
+    ``SEVERAL_FORMAT``, and ``inputs`` and ``plan`` are those of the first;
+    ``successor`` is the plan for later inferences, of a file whose ``entry`` and ``plan`` are for the first one;
+    ``format`` is then ``SWITCHING_FORMAT``.
     """
 
     model: str
@@ -93,6 +98,7 @@ class Manifest:
     segments: tuple[Segment, ...] = ()
     network: dict[str, Any] = field(default_factory=dict)
     alternatives: tuple[Alternative, ...] = ()
+    successor: Successor | None = None
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -121,7 +127,7 @@ class Manifest:
     @property
     def workers(self) -> int | None:
         """Number of CPU threads with which the module runs fastest; None if nothing, or no such number, is known."""
-        found = self.plan.get("workers")
+        found = (self.plan if self.successor is None else self.successor.plan).get("workers")
         return found if isinstance(found, int) and not isinstance(found, bool) and found >= 1 else None
 
     def to_json(self) -> str:
@@ -138,6 +144,8 @@ class Manifest:
             del content["network"]
         if not self.alternatives:
             del content["alternatives"]
+        if self.successor is None:
+            del content["successor"]
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod
@@ -184,6 +192,7 @@ def _read(content: object) -> Manifest:
         segments=fields.take("segments", _read_segments, ()),
         network=fields.take("network", record, {}),
         alternatives=fields.take("alternatives", _read_alternatives, ()),
+        successor=fields.take("successor", _read_successor, None),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
@@ -213,6 +222,12 @@ def _read_alternatives(content: object, where: str) -> tuple[Alternative, ...]:
     return listed(Alternative.read)(content, where)
 
 
+def _read_successor(content: object, where: str) -> Successor:
+    from sartor.runtime.several.successor import Successor
+
+    return Successor.read(content, where)
+
+
 def _finite(text: str) -> float:
     """A number as JSON has it; Python also takes NaN, Infinity and what is too large."""
     number = float(text)
@@ -223,8 +238,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > SEVERAL_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {SEVERAL_FORMAT}; update sartor")
+    if isinstance(found, int) and found > SWITCHING_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {SWITCHING_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from sartor.runtime.segments.program import SegmentedProgram
     from sartor.runtime.several.record import Alternative
+    from sartor.runtime.several.takeover import Takeover
 
 Feeds = Mapping[str, Array | DeviceArray]
 
@@ -78,7 +79,8 @@ class Session:
                 Otherwise, or if the system has none or too little memory, it stays mapped, which shares memory between
                 processes.
             parameters: weight files by scope, if they are not beside the .vmfb under the manifest's names.
-            signature: inputs and outputs of a model without manifest, if IREE did not record them.
+            signature: inputs and outputs of a model without manifest, if IREE did not record them. Its function, and
+                no other, runs.
             entry: the function to run in a model without manifest that exports several.
 
         Raises:
@@ -101,14 +103,15 @@ class Session:
         self._signature = _find_signature(module, self._manifest, signature, entry)
         self._signatures = _signatures(plans, self._signature) if signature is None else (self._signature,)
         self._cuts = find_cuts([spec.name for spec in self._signature.outputs])
-        self._async_entry = self._signature.entry + ASYNC_SUFFIX
+        self._takeover = _takeover(module, self._manifest) if signature is None else None
         is_segmented = self._manifest is not None and bool(self._manifest.segments)
         self._functions = frozenset(module.functions)
-        self._has_async_entry = not is_segmented and self._async_entry in module.functions
+        self._has_async_entry = not is_segmented and self._signature.entry + ASYNC_SUFFIX in module.functions
         _check_features(module.label, self._manifest.features if self._manifest else (), self._device)
         found = _find_parameters(source, self._manifest, parameters or {})
         loaded = {scope: load_weights(Path(file), huge_pages=huge_pages) for scope, file in found.items()}
-        self._overlap = _overlap(module, [mapped for _, mapped in loaded.values()], self._device, huge_pages)
+        mapped = [each for each in (module.mapped, *(own for _, own in loaded.values())) if each is not None]
+        self._overlap = _overlap(mapped, self._device, huge_pages, self._takeover)
         weights = {scope: (Path(file), loaded[scope][0]) for scope, file in found.items()}
         self._program: Program | SegmentedProgram | None = _load(module, self._manifest, self._device, weights, plans)
         self._level = _chosen_level(self._program, plans, self._signature.entry)
@@ -177,7 +180,7 @@ class Session:
         arguments = self._arguments(signature, feeds)
         with self._lock:
             self._overlap.begin_run()
-            views = self._open_program().invoke(signature.entry, [item.view for item in arguments])
+            views = self._open_program().invoke(self._entry(signature), [item.view for item in arguments])
             self._overlap.end_run()
         return self._outputs(signature, views)
 
@@ -201,7 +204,8 @@ class Session:
         with self._lock:
             overlap.begin_run()
             views = [item.view for item in arguments]
-            outputs = self._outputs(signature, self._open_program().invoke(self._async_entry, views, fences))
+            entry = self._entry(signature) + ASYNC_SUFFIX
+            outputs = self._outputs(signature, self._open_program().invoke(entry, views, fences))
             self._in_flight = [entry for entry in self._in_flight if not entry[0].settled(0.0)]
             self._in_flight.append((fences, (arguments, outputs)))
         return PendingRun(lambda timeout: _when_finished(fences, overlap, outputs, timeout), selected, finish)
@@ -275,6 +279,8 @@ class Session:
         Returns:
             Whether the model is memory of this process only, so that what happens to its files does not matter.
         """
+        if self._takeover is not None:
+            self._takeover.settle()
         return self._overlap.settle(timeout)
 
     def close(self) -> None:
@@ -349,6 +355,10 @@ class Session:
         check_names(self._signature.inputs, list(feeds))
         return fitting(self._signatures, {name: tuple(np.shape(value)) for name, value in feeds.items()})
 
+    def _entry(self, signature: Signature) -> str:
+        """The function that the next run calls."""
+        return signature.entry if self._takeover is None else self._takeover.entry()
+
     def _arguments(self, signature: Signature, feeds: Feeds) -> list[DeviceArray]:
         specs = signature.inputs
         check_names(specs, list(feeds))
@@ -420,13 +430,30 @@ def _load(
     return SegmentedProgram(manifest.segments, programs, device, manifest.signature)
 
 
-def _overlap(module: Module, weights: Sequence[MappedFile | None], device: NativeDevice, huge_pages: bool) -> Overlap:
+def _overlap(
+    mapped: Sequence[MappedFile], device: NativeDevice, huge_pages: bool, takeover: Takeover | None
+) -> Overlap:
     """Begin to bring what is mapped into memory; a GPU reads it once, from wherever it is."""
-    mapped = [each for each in (module.mapped, *weights) if each is not None]
     wanted = huge_pages and device.host_memory and has_huge_pages()
     if wanted:
         extend_heap()
-    return Overlap(mapped, huge_pages=wanted)
+    return Overlap(mapped, huge_pages=wanted, prepare=None if takeover is None else takeover.prepare)
+
+
+def _takeover(module: Module, manifest: Manifest | None) -> Takeover | None:
+    """What chooses between the plans for the first inference and for later ones, of a file that has both.
+
+    Raises:
+        UsageError: if the module lacks the function of the latter.
+    """
+    later = None if manifest is None else manifest.successor
+    if manifest is None or later is None:
+        return None
+    from sartor.runtime.several.takeover import Takeover
+
+    if later.entry not in module.functions:
+        raise UsageError(f"{module.label} exports no function '{later.entry}'")
+    return Takeover(module.label, manifest.entry, later)
 
 
 def _choose_device(

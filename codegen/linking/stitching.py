@@ -138,7 +138,12 @@ class Writer:
     @property
     def pieces(self) -> list[str]:
         """The code that the entries call which were written."""
-        return [code.text for _, code in sorted(self._used.items())]
+        return [*self.code.values()]
+
+    @property
+    def code(self) -> dict[str, str]:
+        """The same by its name."""
+        return {symbol: code.text for symbol, code in sorted(self._used.items())}
 
     def entry(self, entry: Entry) -> Written:
         """Write what an entry computes."""

@@ -51,7 +51,7 @@ class Publisher:
             raise
         except CompileError as error:
             return NetRun(Status.COMPILE_FAILED, message=str(error))
-        with _staged(build.files, self.output, self.builder.header.external_weights) as (files, copies):
+        with staged_files(build.files, self.output, self.builder.header.external_weights) as (files, copies):
             run = judged(self.runner.verify(replace(build, files=files)), self.runner.budget)
             if run.status is Status.OK:
                 publish_together(copies)
@@ -66,12 +66,14 @@ def publish_unchecked(recipe: Recipe, builder: Builder, output: Path) -> None:
         UsageError: if the files cannot be written.
     """
     (build,) = builder.build([recipe])
-    with _staged(build.files, output, builder.header.external_weights) as (_, copies):
+    with staged_files(build.files, output, builder.header.external_weights) as (_, copies):
         publish_together(copies)
 
 
 @contextmanager
-def _staged(files: NetFiles, output: Path, external: Path | None) -> Iterator[tuple[NetFiles, tuple[StagedFile, ...]]]:
+def staged_files(
+    files: NetFiles, output: Path, external: Path | None
+) -> Iterator[tuple[NetFiles, tuple[StagedFile, ...]]]:
     """Copies of a network's files in the output folder; weights come first, so that a module always has its weights."""
     with staged(files.module, output) as module:
         if files.weights is None or external is None:

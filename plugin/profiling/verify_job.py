@@ -119,7 +119,8 @@ def _expectation(check: Check) -> Expectation:
 
 def _verify(check: Check, start: int, deadline: float) -> Verified:
     expectation = _expectation(check)
-    files, signature = check.files, net_signature(check.values)
+    files = check.files
+    signature = net_signature(check.values)._replace(entry=files.entry)
     device = files.open_device(check.device, check.threads)
     found = Verified(refused=tuple(expectation.refused))
     session = Session(files.module, device=device, signature=signature, parameters=files.parameters, huge_pages=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sartor.codegen.ir.target import DEVICES, Target
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
+from sartor.tuning.selection.problem.cost import Objective
 
 MOST_PLANS = 32
 """Most plans in one file."""
@@ -58,5 +59,10 @@ class SeveralConfig:
             )
         if self.base.external_weights is not None or self.base.pareto is not None:
             raise UsageError("several plans in one file have their weights inside, and no Pareto front")
+        if self.base.objective is Objective.COLD_LATENCY:
+            raise UsageError(
+                f"--objective {Objective.COLD_LATENCY} makes a file of two plans by itself; name one level, device and "
+                "shape"
+            )
         if self.base.workers is not None:
             raise UsageError("several plans in one file are measured on this machine; leave --workers out")

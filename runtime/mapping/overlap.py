@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from weakref import WeakSet
 
@@ -25,6 +25,9 @@ _MOST_WAITS = 40
 _LATER = 6
 # To stop takes as long as a block.
 _MOST_SECONDS = 1.0
+
+Prepare = Callable[[], None]
+"""What is done in the thread, before huge pages are filled."""
 
 _RUNNING: WeakSet[Overlap] = WeakSet()
 
@@ -42,16 +45,18 @@ class Overlap:
     A session tells it when inferences begin and end.
     """
 
-    def __init__(self, files: Sequence[MappedFile], *, huge_pages: bool) -> None:
+    def __init__(self, files: Sequence[MappedFile], *, huge_pages: bool, prepare: Prepare | None = None) -> None:
         """Begin to wait.
 
         Args:
             files: in the order in which they are needed.
             huge_pages: whether they are moved to huge pages.
+            prepare: is called once the files were read.
         """
         self._moves: list[Step] = []
         self._files = tuple(files)
         self._huge_pages = huge_pages
+        self._prepare = prepare
         self._runs = 0
         self._ran = threading.Event()
         self._stopped = False
@@ -59,6 +64,8 @@ class Overlap:
         if not all(file.is_own for file in self._files):
             _RUNNING.add(self)
             self._thread.start()
+        elif prepare is not None:
+            prepare()
 
     def begin_run(self) -> None:
         """Make sure that an inference may run.
@@ -107,6 +114,8 @@ class Overlap:
     def _work(self) -> None:
         for file in self._files:
             file.reading.wait()
+        if self._prepare is not None and not self._stopped:
+            self._prepare()
         if self._huge_pages:
             self._wait_for_inference()
             with suppress(OSError):

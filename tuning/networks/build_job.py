@@ -76,11 +76,11 @@ def build_net(
         parameters = _build_split(net, weights, target, manifest, files)
     if files.weights is not None:
         write_parameters(files.weights, parameters)
-        _record_checksums(files)
+        record_checksums(files)
     return sum(array.nbytes for array in parameters.values())
 
 
-def _record_checksums(files: NetFiles) -> None:
+def record_checksums(files: NetFiles) -> None:
     """Put the checksums of the weights beside the module into its file."""
     record = files.module.with_suffix(".checksums")
     write_checksums(record, files.parameters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.iree_runtime import NativeDevice
@@ -15,13 +16,14 @@ class NetFiles:
     """Files of a compiled network: the module, and the weights if they are not inside it.
 
     ``weight_bytes`` is the size of the weights, inside the module or not. ``devices`` are those that run it, the one of
-    inputs and outputs first; empty for the device that is asked for.
+    inputs and outputs first; empty for the device that is asked for. ``entry`` is the function.
     """
 
     module: Path
     weights: Path | None
     weight_bytes: int = 0
     devices: tuple[str, ...] = ()
+    entry: str = ENTRY
 
     def open_device(self, device: str, threads: int) -> NativeDevice:
         """The device of inputs and outputs, ``device`` by default.

@@ -60,8 +60,10 @@ from sartor.report.stored import with_stored
 from sartor.report.subject import Subject, open_subject
 from sartor.several.compilation import compile_several
 from sartor.several.settings import SeveralConfig
+from sartor.several.switching import compile_switching
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection import auto
+from sartor.tuning.selection.problem.cost import Objective
 
 
 def compile_to_vmfb(
@@ -165,6 +167,8 @@ def compile_to_vmfb(
         unused = {"--plan": plan, "--save-plan": save_plan, "--report": report}
         _compile_several(model, output, SeveralConfig(config, targets, shapes), unused, json)
         return
+    if config.objective is Objective.COLD_LATENCY and save_plan is not None:
+        raise UsageError("--save-plan is for one plan, and --objective cold+latency makes two; leave one of them out")
     artifact = _run(model, output, loaded, config)
     if save_plan is not None:
         artifact.plan.save(save_plan)
@@ -187,7 +191,8 @@ def _compile_several(
 def _run(model: Path, output: Path, plan: Plan | None, config: CompileConfig) -> Artifact:
     with tuning_progress() as progress:
         if plan is None:
-            return compile_model(model, output, config, progress)
+            compiled = compile_switching if config.objective is Objective.COLD_LATENCY else compile_model
+            return compiled(model, output, config, progress)
         return replay_plan(model, plan, output, config, progress)
 
 

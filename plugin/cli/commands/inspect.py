@@ -165,9 +165,25 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("needs of the CPU", ", ".join(manifest.features)),
         ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
         ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),
+        *_successor_facts(manifest),
         *_plan_facts(plan),
     ]
     return [fact for fact in facts if fact[1]]
+
+
+def _successor_facts(manifest: Manifest) -> list[tuple[str, str]]:
+    """The plan for later inferences, of a file with one for the first, whose layers follow."""
+    if manifest.successor is None:
+        return []
+    plan = Plan.from_json(manifest.successor.plan, "the plan for later inferences")
+    layers = {each.layer: each.variant for each in plan.layers}
+    own = Plan.from_json(manifest.plan, "the plan for the first inference")
+    others = sum(layers.get(each.layer) != each.variant for each in own.layers)
+    return [
+        ("later inferences", f"{manifest.successor.entry}, predicted {milliseconds(plan.predicted)} ms"),
+        ("layers that they compute otherwise", str(others)),
+        ("weights that only they read", f"{manifest.successor.weight_bytes / 2**20:.2f} MiB"),
+    ]
 
 
 def _file_facts(manifest: Manifest) -> list[tuple[str, str]]:

@@ -55,10 +55,11 @@ ErrorMeasureOption = Annotated[
     ),
 ]
 ObjectiveOption = Annotated[
-    Literal["latency", "cold", "memory"] | None,
+    Literal["latency", "cold", "cold+latency", "memory"] | None,
     typer.Option(
         help="What to minimise: the time of an inference, the time until the end of the first one with the file read "
-        "from the disk, or the memory. (default: latency)"
+        "from the disk, or the memory; cold+latency writes a plan for the first inference and one that takes over. "
+        "(default: latency)"
     ),
 ]
 MemoryLimitOption = Annotated[

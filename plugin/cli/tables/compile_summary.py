@@ -69,6 +69,22 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "others_processors": artifact.others,
         "run": run_command(artifact),
         "pareto": front_json(artifact.pareto),
+        "successor": _successor_json(artifact),
+    }
+
+
+def _successor_json(artifact: Artifact) -> dict[str, Any] | None:
+    """The plan for later inferences, if there is one."""
+    plan = artifact.successor
+    if plan is None:
+        return None
+    return {
+        "layers": len(plan.layers),
+        "routines": routine_counts(plan),
+        "predicted_ms": _in_ms(plan.predicted),
+        "measured_ms": _in_ms(plan.measured),
+        "error": artifact.successor_error,
+        "added_weight_bytes": artifact.added_bytes,
     }
 
 
@@ -111,9 +127,22 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("processors that others took", f"{artifact.others:.1f}" if artifact.others else ""),
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
         ("weights", "" if artifact.weights is None else str(artifact.weights)),
+        *_successor_facts(artifact),
         ("run it with", "" if artifact.weights is None else shlex.join(run_command(artifact))),
     ]
     return [fact for fact in facts if fact[1]]
+
+
+def _successor_facts(artifact: Artifact) -> list[tuple[str, str]]:
+    """The plan for later inferences, and what it costs."""
+    plan = artifact.successor
+    if plan is None:
+        return []
+    return [
+        ("later inferences ms", milliseconds(plan.measured)),
+        (f"their {artifact.measure} error", optional(artifact.successor_error, "{:.2g}".format)),
+        ("weights that only they read", f"{artifact.added_bytes / 2**20:.2f} MiB"),
+    ]
 
 
 def run_command(artifact: Artifact) -> list[str]:

@@ -7,11 +7,17 @@ from enum import StrEnum
 
 
 class Objective(StrEnum):
-    """The part of the cost that a plan minimises."""
+    """The part of the cost that a plan minimises; ``cold+latency`` asks for a plan for each of two."""
 
     LATENCY = "latency"
     COLD = "cold"
     MEMORY = "memory"
+    COLD_LATENCY = "cold+latency"
+
+    @property
+    def parts(self) -> tuple[Objective, ...]:
+        """What single plans minimise."""
+        return (Objective.COLD, Objective.LATENCY) if self is Objective.COLD_LATENCY else (self,)
 
 
 @dataclass(frozen=True)
