@@ -109,6 +109,16 @@ class PlanSelector:
         bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
         return self.solver.different(tables, replace(limits, error=bound), count, apart, excess)
 
+    def overlapped(self, tables: Tables, limits: Limits) -> Selected:
+        """Plans for a first inference that reads while it executes, as ``PlanSolver.overlapped``, within the budget.
+
+        Raises:
+            InfeasibleError: if there is none within limits and the last bound on errors.
+        """
+        bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
+        found, tables = self.solver.overlapped(tables, replace(limits, error=bound))
+        return [each for each in found if self.keeps_budget(each, tables)], tables
+
     def keeps_budget(self, recipe: Recipe, tables: Tables) -> bool:
         """Whether the simulated error of a plan is allowed.
 

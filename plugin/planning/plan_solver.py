@@ -22,6 +22,8 @@ from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase, adapt_case
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection import auto
+from sartor.tuning.selection.overlap.queues import queues_of
+from sartor.tuning.selection.overlap.shortest import Overlapped, fastest, shortest
 from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.problem.problem import Problem
@@ -196,6 +198,18 @@ class PlanSolver:
             recipes = [self._with_memory(each) for each in recipes]
         return recipes, complete
 
+    def overlapped(self, tables: Tables, limits: Limits) -> Selected:
+        """Plans for a first inference that reads while it executes: the shortest, and the one that executes fastest.
+
+        Raises:
+            InfeasibleError: if there is none within limits.
+        """
+
+        def find(problem: Problem) -> Sequence[Selection]:
+            return [_overlapping(problem, each(problem, limits, auto.SECONDS)) for each in (shortest, fastest)]
+
+        return self._settled(tables, find, tuple(limits.bounds))
+
     def _settled(
         self,
         tables: Tables,
@@ -229,7 +243,8 @@ class PlanSolver:
 
     def _recipe(self, problem: Problem, selection: Selection, tables: Tables) -> Recipe:
         recipe = split_recipe(self.imported, tables, selection, self.policy)
-        return replace(recipe, needed=measures(problem, selection.assignment))
+        queues = queues_of(problem, selection.assignment)
+        return replace(recipe, needed=measures(problem, selection.assignment), overlapped=queues.seconds)
 
     def _tuner_of(self, device: str) -> Conversions:
         return next((each for each in self.others if each.target.device == device), self.tuner)
@@ -256,6 +271,13 @@ def _seconds(kind: AdaptKind, measurement: Measurement | None) -> float:
     why = "it was not measured" if measurement is None else measurement.message
     _LOG.warning("converting %s from %s to %s does not work: %s", kind.tensor, kind.source, kind.target, why)
     return math.inf
+
+
+def _overlapping(problem: Problem, found: Overlapped) -> Selection:
+    """Its cost is the problem's objective, which is a sum; what it is proven to be the best in is another."""
+    return replace(
+        conclude(problem, found.plan, bound=None, solver=ilp.NAME, seconds=0.0), lower_bound=0.0, optimal=found.proven
+    )
 
 
 def _selection(problem: Problem, point: Point) -> Selection:

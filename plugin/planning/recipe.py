@@ -47,6 +47,8 @@ class Recipe:
         variants: by layer name; empty for the unsplit model.
         needed: amount of each quantity by the tables with which it was selected; empty if it was not selected.
         memory: bytes that IREE plans for the module, weights included; None if it was not asked.
+        overlapped: seconds of the first inference by these tables, if reading and executing overlap; None if it was not
+            selected.
     """
 
     plan: Plan
@@ -54,6 +56,7 @@ class Recipe:
     variants: Mapping[str, Variant]
     needed: Amounts = field(default_factory=dict)
     memory: int | None = None
+    overlapped: float | None = None
 
     @property
     def amounts(self) -> Amounts:

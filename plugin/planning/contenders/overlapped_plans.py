@@ -1,65 +1,50 @@
-"""Selects plans for the first inference that the sum of reading and executing hides.
+"""Selects plans for a first inference whose reading and executing overlap.
 
-With the objective cold the tables minimise the sum of what a plan executes and what it reads. A session overlaps both
-(NNV12, section 3.3, where the longer of the two queues decides): its first inference takes about as long as the longer.
-That is no sum over layers, so no solver minimises it; but the plans between the fastest and the one that reads least
-are found, and of these the fastest, and the one whose longer part is the shortest, run as whole networks too. What is
-shipped is decided by first inferences that are timed.
+With the objective cold the tables minimise the sum of what a plan executes and what it reads, as on one core. A session
+overlaps both (NNV12, section 3.3): its first inference takes as long as a pipeline of the two queues, whose time
+``tuning/selection/overlap`` computes and minimises exactly. How far both overlap depends on the disk, on what the page
+cache holds and on other programs. So the plan with the shortest pipeline and the one that executes fastest, the best
+where all is in memory, run as whole networks beside that with the least sum; what is shipped is decided by first
+inferences that are timed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sartor.errors import InfeasibleError
 from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import Selected
 from sartor.planning.recipe import Recipe
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.cost import Objective
-from sartor.tuning.selection.problem.limits import Limits, Quantity
+from sartor.tuning.selection.problem.limits import Limits
 
 _LOG = logging.getLogger(__name__)
-_TRADED = (Quantity.LATENCY, Quantity.COLD)
 
 
-def overlapped_plans(
-    selector: PlanSelector, tables: Tables, selected: Sequence[Recipe], limits: Limits
-) -> list[Recipe]:
-    """The fastest plan, and the one with the shortest overlapped first inference, unless they were selected.
+def overlapped_plans(selector: PlanSelector, tables: Tables, selected: Sequence[Recipe], limits: Limits) -> Selected:
+    """The plan with the shortest overlapped first inference, and the fastest, unless they were selected.
 
     Args:
         selector: selects for the first inference; with another objective there is nothing to add.
         tables: costs.
         selected: the best plans by the sum.
         limits: on all plans.
+
+    Returns:
+        The plans, and the tables with what was measured for them.
     """
     if selector.policy.objective is not Objective.COLD or tables.loading is None:
-        return []
-    policy = replace(selector.policy, quantities=tuple(dict.fromkeys((*selector.policy.quantities, *_TRADED))))
-    wide = replace(selector, solver=replace(selector.solver, policy=policy))
+        return [], tables
     try:
-        front, _ = wide.plans_on_front(tables, limits, _TRADED)
+        plans, tables = selector.overlapped(tables, limits)
     except InfeasibleError as error:
         _LOG.info("there are no other plans for the first inference: %s", error)
-        return []
-    plans = [recipe for recipe, _ in front]
-    if not plans:
-        return []
-    best = [min(plans, key=lambda each: each.needed[Quantity.LATENCY]), min(plans, key=overlapped_seconds)]
+        return [], tables
     found: list[Recipe] = []
-    for each in best:
-        if _choices(each) not in map(_choices, [*selected, *found]):
+    for each in plans:
+        if not any(each.is_same_as(other) for other in [*selected, *found]):
             found.append(each)
-    return found
-
-
-def _choices(recipe: Recipe) -> dict[str, str]:
-    return {layer: variant.descriptor for layer, variant in recipe.variants.items()}
-
-
-def overlapped_seconds(recipe: Recipe) -> float:
-    """Predicted seconds of a first inference that reads while it executes."""
-    executing = recipe.needed[Quantity.LATENCY]
-    return max(executing, recipe.needed[Quantity.COLD] - executing)
+    return found, tables

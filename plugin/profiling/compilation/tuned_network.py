@@ -229,7 +229,8 @@ def choose(
             single, tables = single_precision_plans(selector, tables, recipes, policy.limits)
             home, tables = home_plans(selector, tables, recipes, policy.limits)
             recipes = [*recipes, *single, *home]
-            recipes += overlapped_plans(selector, tables, recipes, policy.limits)
+            overlapped, tables = overlapped_plans(selector, tables, recipes, policy.limits)
+            recipes = [*recipes, *overlapped]
     except LimitError as error:
         if not profiler.counts_memory:
             raise

@@ -136,6 +136,19 @@ class Problem:
                 found.setdefault(edge.value, []).append(edge)
         return {value: tuple(edges) for value, edges in found.items() if len(edges) > 1}
 
+    @cached_property
+    def first_reader(self) -> Mapping[Value | Edge, int]:
+        """The number of the first layer that may read each value, where conversions of it are counted in time.
+
+        A later layer may be the first that reads it in the schema to which it is converted, and convert it there.
+        """
+        position = {node.name: index for index, node in enumerate(self.nodes)}
+        found: dict[Value | Edge, int] = {}
+        for edge in self.edges:
+            carried = edge.value or edge
+            found[carried] = min(found.get(carried, len(position)), position[edge.consumer])
+        return found
+
 
 def _check_node(node: Node, objective: Objective) -> None:
     if not node.choices:

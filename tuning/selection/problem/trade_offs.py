@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sartor.codegen.ir.schema import Schema
-from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.problem import Choice
 
@@ -48,7 +47,8 @@ def _better(group: Sequence[tuple[Choice, _Vector]], position: int, vector: _Vec
 def _vector(choice: Choice, quantities: Sequence[Quantity]) -> _Vector:
     parts = {
         Quantity.LATENCY: (choice.cost.latency,),
-        Quantity.COLD: (choice.cost.value(Objective.COLD),),
+        # Apart, as the first inference may overlap the two.
+        Quantity.COLD: (choice.cost.latency, choice.cost.cold),
         Quantity.MEMORY: (choice.cost.memory, choice.scratch),
         Quantity.ERROR: (choice.cost.error,),
     }

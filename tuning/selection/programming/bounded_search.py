@@ -70,16 +70,19 @@ class _Budget:
 class BoundedSearch:
     """Searches among the plans of one problem, with changing bounds."""
 
-    def __init__(self, problem: Problem, quantities: Collection[Quantity], keep: int = 1) -> None:
+    def __init__(
+        self, problem: Problem, quantities: Collection[Quantity], keep: int = 1, program: Program | None = None
+    ) -> None:
         """Build the program once for all searches.
 
         Args:
             problem: what to search.
             quantities: all quantities that will be minimised or bounded.
             keep: number of plans that may be asked for which differ only in choices of equal schemas.
+            program: that of the problem, if it has columns of the caller's own.
         """
         self.problem = problem
-        self.program = Program(problem, quantities, keep)
+        self.program = program or Program(problem, quantities, keep)
         self._solver = HighsSolver(self.program.binary, self.program.rows)
         self._budgets = {quantity: self._budget(quantity) for quantity in quantities}
 

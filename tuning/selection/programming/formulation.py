@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ _UNIT = float(2**20)
 _FREE = Cost()
 
 Term = tuple[int, float]
+_Layer = TypeVar("_Layer")
 _BySchema = dict[Schema, list[int]]
 _Shared = dict[tuple[Value, Schema, Schema], int]
 """Columns of conversions that several edges share."""
@@ -99,6 +100,8 @@ class Program:
         rows: the constraints.
         net: the columns of the layers.
         sizes: the bytes of activations and scratch that occur in the rows.
+        places: for each column the number of the layer that its cost belongs to; conversions belong to the first layer
+            that may read their value.
     """
 
     def __init__(self, problem: Problem, quantities: Collection[Quantity], keep: int = 1) -> None:
@@ -113,6 +116,8 @@ class Program:
         self.rows: list[Row] = []
         self.sizes: list[float] = []
         self._costs: list[Cost] = []
+        self.places: list[int] = []
+        self._place = 0
         self._quantities = tuple(quantities)
         self._keep = keep
         self._weights: dict[str, int] = {}
@@ -133,6 +138,7 @@ class Program:
 
     def _add_column(self, cost: Cost = _FREE, *, binary: bool = False) -> int:
         self._costs.append(cost)
+        self.places.append(self._place)
         self.binary.append(binary)
         return len(self._costs) - 1
 
@@ -141,8 +147,8 @@ class Program:
         live: list[list[Term]] = [[] for _ in problem.nodes]
         inside: dict[int, Net] = {}
         choices = tuple(worth_keeping(node.choices, self._quantities, self._keep) for node in problem.nodes)
-        columns = tuple(self._add_layer(offered, owner) for offered in choices)
-        for layer, (offered, own) in enumerate(zip(choices, columns, strict=True)):
+        columns = tuple(self._add_layer(offered, owner) for offered in self._placed(choices, owner))
+        for layer, (offered, own) in enumerate(self._placed(tuple(zip(choices, columns, strict=True)), owner)):
             for choice, column in zip(offered, own, strict=True):
                 live[layer] += self._bytes(column, choice.scratch)
                 self._add_weights(column, choice)
@@ -150,7 +156,7 @@ class Program:
                     inside[column], peak = self._add_net(choice.childnet, column)
                     live[layer] += [(peak, 1.0)] if peak is not None else []
         net = Net(problem, choices, columns, inside)
-        self._add_links(net, live)
+        self._add_links(net, live, owner)
         return net, self._add_peak(problem, live, owner)
 
     def _add_layer(self, offered: Sequence[Choice], owner: int | None) -> range:
@@ -170,7 +176,13 @@ class Program:
                     self._weights[name] = self._add_column(Cost(memory=size))
                 self.rows.append(Row([(self._weights[name], 1.0), (column, -1.0)], 0, np.inf))
 
-    def _add_links(self, net: Net, live: list[list[Term]]) -> None:
+    def _placed(self, layers: Sequence[_Layer], owner: int | None) -> Iterator[_Layer]:
+        """What belongs to each layer, whose columns get its number; those of a childnet have its owner's."""
+        for place, layer in enumerate(layers):
+            self._place = place if owner is None else self._place
+            yield layer
+
+    def _add_links(self, net: Net, live: list[list[Term]], owner: int | None) -> None:
         """Add the adapts of all edges; their copies are live at the layers that read them."""
         position = {node.name: index for index, node in enumerate(net.problem.nodes)}
         written = [
@@ -183,6 +195,7 @@ class Program:
             producer, consumer = position[edge.producer], position[edge.consumer]
             needed = (choice.inputs[edge.slot] for choice in net.choices[consumer])
             read = _by_schema(needed, net.columns[consumer])
+            self._place = net.problem.first_reader[edge.value or edge] if owner is None else self._place
             for schema, column in self._add_link(net.problem, edge, written[producer], read, shared):
                 copies.setdefault((edge.value or edge, schema), {}).setdefault(consumer, []).append(column)
         for (carried, _), readers in copies.items():

@@ -9,9 +9,10 @@ from typing import cast
 import pytest
 
 from sartor.frontend.imported_model import ImportedModel
-from sartor.planning.contenders.overlapped_plans import overlapped_plans, overlapped_seconds
+from sartor.planning.contenders.overlapped_plans import overlapped_plans
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
+from sartor.planning.recipe import Recipe
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.tuner import Tuner
@@ -49,14 +50,19 @@ def test_the_fastest_and_the_best_overlapped_plan_run_beside_the_least_sum(impor
     imported = imported_of("lenet")
     selector, tables = _selector(imported, Objective.COLD), _tables(imported)
     selected, tables = selector.select(tables, Limits())
-    found = overlapped_plans(selector, tables, selected, Limits())
+    found, tables = overlapped_plans(selector, tables, selected, Limits())
     assert 1 <= len(found) <= 2
     by_sum = selected[0]
     assert min(each.needed[Quantity.LATENCY] for each in found) < by_sum.needed[Quantity.LATENCY]
-    assert min(map(overlapped_seconds, found)) < overlapped_seconds(by_sum)
+    assert min(_overlapped(each) for each in found) < _overlapped(by_sum)
     assert all(each.needed[Quantity.COLD] >= by_sum.needed[Quantity.COLD] for each in found)
     assert {each.plan.objective for each in found} == {"cold"}
-    assert overlapped_plans(selector, tables, [by_sum, *found], Limits()) == []
+    assert overlapped_plans(selector, tables, [by_sum, *found], Limits())[0] == []
+
+
+def _overlapped(recipe: Recipe) -> float:
+    assert recipe.overlapped is not None
+    return recipe.overlapped
 
 
 @pytest.mark.parametrize(("objective", "loading"), [(Objective.LATENCY, 1.0), (Objective.COLD, None)])
@@ -65,4 +71,4 @@ def test_where_nothing_is_read_there_is_nothing_to_add(
 ) -> None:
     imported = imported_of("lenet")
     tables = replace(_tables(imported), loading=loading)
-    assert overlapped_plans(_selector(imported, objective), tables, [], Limits()) == []
+    assert overlapped_plans(_selector(imported, objective), tables, [], Limits()) == ([], tables)
