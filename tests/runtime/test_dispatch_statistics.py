@@ -31,7 +31,7 @@ def test_dispatches_are_reported(model: Path, feeds: dict[str, Array], threads: 
 def test_what_a_session_reads_into_huge_pages_the_tool_does_too(
     model: Path, feeds: dict[str, Array], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_REACH_BYTES", 0)
+    monkeypatch.setattr(module, "_SMALL_BYTES", 0)
     monkeypatch.setattr(module, "has_huge_pages", lambda: True)
     assert module.wants_huge_pages(model)
     assert not module.wants_huge_pages(model.with_suffix(".none"))

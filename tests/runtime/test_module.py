@@ -25,7 +25,7 @@ needs_moving = pytest.mark.skipif(not (has_huge_pages() and pages.CAN_MOVE), rea
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file counts as large."""
-    monkeypatch.setattr(module_file, "_REACH_BYTES", 0)
+    monkeypatch.setattr(module_file, "_SMALL_BYTES", 0)
 
 
 @needs_moving
@@ -40,7 +40,7 @@ def test_a_large_file_is_mapped_and_then_moved_to_memory_of_its_own(model: Path,
 
 
 def test_a_small_file_is_mapped_as_python_does(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_file, "_REACH_BYTES", model.stat().st_size)
+    monkeypatch.setattr(module_file, "_SMALL_BYTES", model.stat().st_size)
     found = load_module(model, huge_pages=True)
     assert isinstance(found.content, mmap.mmap)
     assert found.mapped is None

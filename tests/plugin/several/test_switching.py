@@ -125,7 +125,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def large(made: Made, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A copy of the file, which counts as large."""
-    monkeypatch.setattr(module_file, "_REACH_BYTES", 0)
+    monkeypatch.setattr(module_file, "_SMALL_BYTES", 0)
     return Path(shutil.copy(made.files.module, tmp_path))
 
 
@@ -233,7 +233,7 @@ from sartor.runtime import module
 from sartor.runtime.several.takeover import Takeover
 from sartor.runtime.session import Session
 
-module._REACH_BYTES = 0
+module._SMALL_BYTES = 0
 
 def halt(takeover):
     print("preparing", flush=True)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not has_huge_pages(), reason="this system has no
 @pytest.fixture
 def large(model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of its own, whose file counts as large."""
-    monkeypatch.setattr(module_file, "_REACH_BYTES", 0)
+    monkeypatch.setattr(module_file, "_SMALL_BYTES", 0)
     return Path(shutil.copy(model, tempfile.mkdtemp(dir=model.parent)))
 
 
@@ -146,7 +146,7 @@ def test_with_little_memory_it_runs_from_the_mapping(
 def test_weights_beside_the_module_are_moved_too(
     compile_mlir: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module_file, "_REACH_BYTES", 0)
+    monkeypatch.setattr(module_file, "_SMALL_BYTES", 0)
     weights = tmp_path / "w.irpa"
     write_parameters(weights, {"w": np.arange(4, dtype=np.float32)})
     with Session(compile_mlir("parameters"), parameters={"model": weights}) as session:
@@ -167,7 +167,7 @@ from sartor.runtime import module
 from sartor.runtime.mapping import huge_pages
 from sartor.runtime.session import Session
 
-module._REACH_BYTES = 0
+module._SMALL_BYTES = 0
 move = huge_pages.pages.move
 
 def halt(*args):
@@ -203,7 +203,7 @@ import numpy as np
 from sartor.runtime import module
 from sartor.runtime.session import Session
 
-module._REACH_BYTES = 0
+module._SMALL_BYTES = 0
 session = Session(sys.argv[1])
 session.run(None, {each.name: np.zeros(each.shape, np.float32) for each in session.get_inputs()})
 """
