@@ -59,6 +59,7 @@ from sartor.onnx_model.rewrites.structure.inline_functions import inline_functio
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.onnx_model.rewrites.windowed.cropped_pads import crop_pads
 from sartor.onnx_model.rewrites.windowed.depth_to_space import transposed_blocks
+from sartor.onnx_model.rewrites.windowed.one_dimension import lift_signals
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
 from sartor.onnx_model.rewrites.windowed.rounded_up import drop_windows, pad_rounded_up
 from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scattered
@@ -109,6 +110,7 @@ LOWER: tuple[Rewrite, ...] = (
     expand_to_result,
     written_unit_reductions,
     dequantise_early,
+    lift_signals,
     crop_pads,
     explicit_padding,
     round_down,
