@@ -29,6 +29,7 @@ _ROOT_PREFIXES = {
     "linalg.depthwise_conv": LayerKind.DEPTHWISE,
     "linalg.conv": LayerKind.CONVOLUTION,
     "linalg.pooling": LayerKind.POOLING,
+    "scf.for": LayerKind.RECURRENCE,
 }
 _CONTRACTIONS = (
     "linalg.matmul",
@@ -195,6 +196,8 @@ class _Partitioner:
             return True
         if _is_grouped(group.root) and op.name == "tensor.collapse_shape":
             return bool(op.operands[0] == group.root.results[0])
+        if group.kind is LayerKind.RECURRENCE:
+            return False
         return is_elementwise(op) and _elements(op) == _elements(group.root)
 
     def _sorted(self, groups: list[Group]) -> list[Group]:

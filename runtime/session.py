@@ -238,7 +238,7 @@ class Session:
             call = program.prepare(entry, [each.view for each in (*inputs, *outputs)])
         else:
             views = [each.view for each in inputs]
-            call = copying(lambda: self._outputs(signature, program.invoke(signature.entry, views)), outputs)
+            call = copying(lambda: self._outputs(signature, program.invoke(self._entry(signature), views)), outputs)
 
         def execute() -> None:
             self._check_process()

@@ -86,6 +86,7 @@ class LayerKind(StrEnum):
     DEPTHWISE = "depthwise"
     CONTRACTION = "contraction"
     POOLING = "pooling"
+    RECURRENCE = "recurrence"
     TOLERANT = "tolerant"
     FIXED = "fixed"
     FUSED = "fused"

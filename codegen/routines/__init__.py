@@ -30,6 +30,7 @@ from sartor.codegen.routines.vector.integers import IntegerFactor, IntegerResult
 from sartor.codegen.routines.vector.join import Join
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product
+from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
 from sartor.codegen.routines.vector.window import SlidingWindow
@@ -47,6 +48,7 @@ ROUTINES: tuple[Routine, ...] = (
     Join(),
     Join("join_blocked", blocked=True),
     Rowwise(),
+    Recurrent(),
     # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
     TiledConvolution(),
     TiledMatmul(),

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.mlir.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
 from sartor.codegen.mlir.operations import names_in
+from sartor.codegen.subgraphs.recurrent_calls import call_recurrences, expanded
 from sartor.dialect_passes.join_parts import Part, join_parts
 from sartor.errors import CompileError, UnsupportedModelError
 from sartor.frontend.onnx_parts import cut_into_parts
@@ -25,6 +26,7 @@ from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.recurrence.recurrent_calls import with_recurrent_calls
 
 _LOG = logging.getLogger(__name__)
 COMPILER = "IREE 3.13"
@@ -101,6 +103,7 @@ def _to_torch_onnx(model: onnx.ModelProto) -> str:
     try:
         importer = WeightImporter.define_function(info.main_graph, module, settings)
         importer.import_all()
+        call_recurrences(module)
         module.verify()
     except (onnx_importer.OnnxImportError, ir.MLIRError) as error:
         # The importer quotes nodes in several lines.
@@ -149,7 +152,7 @@ def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModul
     Raises:
         UnsupportedModelError: if IREE cannot lower an ONNX op, which the message names.
     """
-    renamed, weights = _with_safe_names(model)
+    renamed, weights = _with_safe_names(with_recurrent_calls(model))
     flags = (*_IMPORT_FLAGS, *(WIDE_FLAGS if wide else ()))
     inferred = onnx.shape_inference.infer_shapes(renamed, data_prop=True)
     try:
@@ -164,7 +167,7 @@ def _lowered(model: onnx.ModelProto, flags: Sequence[str]) -> bytes:
     if len(parts) > 1:
         lowered = [
             Part(
-                translate_bytecode(_to_torch_onnx(part), flags, to="input"),
+                _translated(part, flags),
                 tuple(value.name for value in part.graph.input),
                 tuple(value.name for value in part.graph.output),
             )
@@ -174,4 +177,8 @@ def _lowered(model: onnx.ModelProto, flags: Sequence[str]) -> bytes:
         joined = join_parts(lowered, inputs, outputs)
         if joined is not None:
             return joined
-    return translate_bytecode(_to_torch_onnx(model), flags, to="input")
+    return _translated(model, flags)
+
+
+def _translated(model: onnx.ModelProto, flags: Sequence[str]) -> bytes:
+    return expanded(translate_bytecode(_to_torch_onnx(model), flags, to="input"))

@@ -25,6 +25,7 @@ _OP_NAMES = {
     LayerKind.DEPTHWISE: "depthwise",
     LayerKind.CONTRACTION: "matmul",
     LayerKind.POOLING: "pool",
+    LayerKind.RECURRENCE: "recurrence",
     LayerKind.TOLERANT: "map",
     LayerKind.FIXED: "block",
     LayerKind.FUSED: "fused",

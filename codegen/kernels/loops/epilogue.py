@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.rounded_numbers import clipped, note, rounded
-from sartor.codegen.kernels.emit.special_functions import erf, exp, quotient
+from sartor.codegen.kernels.emit.special_functions import erf, exp, quotient, tanh
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps
@@ -25,6 +25,7 @@ _OWN: dict[str, Callable[..., ir.Value]] = {
     "math.erf": erf,
     "math.exp": exp,
     "math.roundeven": rounded,
+    "math.tanh": tanh,
     "arith.divf": quotient,
 }
 

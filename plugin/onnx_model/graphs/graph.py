@@ -80,6 +80,11 @@ class GraphEditor:
         """The graph's nodes in their present order."""
         return list(self.graph.node)
 
+    @property
+    def is_nested(self) -> bool:
+        """Whether the graph is the body of a control-flow node."""
+        return self._outer is not None
+
     def producer(self, name: str) -> NodeProto | None:
         """The node of this graph that computes ``name``."""
         return self._producers.get(name)

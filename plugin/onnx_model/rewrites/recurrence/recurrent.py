@@ -1,4 +1,4 @@
-"""Unrolls LSTM, GRU and RNN over a fixed number of steps to matrix products and elementwise operators."""
+"""Unrolls LSTM, GRU and RNN that no kernel computes to matrix products and elementwise operators of each step."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.recurrence.kept import is_kept
 from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, State
 from sartor.onnx_model.rewrites.recurrence.recurrent_weights import ComputedWeights, ConstantWeights, Weights
 
@@ -32,7 +33,7 @@ class _Sequence:
 
 
 def unroll_recurrent(model: ModelProto) -> tuple[str, ...]:
-    """Unroll every recurrent node; returns the names of the unrolled nodes.
+    """Unroll every recurrent node that no loop computes; returns the names of the unrolled nodes.
 
     The products of the weights and the inputs do not depend on the state and become one large MatMul; each step adds
     the product with the state (ONNX operator pages of LSTM, GRU and RNN). IREE 3.13 imports only the forward direction,
@@ -46,7 +47,7 @@ def unroll_recurrent(model: ModelProto) -> tuple[str, ...]:
 
 def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     shape = editor.shape(node.input[0]) if node.input else None
-    if node.op_type not in CELLS or shape is None:
+    if node.op_type not in CELLS or shape is None or is_kept(node, editor):
         return None
     sequence = _sequence(node, editor, shape)
     if sequence is None:

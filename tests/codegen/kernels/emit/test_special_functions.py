@@ -10,7 +10,7 @@ import pytest
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.special_functions import erf, exp
+from sartor.codegen.kernels.emit.special_functions import erf, exp, tanh
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.runtime.driver.signature import Array
 from tests.codegen.kernels.small_kernels import LANES, SmallKernel, run_kernels
@@ -50,7 +50,7 @@ def _computing(
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Array]:
-    exact = {"erf": _computing(erf, GIVEN), "exp": _computing(exp, EXPONENTS)}
+    exact = {"erf": _computing(erf, GIVEN), "exp": _computing(exp, EXPONENTS), "tanh": _computing(tanh, GIVEN)}
     rough = {
         "rough_erf": _computing(erf, GIVEN, is_rough=True),
         "rough_exp": _computing(exp, EXPONENTS, is_rough=True),
@@ -91,6 +91,19 @@ def test_erf_is_one_at_infinity_and_no_number_at_none(computed: Array) -> None:
     assert np.abs(computed[np.inf == GIVEN] - 1).max() <= MAX_ERROR
     assert np.abs(computed[-np.inf == GIVEN] + 1).max() <= MAX_ERROR
     assert np.isnan(computed[np.isnan(GIVEN)]).all()
+
+
+def test_tanh_is_right_to_a_few_units_in_the_last_place(results: dict[str, Array]) -> None:
+    finite = np.isfinite(GIVEN)
+    expected = np.tanh(GIVEN[finite].astype(np.float64))
+    assert (np.abs(results["tanh"][finite] - expected) <= MAX_ERROR * np.abs(expected)).all()
+
+
+def test_tanh_is_one_at_infinity_and_no_number_at_none(results: dict[str, Array]) -> None:
+    found = results["tanh"]
+    assert np.abs(found[np.inf == GIVEN] - 1).max() <= MAX_ERROR
+    assert np.abs(found[-np.inf == GIVEN] + 1).max() <= MAX_ERROR
+    assert np.isnan(found[np.isnan(GIVEN)]).all()
 
 
 def test_the_rough_erf_is_right_to_what_bf16_holds_of_one(results: dict[str, Array]) -> None:

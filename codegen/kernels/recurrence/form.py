@@ -1,0 +1,242 @@
+"""A layer that loops over steps, as matrix products with its state and elementwise ops between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, copies, defining_op, indexing_maps, is_elementwise
+from sartor.codegen.mlir.snippet import tensor_parts
+
+_LOOP = "scf.for"
+_SLICE = "tensor.extract_slice"
+_INSERT = "tensor.insert_slice"
+_MATRIX_MAPS = ("(d0, d1, d2) -> (d0, d2)", "(d0, d1, d2) -> (d2, d1)", "(d0, d1, d2) -> (d0, d1)")
+
+
+@dataclass(frozen=True)
+class InputGate:
+    """Columns of the product with the inputs, in the row of the current step.
+
+    Attributes:
+        column: the first.
+    """
+
+    column: int
+
+
+@dataclass(frozen=True)
+class StateGate:
+    """Columns of a product with the state.
+
+    Attributes:
+        product: its number.
+        gate: which of the columns, counted in widths of the state.
+    """
+
+    product: int
+    gate: int
+
+
+@dataclass(frozen=True)
+class CarriedState:
+    """A state that one step hands to the next.
+
+    Attributes:
+        number: its position among the states.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """An argument with a number for each element of the state.
+
+    Attributes:
+        memory: its position.
+    """
+
+    memory: int
+
+
+Operand: TypeAlias = InputGate | StateGate | CarriedState | Column | ir.Value
+
+
+@dataclass(frozen=True)
+class StateProduct:
+    """A product of a state, or of what is computed of it, and a matrix.
+
+    Attributes:
+        factor: what is multiplied.
+        matrix: position of the argument ``[hidden, gates * hidden]``.
+        gates: how many widths of the state the product has.
+    """
+
+    factor: Operand
+    matrix: int
+    gates: int
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A layer as a loop over its steps.
+
+    Attributes:
+        steps: number of steps.
+        batch: rows of the state.
+        hidden: columns of the state.
+        inputs: position of the argument that has the product with the inputs, ``[steps, batch, gates * hidden]``.
+        input_columns: its columns.
+        is_reversed: whether the last step comes first.
+        products: in order.
+        maps: elementwise ops in order, by their results: what each reads.
+        initial: positions of the arguments that hold the initial states.
+        next: what computes each state of the next step.
+        hidden_state: number of the state that is written to the result, in the row of the step.
+        last_state: number of the state that is written to the row after the last step; None for none.
+    """
+
+    steps: int
+    batch: int
+    hidden: int
+    inputs: int
+    input_columns: int
+    is_reversed: bool
+    products: tuple[StateProduct, ...]
+    maps: Mapping[ir.Value, tuple[Operand, ...]]
+    initial: tuple[int, ...]
+    next: tuple[Operand, ...]
+    hidden_state: int
+    last_state: int | None
+
+    def phase(self, operand: Operand) -> int:
+        """How many products have to be complete, one after the other, before a value can be computed."""
+        if isinstance(operand, StateGate):
+            return operand.product + 1
+        if isinstance(operand, ir.Value):
+            return max(1, *map(self.phase, self.maps[operand]))
+        return 0
+
+    @property
+    def stored(self) -> tuple[ir.Value, ...]:
+        """Values that a later product, or an op after it, reads."""
+        read = {product.factor for product in self.products}
+        late = {each for value in self.maps for each in self.maps[value] if self.phase(each) < self.phase(value)}
+        return tuple(value for value in self.maps if value in read or value in late)
+
+
+def recurrence_of(function: ir.Operation) -> Recurrence:
+    """The loop that a layer's function is.
+
+    Raises:
+        ValueError: if it computes anything else.
+    """
+    block = body_of(function)
+    ops = [view.operation for view in block.operations]
+    loops = [op for op in ops if op.name == _LOOP]
+    if len(loops) != 1 or list(ops[-1].operands) != list(loops[0].results)[-1:]:
+        raise ValueError("the layer is not one loop over steps")
+    return _Reader(list(block.arguments), loops[0]).read()
+
+
+class _Reader:
+    """Reads the body of a loop, op by op."""
+
+    def __init__(self, arguments: Sequence[ir.Value], loop: ir.Operation) -> None:
+        self._arguments = list(arguments)
+        self._loop = loop
+        self._block = loop.regions[0].blocks[0]
+        self._states = list(self._block.arguments)[1:-1]
+        self._values: dict[ir.Value, Operand] = {each: CarriedState(index) for index, each in enumerate(self._states)}
+        self._rows: dict[ir.Value, int] = {}
+        self._products: dict[ir.Value, StateProduct] = {}
+        self._maps: dict[ir.Value, tuple[Operand, ...]] = {}
+        self._written: list[tuple[ir.Value, int | None]] = []
+
+    def read(self) -> Recurrence:
+        result, _ = tensor_parts(self._loop.results[-1])
+        *ops, end = [view.operation for view in self._block.operations]
+        for op in ops:
+            self._take(op)
+        (inputs,) = set(self._rows.values())
+        (steps, batch, columns), _ = tensor_parts(self._arguments[inputs])
+        following = list(end.operands)[:-1]
+        last = [following.index(value) for value, row in self._written if row == steps]
+        (hidden,) = [following.index(value) for value, row in self._written if row is None]
+        return Recurrence(
+            *(steps, batch, result[-1], inputs, columns, self._is_reversed()),
+            products=tuple(self._products.values()),
+            maps=self._maps,
+            initial=tuple(self._argument(value) for value in list(self._loop.operands)[3:-1]),
+            next=tuple(self._values[value] for value in following),
+            hidden_state=hidden,
+            last_state=last[0] if last else None,
+        )
+
+    def _is_reversed(self) -> bool:
+        return any(view.operation.name == "arith.subi" for view in self._block.operations)
+
+    def _argument(self, value: ir.Value) -> int:
+        if value not in self._arguments:
+            raise ValueError("the loop reads what is no argument of the layer")
+        return self._arguments.index(value)
+
+    def _take(self, op: ir.Operation) -> None:
+        if op.name == _SLICE:
+            self._take_slice(op)
+        elif op.name == _INSERT:
+            self._take_insertion(op)
+        elif op.name == "linalg.generic" and _is_matrix_product(op):
+            factor, matrix, start = op.operands
+            if not _is_zero(start):
+                raise ValueError("a product of the state starts from a value that is not zero")
+            width, hidden = tensor_parts(matrix)[0][1], tensor_parts(factor)[0][1]
+            product = StateProduct(self._values[factor], self._argument(matrix), width // hidden)
+            self._products[op.results[0]] = product
+            self._values[op.results[0]] = StateGate(len(self._products) - 1, 0)
+        elif is_elementwise(op) and not copies(op):
+            self._maps[op.results[0]] = tuple(self._operand(each) for each in list(op.operands)[:-1])
+            self._values[op.results[0]] = op.results[0]
+
+    def _take_slice(self, op: ir.Operation) -> None:
+        source, result = op.operands[0], op.results[0]
+        if len(op.operands) > 1:
+            self._rows[result] = self._argument(source)
+            self._values[result] = InputGate(0)
+            return
+        column = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))[-1]
+        width = tensor_parts(result)[0][-1]
+        if source in self._rows:
+            self._values[result] = InputGate(column)
+        elif source in self._products:
+            number = list(self._products).index(source)
+            self._values[result] = StateGate(number, column // width)
+        else:
+            raise ValueError("the loop reads a part of a tensor in another way than by gates")
+
+    def _take_insertion(self, op: ir.Operation) -> None:
+        row = next(iter(ir.DenseI64ArrayAttr(op.attributes["static_offsets"])))
+        self._written.append((op.operands[0], None if len(op.operands) > 2 else row))
+
+    def _operand(self, value: ir.Value) -> Operand:
+        return self._values[value] if value in self._values else Column(self._argument(value))
+
+
+def _is_matrix_product(op: ir.Operation) -> bool:
+    return tuple(str(each).removeprefix("affine_map<").rstrip(">") for each in _maps(op)) == _MATRIX_MAPS
+
+
+def _maps(op: ir.Operation) -> Iterator[str]:
+    return (str(each) for each in indexing_maps(op))
+
+
+def _is_zero(value: ir.Value) -> bool:
+    """Whether a tensor is filled with zero."""
+    op = defining_op(value)
+    if op is None or op.name not in ("linalg.generic", "linalg.fill"):
+        return False
+    constant = defining_op(op.operands[0])
+    return constant is not None and str(constant.attributes["value"]).startswith("0.000000e+00")

@@ -1,0 +1,103 @@
+"""Recurrent layers, LSTM, GRU and RNN, by our own kernel: all steps in one dispatch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.recurrence.form import Recurrence, recurrence_of
+from sartor.codegen.kernels.recurrence.steps import StepsKernel
+from sartor.codegen.mlir.machine import Machine, kernel_machine
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
+
+# Vectors of a block and rows of a matrix in an iteration. On a Zen 5 all are limited by the second-level cache, which
+# more sums than these in registers do not relieve.
+_SIZES = ((2, 2), (1, 2), (4, 2))
+# Worker threads have stacks of 128 KiB, and the compiler allows half of it.
+_MOST_SCRATCH_BYTES = 48 << 10
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """Computes a block of the state after the other, each with all its gates.
+
+    Parameters: ``vectors`` of a block, ``unroll`` rows of a matrix in an iteration, ``rows`` of the batch that are
+    computed together, and ``groups``, workgroups that partition the batch.
+
+    Attributes:
+        name: the algorithm in descriptors.
+    """
+
+    name: str = "recurrent"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(sizes=("vectors", "unroll", "rows", "groups"))
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        if task.kind is not LayerKind.RECURRENCE:
+            return Rejected("not a recurrent layer")
+        machine = kernel_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        try:
+            form = _form(Rewrite.plain(task))
+        except ValueError as error:
+            return Rejected(str(error))
+        groups = max(each for each in range(1, machine.threads + 1) if form.batch % each == 0)
+        found = [_parameters(form, machine, *sizes, groups) for sizes in _SIZES]
+        return [each for each in found if each is not None] or Rejected("its state does not fit the scratch memory")
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a layer.
+
+        Raises:
+            ValueError: if there is no kernel for the layer.
+        """
+        machine = kernel_machine(task, target)
+        if isinstance(machine, Rejected):
+            raise ValueError(machine.reason)
+        rewrite = Rewrite.plain(task)
+        form = _form(rewrite)
+        sizes = [integer(parameters[each]) for each in ("vectors", "unroll", "rows", "groups")]
+        code = StepsKernel(form, len(task.inputs) + len(task.weights), machine.lanes, *sizes)
+        for product in form.products:
+            index = product.matrix - len(task.inputs)
+            if index < 0:
+                raise ValueError("a recurrence matrix is computed")
+            rewrite.set_packing(index, code.packing(product))
+        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
+        return KernelLayer(task, (rewrite,), inputs, outputs[0], code)
+
+
+def _form(rewrite: Rewrite) -> Recurrence:
+    with rewrite.module.context:
+        return recurrence_of(rewrite.function)
+
+
+def _parameters(form: Recurrence, machine: Machine, vectors: int, unroll: int, groups: int) -> Parameters | None:
+    """Parameters with these sizes; None if they do not fit the layer or the CPU."""
+    gates = max(product.gates for product in form.products)
+    fitting = [
+        rows
+        for rows in range(1, form.batch // groups + 1)
+        if form.batch // groups % rows == 0 and rows * gates * vectors <= machine.accumulators
+    ]
+    unroll = unroll if form.hidden % unroll == 0 else 1
+    if not fitting or (vectors - 1) * machine.lanes >= form.hidden:
+        return None
+    padded = -(-form.hidden // (vectors * machine.lanes)) * vectors * machine.lanes
+    memories = 2 * len(form.initial) + len(form.stored)
+    if fitting[-1] * padded * memories * _FLOAT_BYTES > _MOST_SCRATCH_BYTES:
+        return None
+    return {"vectors": vectors, "unroll": unroll, "rows": fitting[-1], "groups": groups}

@@ -1,0 +1,105 @@
+"""Recurrent layers of awkward sizes: the loop computes what ONNX Runtime does, and the kernel what the loop does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, NodeProto
+
+import sartor.backend
+from sartor.codegen.ir.layer import LayerKind
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.routines.iree.stock import Stock
+from sartor.codegen.routines.vector.recurrent import Recurrent
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.reference.random_inputs import sample_inputs
+from tests.codegen.routines.harness import Subject, load, relative_errors
+from tests.plugin.onnx_model.builders import FLOAT, Value, model, node, relative_error, run, weights
+
+_STEPS, _INPUTS = 5, 7
+_TOLERANCE = 1e-5
+_TARGET = Target.create("cpu")
+_LAYERS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
+    "lstm": ("LSTM", 19, 1, {"direction": "bidirectional"}),
+    "lstm_batch": ("LSTM", 8, 3, {"direction": "reverse", "activations": ["Sigmoid", "Relu", "Tanh"]}),
+    "gru": ("GRU", 37, 3, {"direction": "bidirectional"}),
+    "gru_linear": ("GRU", 24, 2, {"direction": "reverse", "linear_before_reset": 1}),
+    "rnn": ("RNN", 5, 1, {"activations": ["Relu"]}),
+}
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def _layers() -> ModelProto:
+    """One model of all layers, each with initial states, and all of its results as outputs."""
+    nodes: list[NodeProto] = []
+    inputs: list[Value] = []
+    outputs: list[Value] = []
+    constants = {}
+    for name, (operator, hidden, batch, options) in _LAYERS.items():
+        directions, gates = (2 if options.get("direction") == "bidirectional" else 1), _GATES[operator]
+        states = ("h", "c") if operator == "LSTM" else ("h",)
+        inputs.append((f"{name}.x", (_STEPS, batch, _INPUTS), FLOAT))
+        inputs += [(f"{name}.{each}", (directions, batch, hidden), FLOAT) for each in states]
+        shapes = {"w": (gates * hidden, _INPUTS), "r": (gates * hidden, hidden), "b": (2 * gates * hidden,)}
+        for seed, (part, shape) in enumerate(shapes.items()):
+            constants[f"{name}.{part}"] = weights(directions, *shape, seed=seed, scale=0.4)
+        read = [f"{name}.{each}" for each in ("x", "w", "r", "b", "", *states)]
+        read[4] = ""
+        written = [f"{name}.{each}" for each in ("y", "last", "memory")[: 1 + len(states)]]
+        state = (directions, batch, hidden)
+        outputs += [(each, state if index else (_STEPS, *state), FLOAT) for index, each in enumerate(written)]
+        nodes.append(node(operator, read, written, name=name, hidden_size=hidden, **options))
+    return model(nodes, inputs, outputs, constants)
+
+
+@pytest.fixture(scope="module")
+def built() -> ModelProto:
+    return _layers()
+
+
+@pytest.fixture(scope="module")
+def imported(built: ModelProto, tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    path: Path = tmp_path_factory.mktemp("recurrent") / "model.onnx"
+    onnx.save(built, path)
+    found = run_import(path, {}, None)
+    assert isinstance(found, ImportedModel), found
+    return found
+
+
+def test_loops_compute_what_onnx_runtime_computes(built: ModelProto) -> None:
+    feeds = sample_inputs(built, 1)
+    expected = run(built, feeds)
+    actual = sartor.backend.prepare(built).run([feeds[each.name] for each in built.graph.input])
+    for output, found in zip(built.graph.output, actual, strict=True):
+        assert relative_error(np.asarray(found), expected[output.name]) <= _TOLERANCE, output.name
+
+
+def test_kernels_compute_what_loops_compute(imported: ImportedModel) -> None:
+    subjects = {}
+    for layer in imported.graph.layers:
+        if layer.task.kind is LayerKind.RECURRENCE:
+            found: dict[str, Implementation | Rejected] = {"stock": Stock().build(layer.task, {}, _TARGET)}
+            parameters = Recurrent().parameters(layer.task, _TARGET)
+            assert not isinstance(parameters, Rejected), parameters
+            for each in parameters:
+                found[str(dict(each))] = Recurrent().build(layer.task, each, _TARGET)
+            built = {name: code for name, code in found.items() if isinstance(code, Implementation)}
+            assert len(built) == len(found)
+            subjects[layer.name] = Subject(layer, imported.weights, built)
+    # One for each direction.
+    assert len(subjects) == 7
+    program = load(subjects, _TARGET)
+    for name, subject in subjects.items():
+        errors = relative_errors(program, subject)
+        assert max(errors.values()) <= _TOLERANCE, (name, errors)
+
+
+def test_other_layers_are_rejected(imported: ImportedModel) -> None:
+    product = next(each.task for each in imported.graph.layers if each.task.kind is LayerKind.CONTRACTION)
+    assert Recurrent().parameters(product, _TARGET) == Rejected("not a recurrent layer")
