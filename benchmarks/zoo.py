@@ -20,10 +20,12 @@ from onnx import TensorProto, helper
 
 from benchmarks.networks import (
     alexnet,
+    audio,
     densenet,
     efficientnet,
     googlenet,
     inception,
+    landmarks,
     lenet,
     mobilenet,
     resnet,
@@ -60,6 +62,12 @@ _BODIES: dict[str, Body] = {
     "ssd_resnet50": ssd.ssd_resnet50,
     "bert": transformer.bert,
     "vit_tiny": transformer.vit_tiny,
+    "spectrogram": audio.spectrogram,
+    "vad_lstm": audio.vad_lstm,
+    "gru_enhancer": audio.gru_enhancer,
+    "crnn": audio.crnn,
+    "face_mesh": landmarks.face_mesh,
+    "segmentation_decoder": landmarks.segmentation_decoder,
 }
 
 # Each takes `batch`, `seed` and `weights` (False: parameters become graph inputs, so the model is small).

@@ -86,7 +86,7 @@ class _Writer:
   %i0 = arith.constant 0 : index
   %i1 = arith.constant 1 : index
   %last = arith.constant {self._steps - 1} : index
-  %steps = arith.constant {self._steps} : index
+  {self._trip_count()}
   %y = tensor.empty() : {result}
   %r:{states + 1} = scf.for %i = %i0 to %steps step %i1 iter_args({carried}, %y0 = %y) -> ({", ".join(types)}) {{
     {body}
@@ -94,6 +94,12 @@ class _Writer:
   }} {location}
   util.return %r#{states} : {result}
 }}"""
+
+    def _trip_count(self) -> str:
+        """A loop of one step would be simplified away if the compiler knew that it is one."""
+        if self._steps > 1:
+            return f"%steps = arith.constant {self._steps} : index"
+        return "%steps = util.optimization_barrier %i1 : index"
 
     def _cell(self) -> list[str]:
         """Write the cell; returns the names of its next states."""

@@ -46,6 +46,18 @@ OUTPUTS: dict[str, dict[str, tuple[int, ...]]] = {
     "lenet5": {"logits": (10,)},
     "ssd_resnet50": {"class_scores": (6132, 21), "box_offsets": (6132, 4)},
     "bert": {"last_hidden_state": (128, 384)},
+    "spectrogram": {"mels": (97, 64)},
+    "vad_lstm": {
+        "next_hidden_0": (128,),
+        "next_memory_0": (128,),
+        "next_hidden_1": (128,),
+        "next_memory_1": (128,),
+        "logits": (64,),
+    },
+    "gru_enhancer": {"enhanced": (100, 257)},
+    "crnn": {"logits": (24, 37)},
+    "face_mesh": {"landmarks": (1404,)},
+    "segmentation_decoder": {"scores": (21, 256, 256)},
 }
 # Large files, or built of the same blocks as another network: their graphs are checked without weights.
 STRUCTURE_ONLY = {"alexnet", "vgg16", "vgg19", "resnet50", "resnet101", "resnet_xy", "ssd_resnet50", "inception_v3"}

@@ -22,15 +22,17 @@ from sartor.reference.random_inputs import sample_inputs
 from tests.codegen.routines.harness import Subject, load, relative_errors
 from tests.plugin.onnx_model.builders import FLOAT, Value, model, node, relative_error, run, weights
 
-_STEPS, _INPUTS = 5, 7
+_INPUTS = 7
 _TOLERANCE = 1e-5
 _TARGET = Target.create("cpu")
-_LAYERS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
-    "lstm": ("LSTM", 19, 1, {"direction": "bidirectional"}),
-    "lstm_batch": ("LSTM", 8, 3, {"direction": "reverse", "activations": ["Sigmoid", "Relu", "Tanh"]}),
-    "gru": ("GRU", 37, 3, {"direction": "bidirectional"}),
-    "gru_linear": ("GRU", 24, 2, {"direction": "reverse", "linear_before_reset": 1}),
-    "rnn": ("RNN", 5, 1, {"activations": ["Relu"]}),
+# Operator, steps, width of the state, batch, attributes.
+_LAYERS: dict[str, tuple[str, int, int, int, dict[str, Any]]] = {
+    "lstm": ("LSTM", 5, 19, 1, {"direction": "bidirectional"}),
+    "lstm_batch": ("LSTM", 4, 8, 3, {"direction": "reverse", "activations": ["Sigmoid", "Relu", "Tanh"]}),
+    "gru": ("GRU", 3, 37, 3, {"direction": "bidirectional"}),
+    "gru_linear": ("GRU", 5, 24, 2, {"direction": "reverse", "linear_before_reset": 1}),
+    "one_step": ("LSTM", 1, 16, 1, {}),
+    "rnn": ("RNN", 5, 5, 1, {"activations": ["Relu"]}),
 }
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -41,10 +43,10 @@ def _layers() -> ModelProto:
     inputs: list[Value] = []
     outputs: list[Value] = []
     constants = {}
-    for name, (operator, hidden, batch, options) in _LAYERS.items():
+    for name, (operator, steps, hidden, batch, options) in _LAYERS.items():
         directions, gates = (2 if options.get("direction") == "bidirectional" else 1), _GATES[operator]
         states = ("h", "c") if operator == "LSTM" else ("h",)
-        inputs.append((f"{name}.x", (_STEPS, batch, _INPUTS), FLOAT))
+        inputs.append((f"{name}.x", (steps, batch, _INPUTS), FLOAT))
         inputs += [(f"{name}.{each}", (directions, batch, hidden), FLOAT) for each in states]
         shapes = {"w": (gates * hidden, _INPUTS), "r": (gates * hidden, hidden), "b": (2 * gates * hidden,)}
         for seed, (part, shape) in enumerate(shapes.items()):
@@ -53,7 +55,7 @@ def _layers() -> ModelProto:
         read[4] = ""
         written = [f"{name}.{each}" for each in ("y", "last", "memory")[: 1 + len(states)]]
         state = (directions, batch, hidden)
-        outputs += [(each, state if index else (_STEPS, *state), FLOAT) for index, each in enumerate(written)]
+        outputs += [(each, state if index else (steps, *state), FLOAT) for index, each in enumerate(written)]
         nodes.append(node(operator, read, written, name=name, hidden_size=hidden, **options))
     return model(nodes, inputs, outputs, constants)
 
@@ -93,7 +95,7 @@ def test_kernels_compute_what_loops_compute(imported: ImportedModel) -> None:
             assert len(built) == len(found)
             subjects[layer.name] = Subject(layer, imported.weights, built)
     # One for each direction.
-    assert len(subjects) == 7
+    assert len(subjects) == 8
     program = load(subjects, _TARGET)
     for name, subject in subjects.items():
         errors = relative_errors(program, subject)
