@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from sartor.dialect_passes.annotate import Rejection
 from sartor.runtime.manifest import Manifest
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.records.plan import Plan
+from sartor.tuning.records.plan_set import PlanSet, ShapedPlan
 from sartor.tuning.selection.problem.limits import Amounts, Quantity
 
 
@@ -92,6 +94,9 @@ class SeveralArtifact:
         manifest: what it says of itself.
         plans: as tuned, with measured times, in the order of the manifest's alternatives.
         errors: of the outputs of each plan against ONNX Runtime; None if it was not run.
+        shapes: that each plan was made for, as the user gave them.
+        rejections: of each plan, why routines do not support layers, by task.
+        weights: the .irpa beside it, if the weights are not inside.
     """
 
     path: Path
@@ -100,3 +105,12 @@ class SeveralArtifact:
     manifest: Manifest
     plans: tuple[Plan, ...]
     errors: tuple[float | None, ...]
+    shapes: tuple[Mapping[str, tuple[int, ...]], ...]
+    rejections: tuple[tuple[Rejection, ...], ...]
+    weights: Path | None = None
+
+    @property
+    def plan_set(self) -> PlanSet:
+        """The plans with their shapes."""
+        pairs = zip(self.shapes, self.plans, strict=True)
+        return PlanSet(tuple(ShapedPlan(dict(shapes), plan) for shapes, plan in pairs))

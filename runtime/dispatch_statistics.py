@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from sartor.runtime.driver.device import device_settings, tool_device
 from sartor.runtime.driver.iree_runtime import benchmark_rows
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import wants_huge_pages
+from sartor.runtime.several.record import without_plan
 from sartor.workspace import workspace
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -42,6 +43,10 @@ class DispatchStatistics:
 
     seconds: float
     dispatches: tuple[Dispatch, ...]
+
+    def without_plans(self) -> DispatchStatistics:
+        """The same, with the names that dispatches would have if their plan were the module's only one."""
+        return replace(self, dispatches=tuple(replace(each, name=without_plan(each.name)) for each in self.dispatches))
 
 
 def dispatch_statistics(

@@ -3,38 +3,90 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from sartor.errors import UsageError
+from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Signature, parse_signature
 from sartor.runtime.files.checksums import checksum
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
 from sartor.runtime.module import beside, open_module
+from sartor.runtime.several.choice import FIRST, PlanChoice, chosen_plan
 
 _NAME = re.compile(r"[\w.$]+")
 
 
-def module_manifest(path: Path) -> Manifest | None:
+def module_manifest(path: Path, choice: PlanChoice = FIRST) -> Manifest | None:
     """The manifest, or None for a module that another program compiled.
 
+    Args:
+        path: a .vmfb.
+        choice: of a file with several plans, the one that the manifest shall describe.
+
     Raises:
-        UsageError: if the file is missing or not an IREE module.
+        UsageError: if the file is missing or not an IREE module, or has no such plan.
+        DeviceError: if it has no plan for the device, or this CPU runs none of its levels.
     """
-    return find_manifest(open_module(path))
+    manifest = find_manifest(open_module(path))
+    return None if manifest is None else one_plan(manifest, choice, path)
 
 
-def module_signature(path: Path, given: str | None = None) -> Signature:
+def one_plan(manifest: Manifest, choice: PlanChoice, module: Path) -> Manifest:
+    """The manifest that a file would have if it had the plan alone that a choice means.
+
+    Raises:
+        UsageError: if the file has no such plan.
+        DeviceError: if it has no plan for the device, or this CPU runs none of its levels.
+    """
+    if not manifest.alternatives:
+        _check_shapes(manifest, choice, module)
+        return manifest
+    chosen = chosen_plan(manifest.alternatives, choice, f"'{module}'", lambda: _level_here(module))
+    return replace(
+        manifest,
+        inputs=chosen.inputs,
+        outputs=chosen.outputs,
+        plan=chosen.plan or manifest.plan,
+        network=chosen.network or manifest.network,
+        devices=(chosen.device,),
+        levels=(chosen.level,),
+        features=chosen.features,
+        alternatives=(),
+    )
+
+
+def _check_shapes(manifest: Manifest, choice: PlanChoice, module: Path) -> None:
+    """Make sure that the only plan of a file is the one that is meant."""
+    for spec in manifest.inputs:
+        shape = choice.shapes.get(spec.name, spec.shape)
+        sizes = zip(spec.shape, shape, strict=False)
+        if len(shape) != len(spec.shape) or any(own not in (None, size) for own, size in sizes):
+            given = ",".join(map(str, shape))
+            raise UsageError(f"'{module}' has one plan, for '{spec.name}' as {spec}, not {given}")
+
+
+def _level_here(module: Path) -> str | None:
+    """The CPU level that a module chooses when it is loaded."""
+    from sartor.runtime.session import Session
+
+    with Session(module, device="cpu", threads=1, huge_pages=False) as session:
+        return session.level
+
+
+def module_signature(path: Path, given: str | None = None, choice: PlanChoice = FIRST) -> Signature:
     """The entry function with its inputs and outputs.
 
     Args:
         path: a .vmfb.
         given: for a module without manifest, a signature as ``parse_signature`` reads it, or the name of the function
             to run if the module records what it takes.
+        choice: as for ``module_manifest``.
 
     Raises:
         UsageError: if the file is missing, is not an IREE module, its signature is not known, or one is given although
-            it has a manifest.
+            it has a manifest; or as ``module_manifest``.
+        DeviceError: as ``module_manifest``.
     """
     module = open_module(path)
     manifest = find_manifest(module)
@@ -42,7 +94,32 @@ def module_signature(path: Path, given: str | None = None) -> Signature:
         return read_signature(module, given) if given is None or _NAME.fullmatch(given) else parse_signature(given)
     if given is not None:
         raise UsageError(f"{module.label} says itself what it takes and gives; leave --signature out")
-    return manifest.signature
+    return one_plan(manifest, choice, path).signature
+
+
+def has_levels(path: Path) -> bool:
+    """Whether a file's code for the CPU is for several levels, so that it uses only what a module can ask for.
+
+    Raises:
+        UsageError: if the file is missing or not an IREE module.
+    """
+    manifest = find_manifest(open_module(path))
+    return manifest is not None and any(each.needs for each in manifest.alternatives)
+
+
+def check_first_part(path: Path, device: str) -> None:
+    """Make sure that IREE's tools run a file's code for a device: of several modules they run the first.
+
+    Raises:
+        UsageError: if the file is missing or not an IREE module.
+        DeviceError: if the code for the device is in another part of the file.
+    """
+    manifest = find_manifest(open_module(path))
+    if manifest is not None and manifest.alternatives and device.partition(":")[0] != manifest.devices[0]:
+        raise DeviceError(
+            f"dispatches are timed by IREE's tool, which runs the first part of '{path}', for the device "
+            f"{manifest.devices[0]}; compile a file for {device} alone to time its dispatches"
+        )
 
 
 def bound_inputs(path: Path) -> tuple[BoundInput, ...]:
@@ -51,7 +128,7 @@ def bound_inputs(path: Path) -> tuple[BoundInput, ...]:
     Raises:
         UsageError: as ``module_manifest``.
     """
-    manifest = module_manifest(path)
+    manifest = find_manifest(open_module(path))
     return manifest.bound if manifest else ()
 
 

@@ -16,6 +16,8 @@ from sartor.codegen.linking.names import PARAMETER_SCOPE
 _LOADED_ONCE = "inlining_policy = #util.inline.never"
 
 Make = Callable[[], np.ndarray]
+Identity = tuple[str, bytes]
+"""The type of an array, and a hash of its content."""
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Parameters:
         weight_bytes: of all parameters.
         declarations: the globals, in order.
         makers: makes each array, by parameter name.
+        stored: names of arrays by what they are; modules that share it and their weights' file store each array once.
     """
 
     prefix: str = ""
@@ -36,26 +39,33 @@ class Parameters:
     weight_bytes: int = 0
     declarations: list[str] = field(default_factory=list)
     makers: dict[str, Make] = field(default_factory=dict)
-    _known: dict[tuple[TensorType, bytes], str] = field(default_factory=dict)
+    stored: dict[Identity, str] = field(default_factory=dict)
+    _declared: set[str] = field(default_factory=set)
 
     def add(self, tensor: TensorType, make: Make) -> str:
         """Add an array of a type that ``make`` packs; returns its parameter's name."""
         if not self.is_shared:
-            return self._declare(tensor, make)
+            return self._declare(self._add(tensor, make), tensor)
         array = make()
-        key = tensor, hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
-        if key not in self._known:
-            self._known[key] = self._declare(tensor, lambda: array)
-        return self._known[key]
+        key = str(tensor), hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+        if key not in self.stored:
+            self.stored[key] = self._add(tensor, lambda: array)
+        return self._declare(self.stored[key], tensor)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, by parameter name."""
         return {name: make() for name, make in self.makers.items()}
 
-    def _declare(self, tensor: TensorType, make: Make) -> str:
+    def _add(self, tensor: TensorType, make: Make) -> str:
         name = f"{self.prefix}p{len(self.makers)}"
         self.makers[name] = make
         self.weight_bytes += tensor.bytes
+        return name
+
+    def _declare(self, name: str, tensor: TensorType) -> str:
+        if name in self._declared:
+            return name
+        self._declared.add(name)
         self.declarations.append(
             f'util.global private @{name} <{_LOADED_ONCE}> = #flow.parameter.named<"{PARAMETER_SCOPE}"::"{name}"> : '
             f"{tensor}"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.several.level import portable
 from sartor.comparison.layer_errors import LayerComparison, Workshop
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
@@ -21,17 +22,18 @@ from sartor.profiling.replay import replay
 from sartor.progress import Progress, silent
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import Manifest
-from sartor.runtime.module_facts import module_manifest
+from sartor.runtime.module_facts import has_levels, module_manifest
+from sartor.runtime.several.choice import FIRST, PlanChoice
 from sartor.tuning.records.plan import Plan
 
 
-def layered_manifest(module: Path) -> Manifest:
-    """The manifest of a module that was built layer by layer.
+def layered_manifest(module: Path, choice: PlanChoice = FIRST) -> Manifest:
+    """The manifest of a module that was built layer by layer; of several plans that of the chosen one.
 
     Raises:
         UsageError: if the module has no manifest, or no layers.
     """
-    manifest = module_manifest(module)
+    manifest = module_manifest(module, choice)
     if manifest is None:
         raise UsageError(
             f"'{module}' was not compiled by sartor, so its layers are not known; compare its outputs only"
@@ -44,13 +46,13 @@ def layered_manifest(module: Path) -> Manifest:
     return manifest
 
 
-def usual_error(module: Path) -> float:
+def usual_error(module: Path, choice: PlanChoice = FIRST) -> float:
     """The default bound on a module's relative error, by the types in which it computes.
 
     Raises:
         UsageError: if the file is missing or not an IREE module.
     """
-    manifest = module_manifest(module)
+    manifest = module_manifest(module, choice)
     if manifest is None:
         return DEFAULT_MAX_ERROR
     try:
@@ -71,7 +73,7 @@ def open_comparison(
     feeds: Mapping[str, Array],
     shapes: Mapping[str, tuple[int, ...]],
     *,
-    device: str | None = None,
+    choice: PlanChoice = FIRST,
     threads: int | None = None,
     progress: Progress = silent,
 ) -> Iterator[LayerComparison]:
@@ -82,17 +84,19 @@ def open_comparison(
         model: ONNX file.
         feeds: one array per input.
         shapes: of inputs with open dimensions, as ``bound_shapes`` finds them.
-        device: as for ``Session``.
+        choice: the device, and of several plans the one to look into.
         threads: as for ``Session``.
         progress: told what is going on.
 
     Raises:
         UsageError: if the module has no layers, was compiled from another model, or by another version.
     """
-    manifest = layered_manifest(module)
+    manifest = layered_manifest(module, choice)
     plan = _plan(manifest, module)
     kind, _, architecture = plan.target.partition(":")
     target, bindings = Target.create(kind, architecture), plan.bound
+    if kind == "cpu" and has_levels(module):
+        target = portable(target)
     config = CompileConfig(target=target, threads=plan.threads, shapes=shapes, bindings=bindings)
     importing = replace(config.importing, named=tuple(each.layer for each in plan.layers))
     with open_workspace(config.target, config.jobs) as (pool, directory):
@@ -100,7 +104,7 @@ def open_comparison(
         _check_same(imported, plan, module)
         replayed = replay(plan, imported, config.planning)
         recipe = replayed.recipe
-        shop = Workshop(pool, directory, config.header, device or kind, threads, progress)
+        shop = Workshop(pool, directory, config.header, choice.device or kind, threads, progress)
         tensors = layer_tensors(prepared_model(imported.prepared), recipe.graph)
         yield LayerComparison(replayed.imported, recipe, tensors, feeds, shop, replayed.candidates.rejections)
 

@@ -11,6 +11,8 @@ from sartor.errors import UsageError
 from sartor.report.evidence import Evidence
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.runtime.manifest import Manifest, read_manifest
+from sartor.runtime.module_facts import one_plan
+from sartor.runtime.several.choice import FIRST, PlanChoice
 from sartor.tuning.cost_tables.in_network import call_seconds
 from sartor.tuning.records.network import Network
 from sartor.tuning.records.plan import Plan
@@ -58,17 +60,18 @@ class Subject:
         return frozenset({*recorded, *(each.task for each in self.plan.layers)})
 
 
-def open_subject(module: Path, plan: Plan | None = None) -> Subject:
+def open_subject(module: Path, plan: Plan | None = None, choice: PlanChoice = FIRST) -> Subject:
     """What a module's file says about it.
 
     Args:
         module: a .vmfb.
         plan: the plan that the same compilation saved or returned, which contains measured times.
+        choice: of a file with several plans, the one that the report is about.
 
     Raises:
         UsageError: if the file is no module of Sartor's, or the plan is that of another module.
     """
-    manifest = read_manifest(module)
+    manifest = one_plan(read_manifest(module), choice, module)
     own = Plan.from_json(manifest.plan, f"the plan in '{module}'")
     if plan is not None and _choices(plan) != _choices(own):
         raise UsageError(

@@ -41,7 +41,7 @@ def make_feeds(
 
 
 def _value(spec: TensorSpec, source: str, random: np.random.Generator) -> Array:
-    if source not in (RANDOM, ZEROS):
+    if is_file(source):
         return read_array(Path(source), spec)
     shape = [size for size in spec.shape if size is not None]
     if len(shape) < len(spec.shape):
@@ -51,6 +51,11 @@ def _value(spec: TensorSpec, source: str, random: np.random.Generator) -> Array:
     if spec.numpy_dtype.kind in "biu":
         return random.integers(0, _INTEGERS_BELOW, shape).astype(spec.numpy_dtype)
     return random.standard_normal(shape).astype(spec.numpy_dtype)
+
+
+def is_file(source: str) -> bool:
+    """Whether the source of an input names a file."""
+    return source not in (RANDOM, ZEROS)
 
 
 def read_array(path: Path, spec: TensorSpec) -> Array:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.several.level import level_of
+from sartor.dialect_passes.annotate import Rejection
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
@@ -14,6 +16,7 @@ from sartor.profiling.network_runner import NetRunner
 from sartor.runtime.manifest import SEVERAL_FORMAT, Manifest
 from sartor.runtime.segments.record import part_name
 from sartor.runtime.several.record import Alternative
+from sartor.several.settings import Shapes
 from sartor.tuning.records.plan import Plan
 
 
@@ -23,24 +26,35 @@ class Made:
 
     Attributes:
         target: what it is for.
+        shapes: that bind the inputs' dynamic dimensions.
         imported: the model, with the shapes that it is for.
         recipe: the plan with its code.
         plan: the same with measured times.
         error: of the outputs against ONNX Runtime; None if it was not run.
-        runner: runs modules of this model; None if this machine does not run the target.
+        runner: runs modules of this model; None if no machine at hand runs the target.
+        rejections: why routines do not support layers, by task.
     """
 
     target: Target
+    shapes: Shapes
     imported: ImportedModel
     recipe: Recipe
     plan: Plan
     error: float | None = None
     runner: NetRunner | None = None
+    rejections: tuple[Rejection, ...] = ()
 
 
-def manifest_of(made: Sequence[Made]) -> Manifest:
-    """The manifest of a file with these plans, in this order: those of the first device are in its first module."""
-    single = [Manifest.from_json(each.recipe.manifest(each.imported, ModuleHeader(each.target))) for each in made]
+def manifest_of(made: Sequence[Made], weights: Path | None) -> Manifest:
+    """The manifest of a file with these plans, in this order: those of the first device are in its first module.
+
+    Args:
+        made: the plans.
+        weights: file of the weights beside the module; None if they are inside.
+    """
+    single = [
+        Manifest.from_json(each.recipe.manifest(each.imported, ModuleHeader(each.target, weights))) for each in made
+    ]
     first = made[0].target.device
     has_levels = len({each.target for each in made if each.target.device == "cpu"}) > 1
     alternatives = [
@@ -53,6 +67,7 @@ def manifest_of(made: Sequence[Made]) -> Manifest:
             features=own.features,
             part=part_name(each.target.device, first),
             plan=own.plan,
+            network=own.network,
         )
         for each, own in zip(made, single, strict=True)
     ]
@@ -74,9 +89,10 @@ def _with(manifest: Manifest, alternatives: Sequence[Alternative]) -> Manifest:
         inputs=first.inputs,
         outputs=first.outputs,
         plan=first.plan,
+        network=first.network,
         devices=tuple(dict.fromkeys(each.device for each in alternatives)),
         levels=tuple(dict.fromkeys(each.level for each in alternatives)),
         features=(),
-        alternatives=(replace(first, plan={}), *alternatives[1:]),
+        alternatives=(replace(first, plan={}, network={}), *alternatives[1:]),
         format=SEVERAL_FORMAT,
     )

@@ -9,11 +9,28 @@ from sartor.codegen.ir.target import DEVICES, Target
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.records.plan_set import PlanSet
 
 MOST_PLANS = 32
 """Most plans in one file."""
 
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+def settings_of(plans: PlanSet) -> tuple[tuple[Target, ...], tuple[Shapes, ...]]:
+    """The targets and the shapes that saved plans are for."""
+    named = dict.fromkeys(each.plan.target for each in plans.plans)
+    targets = tuple(Target.create(device, level) for device, _, level in (name.partition(":") for name in named))
+    shapes: list[Shapes] = []
+    for each in plans.plans:
+        if each.shapes not in shapes:
+            shapes.append(each.shapes)
+    return targets, tuple(shapes)
+
+
+def shapes_text(shapes: Shapes) -> str:
+    """Shapes in words."""
+    return " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items()) or "the model's shapes"
 
 
 @dataclass(frozen=True)
@@ -57,12 +74,10 @@ class SeveralConfig:
                 f"{len(self.targets)} targets with {len(self.shapes)} shapes are {count} plans, and a file has at most "
                 f"{MOST_PLANS}; give fewer, or a narrower range"
             )
-        if self.base.external_weights is not None or self.base.pareto is not None:
-            raise UsageError("several plans in one file have their weights inside, and no Pareto front")
+        if self.base.pareto is not None:
+            raise UsageError("a Pareto front is of one plan; ask for that of each target and shape by itself")
         if self.base.objective is Objective.COLD_LATENCY:
             raise UsageError(
                 f"--objective {Objective.COLD_LATENCY} makes a file of two plans by itself; name one level, device and "
                 "shape"
             )
-        if self.base.workers is not None:
-            raise UsageError("several plans in one file are measured on this machine; leave --workers out")

@@ -2,13 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Signature, TensorSpec
 from sartor.runtime.several.record import Alternative
 
+Shapes = Mapping[str, tuple[int, ...]]
+
 _SHOWN = 8
+
+
+@dataclass(frozen=True)
+class PlanChoice:
+    """Which plan of a file is meant.
+
+    Attributes:
+        shapes: asked of inputs, by name; of inputs that are left out any.
+        inputs: shapes of the arrays that will be given, which count where none is asked.
+        device: as for ``Session``; None for the file's first.
+        level: of the CPU; None for the one that the module chooses here.
+    """
+
+    shapes: Shapes = field(default_factory=dict)
+    inputs: Shapes = field(default_factory=dict)
+    device: str | None = None
+    level: str | None = None
+
+
+FIRST = PlanChoice()
+"""The first plan of those that run here."""
+
+
+def chosen_plan(
+    found: Sequence[Alternative], choice: PlanChoice, label: str, level_here: Callable[[], str | None]
+) -> Alternative:
+    """The plan that a choice means.
+
+    Args:
+        found: the plans of a file.
+        choice: which one.
+        label: names the file.
+        level_here: gives the CPU level that the file chooses on this machine.
+
+    Raises:
+        UsageError: if there is no such plan.
+        DeviceError: if there is none for the device.
+    """
+    device = found[0].device if choice.device is None else choice.device.partition(":")[0]
+    own = of_device(found, device, label)
+    levels = [*dict.fromkeys(each.level for each in own)]
+    level = choice.level or (level_here() if len(levels) > 1 else levels[0])
+    if level not in levels:
+        raise UsageError(f"{label} has no plan for the level {level} of the {device}, it has {', '.join(levels)}")
+    own = tuple(each for each in own if each.level == level)
+    wanted = fitting(signatures_of(own, ""), {**choice.inputs, **choice.shapes})
+    return next(each for each in own if each.inputs == wanted.inputs)
 
 
 def of_device(found: Sequence[Alternative], device: str, label: str) -> tuple[Alternative, ...]:
@@ -29,7 +79,7 @@ def signatures_of(found: Sequence[Alternative], entry: str) -> tuple[Signature, 
     return tuple({each.shapes: Signature(entry, each.inputs, each.outputs) for each in found}.values())
 
 
-def fitting(signatures: Sequence[Signature], shapes: Mapping[str, tuple[int, ...]]) -> Signature:
+def fitting(signatures: Sequence[Signature], shapes: Shapes) -> Signature:
     """The signature with these shapes of the inputs, by name; if there is only one, that, which is checked later.
 
     Raises:

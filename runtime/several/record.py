@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,19 @@ from sartor.runtime.segments.record import check_part
 
 LEVEL_FUNCTION = "$level"
 """What follows the entry's name in that of the function that gives the number of the CPU level that was chosen."""
+
+_PLAN = re.compile(r"plan[0-9]+_")
+
+
+def plan_prefix(number: int) -> str:
+    """With which the names of the code of a plan begin, which is the so many of its module."""
+    return f"plan{number}_"
+
+
+def without_plan(name: str) -> str:
+    """The name of code without that of its plan. Plans of a module share equal code, which has the name of one plan."""
+    found = _PLAN.match(name)
+    return name[found.end() :] if found else name
 
 
 @dataclass(frozen=True)
@@ -27,6 +41,7 @@ class Alternative:
         features: CPU extensions that its code needs and an operating system may withhold.
         part: name of the module in the file, which is itself a .vmfb; empty for the file's first module.
         plan: as JSON data, which is not checked here; empty for that of the manifest.
+        network: likewise, what it computes.
     """
 
     device: str
@@ -37,6 +52,7 @@ class Alternative:
     features: tuple[str, ...] = ()
     part: str = ""
     plan: dict[str, Any] = field(default_factory=dict)
+    network: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def read(content: object, where: str = "") -> Alternative:
@@ -55,6 +71,7 @@ class Alternative:
             features=fields.take("features", listed(text), ()),
             part=fields.take("part", checked(text, check_part), ""),
             plan=fields.take("plan", record, {}),
+            network=fields.take("network", record, {}),
         )
         fields.end()
         return found

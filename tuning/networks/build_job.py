@@ -35,7 +35,7 @@ from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.transfers.conversions import adapts_between
 
-__all__ = ["NetFiles", "SplitNetwork", "UnsplitNetwork", "build_net", "planned_memory", "stitchings"]
+__all__ = ["NetFiles", "SplitNetwork", "UnsplitNetwork", "build_net", "planned_memory", "stitchings", "write_weights"]
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,16 @@ def build_net(
     else:
         parameters = _build_split(net, weights, target, manifest, files)
     if files.weights is not None:
-        write_parameters(files.weights, parameters)
-        record_checksums(files)
+        write_weights(files, parameters)
     return sum(array.nbytes for array in parameters.values())
+
+
+def write_weights(files: NetFiles, parameters: Mapping[str, np.ndarray]) -> None:
+    """Write the weights beside a module, and put their checksums into its file."""
+    if files.weights is None:
+        raise ValueError("the weights have no file")
+    write_parameters(files.weights, parameters)
+    record_checksums(files)
 
 
 def record_checksums(files: NetFiles) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.parameters import Identity, Parameters
 from sartor.codegen.linking.several.joining import Part, compile_joined, join
 from sartor.codegen.linking.several.level import level_of
 from sartor.runtime.segments.packing import pack
-from sartor.tuning.networks.build_job import SplitNetwork, stitchings
+from sartor.runtime.several.record import plan_prefix
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, stitchings, write_weights
 
 
 @dataclass(frozen=True)
@@ -45,36 +47,44 @@ class JoinedModule:
     manifest: str
 
 
-def build_joined(modules: Sequence[JoinedModule], path: Path) -> int:
+def build_joined(modules: Sequence[JoinedModule], files: NetFiles) -> int:
     """Worker side: compile modules into one file; returns the bytes of their weights.
 
     Args:
         modules: one for each device, the first of which begins the file.
-        path: the .vmfb to write.
+        files: the .vmfb to write, and the file of the weights if they are not inside. Only there do the modules of two
+            devices share equal weights.
 
     Raises:
         CompileError: with IREE's diagnostic.
     """
+    path, embed = files.module, files.weights is None
     parts: dict[str, Path] = {}
-    weight_bytes = 0
+    arrays: dict[str, np.ndarray] = {}
+    stored: dict[Identity, str] = {}
     for module in modules:
         where = path.with_suffix(f".{module.part}") if module.part else path
-        weight_bytes += _build(module, where)
+        prefix = f"{module.plans[0].target.device}_" if module.part else ""
+        parameters = Parameters(prefix, is_shared=True, stored={} if embed else stored)
+        arrays |= _build(module, where, parameters, embed=embed)
         if module.part:
             parts[module.part] = where
     if parts:
         pack(path, parts)
-    return weight_bytes
+    if files.weights is not None:
+        write_weights(files, arrays)
+    return sum(array.nbytes for array in arrays.values())
 
 
-def _build(module: JoinedModule, path: Path) -> int:
+def _build(module: JoinedModule, path: Path, parameters: Parameters, *, embed: bool) -> dict[str, np.ndarray]:
+    """Compile the module of a device; returns its weights."""
     targets = [plan.target for plan in module.plans]
     has_levels = len({target.architecture for target in targets}) > 1
     parts = []
     for number, plan in enumerate(module.plans):
-        prefix = f"plan{number}_"
+        prefix = plan_prefix(number)
         (stitching,) = stitchings(plan.net, plan.weights, plan.target, prefix=prefix).values()
         parts.append(Part(prefix, stitching, level_of(plan.target) if has_levels else None))
-    joined = join(parts, targets[0], module.manifest)
-    compile_joined(joined, targets[0], path)
-    return sum(array.nbytes for array in joined.parameters.values())
+    joined = join(parts, targets[0], module.manifest, parameters)
+    compile_joined(joined, targets[0], path, embed=embed)
+    return joined.parameters

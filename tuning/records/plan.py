@@ -201,6 +201,8 @@ class Plan:
         Raises:
             UsageError: if it is not a plan, or has another format.
         """
+        if isinstance(data, dict) and "plans" in data:
+            raise UsageError(f"{source} holds the plans of a file with several; one plan was expected")
         if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
             raise UsageError(f"{source} is a plan of format {data['format']}, this version reads {FORMAT}")
         try:

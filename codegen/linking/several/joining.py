@@ -71,7 +71,7 @@ class Joined:
     prefixes: Mapping[str, Level]
 
 
-def join(parts: Sequence[Part], target: Target, manifest: str) -> Joined:
+def join(parts: Sequence[Part], target: Target, manifest: str, parameters: Parameters) -> Joined:
     """Write the module of several plans.
 
     Args:
@@ -79,9 +79,9 @@ def join(parts: Sequence[Part], target: Target, manifest: str) -> Joined:
             shape that no plan has.
         target: what the module is compiled for, if its parts have no levels.
         manifest: JSON text that the module carries; empty for none.
+        parameters: collects the packed weights, empty before; equal ones are shared.
     """
     levels = best_first([*dict.fromkeys(part.level for part in parts if part.level is not None)])
-    parameters = Parameters(is_shared=True)
     pieces: list[str] = []
     for part in parts:
         writer = Writer(part.stitching, parameters)
@@ -97,8 +97,8 @@ def join(parts: Sequence[Part], target: Target, manifest: str) -> Joined:
     return Joined(text, parameters.arrays(), tuple(levels), prefixes)
 
 
-def compile_joined(joined: Joined, target: Target, path: Path) -> None:
-    """Compile to a .vmfb file.
+def compile_joined(joined: Joined, target: Target, path: Path, *, embed: bool = True) -> None:
+    """Compile to a .vmfb file, with the weights inside or, if not ``embed``, as parameters of scope ``model``.
 
     Args:
         joined: the module.
@@ -112,7 +112,8 @@ def compile_joined(joined: Joined, target: Target, path: Path) -> None:
     def make() -> ir.Module:
         module = ir.Module.parse(joined.text)
         run_passes(module, "builtin.module(inline)")
-        embed_weights(module, joined.parameters)
+        if embed:
+            embed_weights(module, joined.parameters)
         return module
 
     edits: dict[str, Edit] = {}

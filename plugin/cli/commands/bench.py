@@ -19,6 +19,7 @@ from sartor.cli.options.common import (
     read_sources,
     read_threads,
 )
+from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
 from sartor.cli.output.terminal import milliseconds, show_json, show_table
 from sartor.cli.tables.cold_table import cold_json, show_cold
 from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows, show_in_network
@@ -36,7 +37,7 @@ from sartor.runtime.dispatch_statistics import DispatchStatistics
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import Array, Signature
-from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
+from sartor.runtime.module_facts import check_first_part, module_manifest, module_signature, module_weights
 from sartor.samples.feeds import make_feeds
 from sartor.tuning.cost_tables.in_network import call_seconds
 from sartor.tuning.records.plan import Plan
@@ -57,6 +58,7 @@ def bench(
         ),
     ] = None,
     input: InputOption = None,
+    shape: PlanShapesOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     signature: SignatureOption = None,
@@ -88,8 +90,8 @@ def bench(
     """Time a module, interleaved with other runtimes on the same inputs; or measure what the machine does at most."""
     if peak:
         _check_peak_stands_alone({"--dispatches": dispatches, "--trace": trace, "--cold": cold})
-        options = ("MODEL.vmfb", "--vs", "--peers", "--input", "--device", "--signature", "--rounds")
-        values = (module, vs, peers, input, device, signature, rounds)
+        options = ("MODEL.vmfb", "--vs", "--peers", "--input", "--shape", "--device", "--signature", "--rounds")
+        values = (module, vs, peers, input, shape, device, signature, rounds)
         _check_peak_stands_alone(dict(zip(options, values, strict=True)))
         bench_machine(read_threads(threads), tuning_db, json)
         return
@@ -97,13 +99,15 @@ def bench(
     if trace is not None:
         check_apart({"--trace": trace}, [("the module", module), *([("the model", vs)] if vs else [])])
     names = _peer_names(vs, peers, COLD_PEERS if cold else tuple(PEERS))
-    manifest = module_manifest(module)
+    sources = read_sources(input)
+    choice = read_choice(shape, device, sources)
+    manifest = module_manifest(module, choice)
     kind = device or (manifest.devices[0] if manifest else "cpu")
     best = threads or (manifest.workers if manifest else None)
     workers = read_threads(best) if kind == "cpu" else None
-    known = module_signature(module, signature)
+    known = module_signature(module, signature, choice)
     bound = manifest.bound if manifest else ()
-    feeds = make_feeds(known.inputs, read_sources(input), bound)
+    feeds = make_feeds(known.inputs, sources, bound)
     if cold:
         if dispatches or trace is not None:
             asked = "--dispatches are" if dispatches else "a --trace is"
@@ -184,8 +188,10 @@ def _statistics(
     arrays = [feeds[spec.name] for spec in signature.inputs]
     weights = module_weights(module, module_manifest(module))
     settings = {"device": kind, "threads": workers, "parameters": weights}
+    check_first_part(module, kind)
     with open_pool(1, machine_turns()) as (pool, _):
-        return dispatches_in_worker(pool, {"path": module, "entry": signature.entry, "inputs": arrays, **settings})
+        found = dispatches_in_worker(pool, {"path": module, "entry": signature.entry, "inputs": arrays, **settings})
+    return found.without_plans()
 
 
 def _peer_names(vs: Path | None, peers: str | None, known: Sequence[str]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from sartor.cli.options.common import (
     check_error_bound,
     existing_file,
 )
+from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
 from sartor.cli.output.terminal import show_json, show_table, tuning_progress
 from sartor.cli.tables.layer_error_table import first_json, layer_errors_json, show_first, show_layer_errors
 from sartor.comparison.compare_job import Answer, Question, ask
@@ -89,17 +90,19 @@ def compare(
             help="Find the first layer whose error exceeds this; without a number, what is allowed of the outputs.",
         ),
     ] = None,
+    shape: PlanShapesOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     signature: SignatureOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
-    usual = usual_error(module)
+    choice = read_choice(shape, device, archive=inputs)
+    usual = usual_error(module, choice)
     if layers or bisect is not None:
-        layered_manifest(module)
+        layered_manifest(module, choice)
     bound = None if max_error is None else check_error_bound(max_error)
-    known, file = module_signature(module, signature), existing_file(vs)
+    known, file = module_signature(module, signature, choice), existing_file(vs)
     feeds = make_feeds(known.inputs, {}) if inputs is None else read_archive(inputs, known.inputs)
     with Session(module, device=device, threads=threads, signature=known) as session:
         outputs = session.run(None, feeds)
@@ -114,7 +117,7 @@ def compare(
         with (
             tuning_progress() as progress,
             open_comparison(
-                module, file, feeds, right.shapes, device=device, threads=threads, progress=progress
+                module, file, feeds, right.shapes, choice=choice, threads=threads, progress=progress
             ) as comparison,
         ):
             inside = _look_inside(comparison, layers, _bound(bisect, right.allowed))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sartor.artifact import Artifact
+from sartor.artifact import Artifact, SeveralArtifact
 from sartor.cli.options.common import (
     ArchOption,
     BindOption,
@@ -56,12 +56,15 @@ from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
 from sartor.publishing import check_apart
 from sartor.report.page import write_report
+from sartor.report.plan_pages import write_reports
 from sartor.report.stored import with_stored
 from sartor.report.subject import Subject, open_subject
+from sartor.runtime.several.choice import PlanChoice
 from sartor.several.compilation import compile_several
-from sartor.several.settings import SeveralConfig
+from sartor.several.settings import SeveralConfig, settings_of
 from sartor.several.switching import compile_switching
 from sartor.tuning.records.plan import Plan
+from sartor.tuning.records.plan_set import PlanSet, load_plans
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.cost import Objective
 
@@ -135,11 +138,14 @@ def compile_to_vmfb(
         "--workers": workers,
         "--tune-for": tune_for,
     }
-    targets, shapes = read_targets(target, cpu, arch), read_shape_sets(shape)
     loaded = None if plan is None else _load_plan(plan, threads, tuning)
+    if isinstance(loaded, PlanSet) and not (target or cpu or arch or shape):
+        targets, shapes = settings_of(loaded)
+    else:
+        targets, shapes = read_targets(target, cpu, arch), read_shape_sets(shape)
     config = CompileConfig(
         target=targets[0],
-        threads=read_threads(threads),
+        threads=read_threads(loaded.plans[0].plan.threads if isinstance(loaded, PlanSet) else threads),
         precision=read_precision(precision),
         max_error=read_max_error(max_error),
         error_measure=read_error_measure(error_measure),
@@ -163,9 +169,8 @@ def compile_to_vmfb(
     )
     config = config if plans is None else replace(config, plans=plans)
     _check_files(existing_file(model), output, plan, {"--save-plan": save_plan, "--report": report}, config)
-    if len(targets) * len(shapes) > 1:
-        unused = {"--plan": plan, "--save-plan": save_plan, "--report": report}
-        _compile_several(model, output, SeveralConfig(config, targets, shapes), unused, json)
+    if len(targets) * len(shapes) > 1 or isinstance(loaded, PlanSet):
+        _compile_several(model, output, SeveralConfig(config, targets, shapes), loaded, save_plan, report, json)
         return
     if config.objective is Objective.COLD_LATENCY and save_plan is not None:
         raise UsageError("--save-plan is for one plan, and --objective cold+latency makes two; leave one of them out")
@@ -178,19 +183,46 @@ def compile_to_vmfb(
 
 
 def _compile_several(
-    model: Path, output: Path, several: SeveralConfig, unused: Mapping[str, Path | None], json: bool
+    model: Path,
+    output: Path,
+    several: SeveralConfig,
+    plans: Plan | PlanSet | None,
+    save_plan: Path | None,
+    report: Path | None,
+    json: bool,
 ) -> None:
     """Compile to several plans in one file."""
-    if given := [name for name, value in unused.items() if value is not None]:
-        raise UsageError(f"{given[0]} is for one plan, and several levels, devices or shapes make a file of several")
+    if isinstance(plans, Plan):
+        raise UsageError(
+            "--plan names one plan, and several levels, devices or shapes make a file of several; name the file of "
+            "plans that --save-plan wrote for these, or leave --plan out"
+        )
     with tuning_progress() as progress:
-        artifact = compile_several(model, output, several, progress)
+        artifact = compile_several(model, output, several, progress, plans)
+    if save_plan is not None:
+        artifact.plan_set.save(save_plan)
+    if report is not None:
+        write_reports(report, _subjects(artifact, several.base))
     show_several(artifact, json)
 
 
-def _run(model: Path, output: Path, plan: Plan | None, config: CompileConfig) -> Artifact:
+def _subjects(artifact: SeveralArtifact, config: CompileConfig) -> list[Subject]:
+    """What the reports show of the plans of a file that was just compiled."""
+    found = []
+    each = zip(artifact.manifest.alternatives, artifact.plans, artifact.errors, artifact.rejections, strict=True)
+    for alternative, plan, error, rejections in each:
+        shapes = {spec.name: tuple(size or 0 for size in spec.shape) for spec in alternative.inputs}
+        choice = PlanChoice(shapes, device=alternative.device, level=alternative.level)
+        subject = with_stored(open_subject(artifact.path, plan, choice), config.database)
+        others = {} if error is None else {f"{config.error_measure} error to ONNX Runtime": f"{error:.2g}"}
+        name = f"{artifact.path.name}, {alternative.device} {alternative.level}, {alternative.shapes}"
+        found.append(replace(subject, name=name, rejections=rejections, others=others))
+    return found
+
+
+def _run(model: Path, output: Path, plan: Plan | PlanSet | None, config: CompileConfig) -> Artifact:
     with tuning_progress() as progress:
-        if plan is None:
+        if not isinstance(plan, Plan):
             compiled = compile_switching if config.objective is Objective.COLD_LATENCY else compile_model
             return compiled(model, output, config, progress)
         return replay_plan(model, plan, output, config, progress)
@@ -203,15 +235,16 @@ def _subject(artifact: Artifact, config: CompileConfig) -> Subject:
     return replace(subject, rejections=artifact.rejections, others=error)
 
 
-def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) -> Plan:
-    """Load a plan, and refuse options that it would ignore or contradict, as nothing is tuned."""
+def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) -> Plan | PlanSet:
+    """Load a plan or those of a file with several, and refuse options that it would ignore, as nothing is tuned."""
     given = [name for name, value in tuning.items() if value not in (None, [])]
     if given:
         raise UsageError(f"--plan settles what {given[0]} asks for; leave one of the two out")
-    plan = Plan.load(path)
-    if threads not in (None, plan.threads):
+    plan = load_plans(path)
+    made_for = plan.threads if isinstance(plan, Plan) else plan.plans[0].plan.threads
+    if threads not in (None, made_for):
         raise UsageError(
-            f"--threads {threads} contradicts --plan '{path}', which was made for {plan.threads}; "
+            f"--threads {threads} contradicts --plan '{path}', which was made for {made_for}; "
             "leave --threads out, or tune again"
         )
     return plan

@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
-from sartor.cli.options.common import JsonOption, ModuleArgument
+from sartor.cli.options.common import DeviceOption, JsonOption, ModuleArgument
+from sartor.cli.options.plan_choice import PlanLevelOption, PlanShapesOption, read_choice
 from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
 from sartor.cli.tables.compared_plans import show_compared
 from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
 from sartor.cli.tables.plan_difference import difference_json, show_difference
-from sartor.cli.tables.several_summary import show_alternatives
+from sartor.cli.tables.several_summary import show_alternatives, show_saved
 from sartor.errors import UsageError
 from sartor.first_inference.timeline import bars_of, draw, read_cold
 from sartor.publishing import check_apart, written
@@ -24,8 +25,10 @@ from sartor.runtime.driver.counts import find_cuts, shown_outputs
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.module import check_module
-from sartor.runtime.module_facts import check_weights
+from sartor.runtime.module_facts import check_weights, one_plan
+from sartor.runtime.several.choice import FIRST, PlanChoice
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
+from sartor.tuning.records.plan_set import PlanSet, load_plans
 
 # What fits beside the lanes of a picture.
 _NAME_LENGTH = 30
@@ -54,23 +57,29 @@ def inspect(
             help="Draw the first inferences that 'sartor bench --cold --json' wrote to a .json file.",
         ),
     ] = None,
+    shape: PlanShapesOption = None,
+    device: DeviceOption = None,
+    cpu: PlanLevelOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a module's manifest and, layer by layer, the plan it was built from; of a .json file the saved plan."""
+    choice = read_choice(shape, device, level=cpu)
     if cold is not None:
         _draw_cold(module, cold)
         return
     if diff or other is not None:
-        _inspect_difference(module, other, diff, verify, json)
+        _inspect_difference(module, other, diff, verify, choice, json)
         return
     if module.suffix == ".json":
         if verify:
             raise UsageError(f"'{module}' is a saved plan; only a module has checksums")
-        _inspect_plan(Plan.load(module), str(module), json)
+        _inspect_saved(load_plans(module), str(module), json)
         return
     if verify:
         check_module(module)
     manifest = read_manifest(module)
+    if choice != FIRST:
+        manifest = one_plan(manifest, choice, module)
     checked = [("checksums", _checked(module, manifest))] if verify else []
     if json:
         show_json(json_format.loads(manifest.to_json()))
@@ -98,14 +107,16 @@ def _draw_cold(times: Path, picture: Path) -> None:
         path.write_text(draw("first inferences", bars), encoding="utf-8")
 
 
-def _inspect_difference(first: Path, second: Path | None, diff: bool, verify: bool, json: bool) -> None:
+def _inspect_difference(
+    first: Path, second: Path | None, diff: bool, verify: bool, choice: PlanChoice, json: bool
+) -> None:
     if second is None:
         raise UsageError(f"--diff compares two modules or saved plans; name another one beside '{first}'")
     if not diff:
         raise UsageError(f"'{second}' is a second module; compare the two with --diff")
     if verify:
         raise UsageError("--verify compares a module with its own checksums; leave --diff out")
-    plans = [_plan_in(path) for path in (first, second)]
+    plans = [_plan_in(path, choice) for path in (first, second)]
     changes = compare_plans(*plans)
     if json:
         show_json({"same_model": len({each.model_sha256 for each in plans}) == 1, **difference_json(changes)})
@@ -118,11 +129,21 @@ def _inspect_difference(first: Path, second: Path | None, diff: bool, verify: bo
     show_difference((str(first), str(second)), changes)
 
 
-def _plan_in(path: Path) -> Plan:
-    """The plan in a module, or a saved one."""
+def _plan_in(path: Path, choice: PlanChoice) -> Plan:
+    """The plan in a module, of several the chosen one, or a saved one."""
     if path.suffix == ".json":
         return Plan.load(path)
-    return Plan.from_json(read_manifest(path).plan, f"the plan in '{path}'")
+    return Plan.from_json(one_plan(read_manifest(path), choice, path).plan, f"the plan in '{path}'")
+
+
+def _inspect_saved(saved: Plan | PlanSet, name: str, json: bool) -> None:
+    """Show a plan, or list the plans of a file with several, as they were saved."""
+    if isinstance(saved, Plan):
+        _inspect_plan(saved, name, json)
+    elif json:
+        show_json(saved.to_json())
+    else:
+        show_saved(saved)
 
 
 def _inspect_plan(plan: Plan, name: str, json: bool) -> None:

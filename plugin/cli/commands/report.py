@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from sartor.cli.options.common import JsonOption, ThreadsOption, existing_file, read_threads
+from sartor.cli.options.common import DeviceOption, JsonOption, ThreadsOption, existing_file, read_threads
+from sartor.cli.options.plan_choice import PlanLevelOption, PlanShapesOption, read_choice
 from sartor.cli.output.terminal import show_json, tuning_progress
 from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
 from sartor.comparison.compare_job import Question, ask
@@ -25,7 +26,8 @@ from sartor.report.page import write_json, write_report
 from sartor.report.stored import with_stored
 from sartor.report.subject import LayerErrors, Subject, open_subject, with_dispatches
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module_facts import bound_inputs, module_signature, module_weights
+from sartor.runtime.module_facts import bound_inputs, check_first_part, module_signature, module_weights
+from sartor.runtime.several.choice import PlanChoice
 from sartor.samples.feeds import make_feeds
 from sartor.settings.quantities import show_size
 from sartor.tuning.records.plan import Plan
@@ -71,6 +73,9 @@ def report(
             help="Also write the graph for Model Explorer, and its times as node data to FILE.times.json.",
         ),
     ] = None,
+    shape: PlanShapesOption = None,
+    device: DeviceOption = None,
+    cpu: PlanLevelOption = None,
     threads: ThreadsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -84,11 +89,12 @@ def report(
     database = tuning_db or default_database()
     explorer = _explorer_files(model_explorer, modules)
     _check_targets([target, *explorer], [*modules, *(plan or ()), *([vs] if vs else [])], database)
+    choice = read_choice(shape, device, level=cpu)
     subjects = []
     for index, path in enumerate(modules):
-        subject = with_stored(open_subject(path, Plan.load(plan[index]) if plan else None), database)
-        subject = _with_errors(subject, path, existing_file(vs), threads) if vs else subject
-        subjects.append(_with_times(subject, path, vs, names, threads) if measure else subject)
+        subject = with_stored(open_subject(path, Plan.load(plan[index]) if plan else None, choice), database)
+        subject = _with_errors(subject, path, existing_file(vs), choice, threads) if vs else subject
+        subjects.append(_with_times(subject, path, vs, names, choice, threads) if measure else subject)
     write_report(target, subjects)
     for path, data in zip(explorer, (graph_collections, node_data), strict=False):
         write_json(path, data(subjects[0]))
@@ -121,16 +127,18 @@ def _check_targets(targets: Sequence[Path], read: Sequence[Path], database: Path
     check_apart(dict(zip(options, targets, strict=False)), [*(("a file that is read", path) for path in read), *stored])
 
 
-def _random_feeds(path: Path) -> Mapping[str, Array]:
-    return make_feeds(module_signature(path).inputs, {}, bound_inputs(path))
+def _random_feeds(path: Path, choice: PlanChoice) -> Mapping[str, Array]:
+    return make_feeds(module_signature(path, choice=choice).inputs, {}, bound_inputs(path))
 
 
-def _with_times(subject: Subject, path: Path, vs: Path | None, peers: tuple[str, ...], threads: int | None) -> Subject:
+def _with_times(
+    subject: Subject, path: Path, vs: Path | None, peers: tuple[str, ...], choice: PlanChoice, threads: int | None
+) -> Subject:
     """The subject with times of whole inferences, interleaved with those of peers, and of its layers within one."""
-    manifest, feeds = subject.manifest, _random_feeds(path)
-    device = manifest.devices[0]
-    workers = read_threads(threads or manifest.workers) if device == "cpu" else None
-    signature = module_signature(path)
+    manifest, feeds = subject.manifest, _random_feeds(path, choice)
+    kind, device = manifest.devices[0], choice.device or manifest.devices[0]
+    workers = read_threads(threads or manifest.workers) if kind == "cpu" else None
+    signature = module_signature(path, choice=choice)
     names = peers if vs else ()
     runs = BenchRuns(
         path, signature, device, workers, vs, names, read_threads(threads), feeds, _ROUNDS, False, manifest.bound
@@ -141,22 +149,30 @@ def _with_times(subject: Subject, path: Path, vs: Path | None, peers: tuple[str,
     subject = replace(subject, times={name: each.seconds for name, each in samples.items()})
     if manifest.segments:
         return subject
+    check_first_part(path, kind)
     with open_pool(1, machine_turns()) as (pool, _):
         statistics = dispatches_in_worker(pool, {"path": path, "entry": signature.entry, "inputs": arrays, **settings})
+    statistics = statistics.without_plans()
     return with_dispatches(subject, statistics.dispatches, samples[SELF].median)
 
 
-def _with_errors(subject: Subject, path: Path, model: Path, threads: int | None) -> Subject:
+def _with_errors(subject: Subject, path: Path, model: Path, choice: PlanChoice, threads: int | None) -> Subject:
     """The subject with its layers' errors against ONNX Runtime, and why routines do not support them."""
-    layered_manifest(path)
-    usual, signature, feeds = usual_error(path), module_signature(path), _random_feeds(path)
+    layered_manifest(path, choice)
+    usual, signature, feeds = (
+        usual_error(path, choice),
+        module_signature(path, choice=choice),
+        _random_feeds(path, choice),
+    )
     with open_pool(1) as (pool, _):
         right = ask(
             pool, Question(model, signature, feeds, usual, None, usual > DEFAULT_MAX_ERROR, subject.manifest.bound)
         )
     with (
         tuning_progress() as progress,
-        open_comparison(path, model, feeds, right.shapes, threads=threads, progress=progress) as comparison,
+        open_comparison(
+            path, model, feeds, right.shapes, choice=choice, threads=threads, progress=progress
+        ) as comparison,
     ):
         errors = {each.layer: _errors(each) for each in comparison.table()}
         return replace(subject, errors=errors, rejections=comparison.rejections)

@@ -20,6 +20,7 @@ from sartor.cli.options.common import (
     ThreadsOption,
     read_sources,
 )
+from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
 from sartor.cli.output.terminal import show_json, show_table
 from sartor.errors import UsageError
 from sartor.publishing import check_apart, written
@@ -37,14 +38,15 @@ def run(
     module: ModuleArgument,
     input: InputOption = None,
     output_dir: Annotated[Path | None, typer.Option(help="Write every output to this folder as .npy.")] = None,
+    shape: PlanShapesOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     signature: SignatureOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run a module once and show what its outputs look like."""
-    known = module_signature(module, signature)
     sources = read_sources(input)
+    known = module_signature(module, signature, read_choice(shape, device, sources))
     feeds = make_feeds(known.inputs, sources, bound_inputs(module))
     names = [spec.name for spec in shown_outputs(known.outputs)]
     files = {} if output_dir is None else _named_files(names, output_dir)

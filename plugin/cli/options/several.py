@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sartor.cli.options.common import read_target
 from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
-from sartor.several.settings import MOST_PLANS
+from sartor.several.settings import MOST_PLANS, Shapes
 
 ALL = "all"
 _ALL_LEVELS = {
@@ -19,8 +19,6 @@ _ALL_LEVELS = {
 }
 _ISAS = {"amd64": "x86_64", "arm64": "aarch64"}
 _RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
-
-Shapes = dict[str, tuple[int, ...]]
 
 
 def read_targets(devices: Sequence[str] | None, cpu: str | None, arch: str | None) -> tuple[Target, ...]:

@@ -9,7 +9,9 @@ from sartor.artifact import SeveralArtifact
 from sartor.cli.output.terminal import milliseconds, optional, show_facts, show_json, show_table
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.several.record import Alternative
+from sartor.several.settings import shapes_text
 from sartor.tuning.records.plan import Plan
+from sartor.tuning.records.plan_set import PlanSet
 
 _COLUMNS = ("device", "level", "shapes", "layers", "predicted ms")
 
@@ -24,13 +26,14 @@ def show_several(artifact: SeveralArtifact, as_json: bool) -> None:
         [
             *_row(each, plan),
             milliseconds(plan.measured),
+            milliseconds(plan.baseline),
             optional(_per_second(each, plan), "{:.1f}".format),
             _error(error),
         ]
         for each, plan, error in _each(artifact)
     ]
-    columns = (*_COLUMNS, "measured ms", "per second", "error")
-    show_table("plans", columns, rows, right=(3, 4, 5, 6, 7))
+    columns = (*_COLUMNS, "measured ms", "stock IREE ms", "per second", "error")
+    show_table("plans", columns, rows, right=(3, 4, 5, 6, 7, 8))
 
 
 def show_alternatives(manifest: Manifest) -> None:
@@ -40,12 +43,28 @@ def show_alternatives(manifest: Manifest) -> None:
     show_table("plans", _COLUMNS, rows, right=(3, 4))
 
 
+def show_saved(saved: PlanSet) -> None:
+    """Print the plans that were saved of a file with several."""
+    rows = [
+        [
+            each.plan.target,
+            shapes_text(each.shapes),
+            str(len(each.plan.layers)),
+            *map(milliseconds, (each.plan.predicted, each.plan.measured, each.plan.baseline)),
+        ]
+        for each in saved.plans
+    ]
+    columns = ("target", "shapes", "layers", "predicted ms", "measured ms", "stock IREE ms")
+    show_table("plans", columns, rows, right=(2, 3, 4, 5))
+
+
 def _summary(artifact: SeveralArtifact) -> dict[str, Any]:
     """Times are in milliseconds, and null if they were not measured."""
     return {
         "output": str(artifact.path),
         "size_bytes": artifact.size,
         "weight_bytes": artifact.weight_bytes,
+        "weights": None if artifact.weights is None else str(artifact.weights),
         "plans": [
             {
                 "device": each.device,
@@ -55,6 +74,7 @@ def _summary(artifact: SeveralArtifact) -> dict[str, Any]:
                 "layers": len(plan.layers),
                 "predicted_ms": None if plan.predicted is None else plan.predicted * 1e3,
                 "measured_ms": None if plan.measured is None else plan.measured * 1e3,
+                "stock_ms": None if plan.baseline is None else plan.baseline * 1e3,
                 "per_second": _per_second(each, plan),
                 "error": error,
             }
@@ -67,8 +87,12 @@ def _facts(artifact: SeveralArtifact) -> list[tuple[str, str]]:
     return [
         ("plans", str(len(artifact.plans))),
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
-        ("weights", f"{artifact.weight_bytes / 2**20:.2f} MiB, equal ones once for a device"),
+        ("weights", f"{artifact.weight_bytes / 2**20:.2f} MiB, {_where(artifact)}"),
     ]
+
+
+def _where(artifact: SeveralArtifact) -> str:
+    return "equal ones once for a device" if artifact.weights is None else f"equal ones once, in '{artifact.weights}'"
 
 
 def _each(artifact: SeveralArtifact) -> Iterator[tuple[Alternative, Plan, float | None]]:

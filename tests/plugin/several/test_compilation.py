@@ -24,6 +24,7 @@ from sartor.several.compilation import compile_several
 from sartor.several.settings import SeveralConfig
 from sartor.tuning.selection.problem.pin import Pin
 from tests.emulated_x86 import Stock, emulated
+from tests.plugin.calling import assert_refused, call, parsed
 from tests.tiny_models import Builder
 
 LEVELS = ("x86-64-v4", "x86-64-v3")
@@ -45,6 +46,10 @@ class Made:
     def path(self) -> Path:
         return self.artifact.path
 
+    @property
+    def plans(self) -> Path:
+        return self.model.parent / "saved" / "plans.json"
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
@@ -62,7 +67,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     pins = (Pin("*c*", "*direct{*"),)
     base = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", pins=pins, plans=1)
     several = SeveralConfig(base, tuple(Target.create("cpu", level) for level in reversed(LEVELS)), SHAPES)
-    return Made(compile_several(model, folder / "net.vmfb", several), model)
+    made = Made(compile_several(model, folder / "net.vmfb", several), model)
+    made.plans.parent.mkdir()
+    made.artifact.plan_set.save(made.plans)
+    return made
+
+
+def replayed(made: Made, *options: object) -> Path:
+    """The file that the saved plans give with some options."""
+    module = made.plans.parent / f"again{len(options)}.vmfb"
+    result = call("compile-to-vmfb", made.model, "-o", module, "--plan", made.plans, *options)
+    assert result.returncode == 0, result.stderr
+    return module
 
 
 def inputs(shape: tuple[int, ...]) -> Array:
@@ -163,14 +179,63 @@ def test_a_plan_over_two_devices_is_not_one_of_several() -> None:
         SeveralConfig(CompileConfig(threads=1), (both, Target.create("cpu", "x86-64-v3")))
 
 
-def test_workers_elsewhere_are_refused() -> None:
-    levels = tuple(Target.create("cpu", each) for each in LEVELS)
-    with pytest.raises(UsageError, match="leave --workers out"):
-        SeveralConfig(CompileConfig(workers="tcp://127.0.0.1:8786"), levels)
-
-
 def test_levels_that_a_module_cannot_tell_apart_are_refused(made: Made, tmp_path: Path) -> None:
     base = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db")
     several = SeveralConfig(base, (Target.create("cpu", "x86-64-v3"), Target.create("cpu", "haswell")), SHAPES[:1])
     with pytest.raises(UsageError, match="need the same of a CPU"):
         compile_several(made.model, tmp_path / "net.vmfb", replace(several, base=base))
+
+
+def test_saved_plans_give_the_same_bytes_without_measuring(made: Made) -> None:
+    assert replayed(made).read_bytes() == made.path.read_bytes()
+
+
+def test_weights_beside_the_file_serve_all_plans(made: Made) -> None:
+    weights = made.plans.parent / "net.irpa"
+    module = replayed(made, "--external-weights", weights)
+    assert module.stat().st_size + weights.stat().st_size < made.path.stat().st_size + (16 << 10)
+    with Session(module, threads=1) as session:
+        for shape in (ONE, OTHER):
+            x = inputs(shape)
+            (found,) = session.run(None, {"x": x})
+            np.testing.assert_allclose(found, made.expected(x), rtol=1e-4, atol=1e-5)
+    assert "as they were written" in call("sartor", "inspect", module, "--verify").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--shape", "x=1,8,6,6", "--shape", "x=5,8,6,6"], "none for cpu:host with x=1,8,6,6"),
+        (["--cpu", "x86-64-v3", "--shape", "x=1,8,6,6"], "more targets or shapes than are asked for"),
+        (["--threads", "2"], "made for 1"),
+    ],
+)
+def test_saved_plans_for_something_else_are_refused(made: Made, options: list[str], said: str) -> None:
+    result = call("compile-to-vmfb", made.model, "-o", made.plans.parent / "no.vmfb", "--plan", made.plans, *options)
+    assert_refused(result, 2, said)
+
+
+def test_commands_take_the_plan_of_the_inputs_shape_or_of_the_one_that_is_named(made: Made) -> None:
+    np.save(made.plans.parent / "x.npy", inputs(OTHER))
+    shape = ["--shape", "x=3,8,6,6"]
+    for options in (shape, ["--input", f"x={made.plans.parent / 'x.npy'}"]):
+        (output,) = parsed(call("sartor", "run", made.path, *options, "--json"))["outputs"]
+        assert output["shape"] == [3, 16]
+    (output,) = parsed(call("sartor", "compare", made.path, "--vs", made.model, *shape, "--json"))["outputs"]
+    assert output["within"]
+    shown = parsed(call("sartor", "inspect", made.path, *shape, "--cpu", "x86-64-v3", "--json"))
+    assert (shown["inputs"][0]["shape"], shown["levels"]) == ([3, 8, 6, 6], ["x86-64-v3"])
+    assert_refused(call("sartor", "run", made.path, "--shape", "x=2,8,6,6"), 2, "no plan for inputs", "x=3,8,6,6")
+    assert_refused(call("sartor", "inspect", made.path, "--cpu", "haswell"), 2, "no plan for the level haswell")
+
+
+def test_dispatches_of_a_plan_are_those_of_its_layers(made: Made) -> None:
+    found = parsed(call("sartor", "bench", made.path, "--shape", "x=3,8,6,6", "--dispatches", "--rounds", 2, "--json"))
+    assert ["c"] in [each["names"] for each in found["layers"]]
+    assert not any(each["name"].startswith("plan") for each in found["dispatches"]["dispatches"])
+
+
+def test_a_report_is_of_the_plan_that_is_named(made: Made) -> None:
+    page = made.plans.parent / "page.html"
+    assert call("sartor", "report", made.path, "--shape", "x=3,8,6,6", "-o", page).returncode == 0
+    assert "float32[3, 8, 6, 6]" in page.read_text()

@@ -1,0 +1,139 @@
+"""Makes the plans of a file, each as for a file of its own: tuned and checked, predicted, or read from a saved plan."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from sartor.config import CompileConfig
+from sartor.errors import CompileError
+from sartor.frontend.loading import import_network
+from sartor.frontend.target_check import runs_here
+from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.planning.recorded_recipe import check_plan, precision_of
+from sartor.profiling.builder import Builder
+from sartor.profiling.compilation.outputs import check_files, publish_best
+from sartor.profiling.compilation.tuned_network import (
+    Bench,
+    Candidacy,
+    Tuned,
+    find_variants,
+    predicted_recipe,
+    tune_network,
+)
+from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.refiner import Refined
+from sartor.profiling.replay import replay
+from sartor.profiling.verdicts import budget_of_model, judged, refusal
+from sartor.samples.checked_samples import check_measure, checked_samples
+from sartor.several.file_manifest import Made
+from sartor.several.settings import shapes_text
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Status
+from sartor.tuning.records.plan import Plan
+
+_LOG = logging.getLogger(__name__)
+
+
+def tuned_plan(model: Path, output: Path, config: CompileConfig, bench: Bench, *, elsewhere: bool = False) -> Made:
+    """Tune one plan, or predict it if no machine at hand runs its target.
+
+    Args:
+        model: ONNX file.
+        output: path of the .vmfb.
+        config: settings of this plan.
+        bench: what plans are made with.
+        elsewhere: whether other machines measure, which run the target.
+    """
+    imported = import_network(model, config.importing, bench.pool, bench.progress, bench.directory)
+    check_files(model, output, config, imported.external)
+    found = find_variants(imported, config, bench)
+    rejections = found.candidates.rejections
+    if not (elsewhere or runs_here(config.target)):
+        recipe = _predicted(found, config, bench, output)
+        return Made(config.target, config.shapes, found.imported, recipe, recipe.plan, rejections=rejections)
+    tuned = tune_network(found, config, bench, output.parent, whole=False)
+    builder, runner = tuned.builder, tuned.runner
+    refined, error = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, builder, runner))
+    plan = _beside_stock(refined, tuned, found, config, bench)
+    return Made(
+        config.target, config.shapes, found.imported, refined.recipe, plan, error, runner, rejections=rejections
+    )
+
+
+def replayed_plan(model: Path, output: Path, plan: Plan, config: CompileConfig, bench: Bench) -> Made:
+    """A saved plan with its code, which is not measured.
+
+    Raises:
+        UsageError: if the plan was made for another model, target or version.
+        CompileError: if its outputs are wrong.
+        LimitError: if they exceed the user's error bound.
+    """
+    check_plan(plan, config.target, config.bindings)
+    config = replace(config, threads=plan.threads, precision=precision_of(plan))
+    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers))
+    imported = import_network(model, importing, bench.pool, bench.progress, bench.directory)
+    check_files(model, output, config, imported.external)
+    found = replay(plan, imported, config.planning, config.dump_directory)
+    made = Made(
+        config.target, config.shapes, found.imported, found.recipe, plan, rejections=found.candidates.rejections
+    )
+    if not runs_here(config.target):
+        _LOG.warning("this machine does not run %s code: its plan is not checked", config.target)
+        return made
+    budget = config.error_budget
+    samples = checked_samples(found.imported, config.calibration, bench.pool, narrow=budget.narrow)
+    check_measure(found.imported, samples, bench.pool, budget)
+    builder = Builder(found.imported, bench.pool, bench.directory, config.header, bench.progress)
+    runner = NetRunner(builder, samples, budget_of_model(budget, found.imported, samples))
+    run = _checked(found.recipe, builder, runner)
+    if run.status is not Status.OK:
+        raise refusal([run], runner.budget)
+    return replace(made, error=run.error, runner=runner)
+
+
+def _predicted(found: Candidacy, config: CompileConfig, bench: Bench, output: Path) -> Recipe:
+    """The best plan by predicted costs on a CPU; stock code, within the pins, on a GPU."""
+    if config.target.device == "cpu":
+        recipe = predicted_recipe(found, config, bench, output.parent, whole=False)
+    else:
+        recipe = guessed_recipe(found.imported, found.candidates.variants, config.planning)
+    basis = f"; times are {recipe.plan.basis}" if recipe.plan.basis else ""
+    _LOG.warning("this machine does not run %s code: its plan is neither tuned nor checked%s", config.target, basis)
+    return recipe
+
+
+def _checked(recipe: Recipe, builder: Builder, runner: NetRunner) -> NetRun:
+    """The judged run of a plan in a module of its own, beside ONNX Runtime."""
+    try:
+        (build,) = builder.build([recipe])
+    except CompileError as error:
+        return NetRun(Status.COMPILE_FAILED, message=str(error))
+    return judged(runner.verify(build), runner.budget)
+
+
+def _beside_stock(refined: Refined, tuned: Tuned, found: Candidacy, config: CompileConfig, bench: Bench) -> Plan:
+    """The plan with the time of the whole model by stock IREE, which such a file cannot have among its plans.
+
+    A plan that is slower is reported: a file of its own would have the whole model in its place.
+    """
+    plan, recipe, profiler = refined.plan, refined.profiled.recipe, tuned.refiner.profiler
+    if config.pins or bench.time.is_spent:
+        return plan
+    stock = unsplit_recipe(found.imported, config.planning, plan.peak)
+    profiler.run((recipe, stock))
+    own, whole = profiler.run_of(recipe), profiler.run_of(stock)
+    if own is None or whole is None or whole.status is not Status.OK:
+        return plan
+    if whole.time < own.time:
+        _LOG.warning(
+            "IREE's stock module of the whole model is faster than the plan for %s with %s: %.3f against %.3f ms; a "
+            "file with several plans cannot contain it, a file for this target and these shapes alone does",
+            config.target,
+            shapes_text(config.shapes),
+            whole.time * 1e3,
+            own.time * 1e3,
+        )
+    return replace(plan, measured=own.time if plan.workers is None else plan.measured, baseline=whole.time)
