@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def segmentation_decoder(graph: Graph) -> None:
     batch, channels, height, width = x.shape
     scales = x.constant("scales", [1, 1, 2, 2])
     shape = (batch, channels, 2 * height, 2 * width)
-    settings = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    settings: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
     made = x.graph.node("Resize", "resize", [x.name, "", scales], [shape], **settings)
     Tensor(graph, made[0], shape, x.distribution).output("scores")
 
@@ -76,5 +77,5 @@ def _doubled(x: Tensor, name: str, channels: int) -> Tensor:
     bias = graph.parameter(f"{name}.bias", np.zeros(channels))
     shape = (batch, channels, 2 * height, 2 * width)
     drawn = Distribution.normal(graph.rng(f"{name}.distribution"), mean=np.zeros(channels))
-    settings = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    settings: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     return x.apply("ConvTranspose", name, weight, bias, shape=shape, distribution=drawn, **settings)

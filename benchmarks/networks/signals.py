@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def convolution(x: Tensor, name: str, channels: int, kernel: int, stride: int) -
     weight = graph.parameter(f"{name}.weight", graph.draw(f"{name}.weight", (channels, inputs, kernel), std))
     shape = (batch, channels, (length - kernel) // stride + 1)
     drawn = Distribution.normal(graph.rng(f"{name}.distribution"))
-    settings = {"kernel_shape": [kernel], "strides": [stride]}
+    settings: dict[str, Any] = {"kernel_shape": [kernel], "strides": [stride]}
     return x.apply("Conv", name, weight, shape=shape, distribution=drawn, **settings)
 
 
@@ -47,7 +48,7 @@ def recurrent(
         operands = [x.name, *_weights(x, operator, inputs, hidden, directions)]
         operands += ["", *(each.name for each in states)] if states else []
         shapes = [(steps, directions, batch, hidden), *((directions, batch, hidden) for _ in states)]
-        settings = {"direction": "bidirectional" if bidirectional else "forward", "hidden_size": hidden}
+        settings: dict[str, Any] = {"direction": "bidirectional" if bidirectional else "forward", "hidden_size": hidden}
         if operator == "GRU":
             settings["linear_before_reset"] = 1
         made = graph.node(operator, "cell", operands, shapes, **settings)

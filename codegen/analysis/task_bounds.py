@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sartor.codegen.ir.core import WIDE, Core
+from sartor.codegen.ir.machines.core import WIDE, Core
 
 Numbers = dict[str, int]
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.cuda import cuda_architecture
+from sartor.codegen.ir.machines.cuda import cuda_architecture
 from sartor.errors import UsageError
 
 DEVICES = ("cpu", "vulkan", "cuda")

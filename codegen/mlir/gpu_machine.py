@@ -10,7 +10,7 @@ import functools
 import math
 import re
 
-from sartor.codegen.ir.core import Core
+from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.dispatches import executable_target
 from sartor.codegen.mlir.machine import Machine

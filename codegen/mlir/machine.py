@@ -9,9 +9,9 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.core import WIDE, Core, core_of_aarch64, core_of_gpu
-from sartor.codegen.ir.cuda import cuda_architecture
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.machines.core import WIDE, Core, core_of_aarch64, core_of_gpu
+from sartor.codegen.ir.machines.cuda import cuda_architecture
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.ir.variants.routine import Rejected, dtype_of
 from sartor.codegen.mlir.iree_compiler import translate

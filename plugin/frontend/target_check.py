@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from sartor.codegen.ir.cpu_queries import queried
+from sartor.codegen.ir.machines.cpu_queries import queried
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.mlir.dispatches import executable_target, on_device
 from sartor.codegen.mlir.iree_compiler import compile_module

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from sartor.codegen.ir.target import DEVICES, Target
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
-from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.records.plan_set import PlanSet
+from sartor.tuning.selection.problem.cost import Objective
 
 MOST_PLANS = 32
 """Most plans in one file."""

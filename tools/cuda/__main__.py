@@ -15,8 +15,8 @@ from pathlib import Path
 
 import onnx
 
-from sartor.codegen.ir.cuda import ARCHITECTURES
 from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant, variants_of
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from sartor.codegen.analysis.task_bounds import SIZES, ideal_cycles, kind_and_sizes, moving_cycles
-from sartor.codegen.ir.core import WIDE, Core
+from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.routine_registry import families, size_names
 

@@ -327,7 +327,7 @@ class WorkerPool:
             _LOG.warning("a worker was disturbed while it started (%s), another one is started", reason)
 
     def _spent(self, worker: WorkerProcess) -> bool:
-        """Whether the next job needs a new process: this one died, lost a device, or leaked half of the memory limit."""
+        """Whether the next job needs a new process: this one died, lost a device, or leaked half the memory limit."""
         limit = self._setup.memory_limit
         return not worker.alive or worker.is_spent or (limit is not None and worker.growth > limit // 2)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sartor.codegen.ir.core import WIDE, Core
 from sartor.codegen.ir.layer import LayerKind
+from sartor.codegen.ir.machines.core import WIDE, Core
 
 Sizes = Mapping[str, int]
 """Numbers of a task by name, as ``task_facts`` writes them."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from sartor.codegen.ir.core import WIDE, Core
-from sartor.codegen.ir.cuda import CudaArchitecture
+from sartor.codegen.ir.machines.core import WIDE, Core
+from sartor.codegen.ir.machines.cuda import CudaArchitecture
 from sartor.codegen.ir.variants.traits import Sizes
 from sartor.codegen.kernels.cuda.instructions import MatrixInstruction
 from sartor.codegen.kernels.cuda.tiling import BlockTiling, BlockWork

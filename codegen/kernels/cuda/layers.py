@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sartor.codegen.analysis.convolution import Convolution
-from sartor.codegen.ir.cuda import CudaArchitecture, cuda_architecture
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.machines.cuda import CudaArchitecture, cuda_architecture
 from sartor.codegen.ir.packing import Reshape, Round, Step, Transpose, cut
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Rejected

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Self
 
-from sartor.codegen.ir.cuda import CudaArchitecture
+from sartor.codegen.ir.machines.cuda import CudaArchitecture
 from sartor.codegen.ir.variants.routine import Parameters, integer
 from sartor.codegen.kernels.cuda.instructions import COLUMNS, DEPTH_BYTES, ROWS, MatrixInstruction
 from sartor.codegen.kernels.emit.threads import WARP

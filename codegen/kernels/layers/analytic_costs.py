@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sartor.codegen.ir.core import WIDE, Core
+from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import Sizes
 from sartor.codegen.kernels.loops.tilings import Shape
 

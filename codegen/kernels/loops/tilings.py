@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sartor.codegen.analysis.register_tiles import balanced
-from sartor.codegen.ir.core import Core
+from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.kernels.loops.partition import long_workgroups, many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.cpu_queries import queried, unknowable
+from sartor.codegen.ir.machines.cpu_queries import queried, unknowable
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.mlir.dispatches import executable_target
 

@@ -13,7 +13,8 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.recurrence.form import Recurrence, recurrence_of
 from sartor.codegen.kernels.recurrence.steps import StepsKernel
-from sartor.codegen.mlir.machine import Machine, kernel_machine
+from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 # Vectors of a block and rows of a matrix in an iteration. On a Zen 5 all are limited by the second-level cache, which

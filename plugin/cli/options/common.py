@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from sartor.codegen.ir.cuda import NATIVE, newest_for
+from sartor.codegen.ir.machines.cuda import NATIVE, newest_for
 from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import Bindings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sartor.codegen.ir.cuda import ARCHITECTURES
+from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant, variant_of
 from sartor.codegen.kernels.cuda.tiling import BlockTiling

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sartor.codegen.analysis.convolution import Convolution, Window
 from sartor.codegen.analysis.winograd_tiles import OutputTile
-from sartor.codegen.ir.core import WIDE
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.machines.core import WIDE
 from sartor.codegen.kernels.loops.tilings import Shape, Work, chunk, register_shapes, tilings
 from sartor.codegen.kernels.windows.window import window_tilings
 from sartor.codegen.kernels.winograd.convolution import winograd_tilings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sartor.codegen.ir.core import WIDE, core_of_aarch64
+from sartor.codegen.ir.machines.core import WIDE, core_of_aarch64
 from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.loops.tilings import Work, register_shapes, tilings
 from sartor.codegen.mlir.machine import Machine, core_of, machine_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sartor.codegen.ir.cuda import CudaArchitecture
+from sartor.codegen.ir.machines.cuda import CudaArchitecture
 
 _FLOAT_BYTES = 4
 _LINE_BYTES = 64

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sartor.codegen.ir.cuda import ARCHITECTURES, newest_for
+from sartor.codegen.ir.machines.cuda import ARCHITECTURES, newest_for
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.dispatches import executable_target, on_device
 from sartor.codegen.mlir.iree_compiler import compile_module

@@ -1,0 +1,1 @@
+"""What processors and GPUs are and can do: limits, rates, and how their features are asked."""
