@@ -9,6 +9,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PACKAGES := codegen dialect_passes runtime tuning
+# A compilation starts several processes, and the tests hundreds. Where the environment keeps Python from writing bytecode,
+# each of them would compile the package's sources anew, which takes longer than all else that it does to start.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test conformance docs lint types rooms report-libraries links check
 .DELETE_ON_ERROR:
