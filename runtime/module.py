@@ -213,7 +213,7 @@ def wants_huge_pages(path: Path) -> bool:
 def has_huge_pages() -> bool:
     """Whether this system provides huge pages for memory that requests them."""
     try:
-        return hasattr(mmap, "MADV_HUGEPAGE") and "[never]" not in _HUGE_PAGES.read_text(encoding="ascii")
+        return hasattr(mmap, "MADV_HUGEPAGE") and b"[never]" not in _HUGE_PAGES.read_bytes()
     except OSError:
         return False
 

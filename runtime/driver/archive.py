@@ -12,6 +12,8 @@ from typing import IO, Any, cast
 
 Content = bytes | mmap.mmap | memoryview
 
+# Names of parts are plain ASCII; by default Python would load a code page for them.
+_NAMES = "utf-8"
 _START = b"PK\x03\x04"
 _HEADER = struct.Struct("<26xHH")
 """Before each part: the lengths of its name and of what follows that, at the end."""
@@ -31,7 +33,7 @@ def damage(content: Content, *, whole: bool = True, file: IO[bytes] | None = Non
         file: where the directory is read; by default in the content.
     """
     try:
-        with zipfile.ZipFile(_as_file(content) if file is None else file) as archive:
+        with zipfile.ZipFile(_as_file(content) if file is None else file, metadata_encoding=_NAMES) as archive:
             parts = archive.infolist()[: None if whole else 1]
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError):
         # It is at the end, so that a file without it is truncated, even if its beginning can be parsed.
@@ -47,7 +49,7 @@ def damage(content: Content, *, whole: bool = True, file: IO[bytes] | None = Non
 
 def part_of(content: Content, name: str) -> memoryview | None:
     """The bytes of a part of an archive that is not damaged; None if it has no such part."""
-    with zipfile.ZipFile(_as_file(content)) as archive:
+    with zipfile.ZipFile(_as_file(content), metadata_encoding=_NAMES) as archive:
         found = next((each for each in archive.infolist() if each.filename == name), None)
     return None if found is None else _content(memoryview(content), found)
 

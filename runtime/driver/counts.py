@@ -6,7 +6,6 @@ the names of a module's outputs say all, whoever runs it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,7 +16,6 @@ from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array, TensorSpec
 
 _PREFIX = "sartor.count"
-_NAME = rf"(?s){re.escape(_PREFIX)}:(?P<axis>\d+):(?P<output>.+)"
 
 
 class CountedAxis(NamedTuple):
@@ -46,8 +44,10 @@ def count_name(output: str, axis: int) -> str:
 
 def counted_axis(name: str) -> CountedAxis | None:
     """What an output counts; None for other outputs."""
-    match = re.fullmatch(_NAME, name)
-    return CountedAxis(match["output"], int(match["axis"])) if match else None
+    start, _, rest = name.partition(":")
+    axis, _, output = rest.partition(":")
+    is_count = start == _PREFIX and axis.isascii() and axis.isdecimal() and output
+    return CountedAxis(output, int(axis)) if is_count else None
 
 
 def find_cuts(names: Sequence[str]) -> dict[int, Cut]:

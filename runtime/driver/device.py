@@ -14,7 +14,7 @@ from sartor.runtime.driver.iree_runtime import DriverDevice, NativeDevice, drive
 
 GPU_KINDS = ("vulkan", "cuda")
 MAX_THREADS = 256  # IREE starts no more workers than this and says nothing.
-_SPEC = r"(?P<kind>cpu|vulkan|cuda)(?::(?P<index>\d+))?"
+_KINDS = ("cpu", "vulkan", "cuda")
 _CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 _NUMA_NODES = Path("/sys/devices/system/node")
 
@@ -78,13 +78,14 @@ def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int 
     Raises:
         UsageError: if the name is unknown, a number is out of range, or a GPU is given ``threads`` or ``spin_us``.
     """
-    match = re.fullmatch(_SPEC, str(spec))
-    if match is None or (match["kind"] == "cpu" and match["index"]):
+    kind, colon, index = str(spec).partition(":")
+    is_numbered = index.isascii() and index.isdecimal() and kind != "cpu"
+    if kind not in _KINDS or bool(colon) != is_numbered:
         raise UsageError(f"'{spec}' is not a device; use cpu, vulkan, cuda or for example vulkan:1")
-    if match["kind"] != "cpu":
+    if kind != "cpu":
         if threads is not None or spin_us:
             raise UsageError(f"threads and spinning are settings of the cpu device, not of '{spec}'")
-        return DeviceSettings(match["kind"], int(match["index"] or 0), 0, 0)
+        return DeviceSettings(kind, int(index or 0), 0, 0)
     if threads is not None and not (_is_whole(threads) and 1 <= threads <= MAX_THREADS):
         raise UsageError(f"a cpu device has 1 to {MAX_THREADS} threads, but {threads!r} were asked for")
     if not (_is_whole(spin_us) and spin_us >= 0):
