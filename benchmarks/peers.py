@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sartor.codegen.ir.target import Target
 from sartor.errors import CompileError, UsageError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
@@ -36,16 +37,17 @@ class StockFiles:
     weights: Path
 
 
-def build_stock(model: Path, directory: Path) -> StockFiles:
-    """Compile by IREE's tools as its manual recommends, at ``-O3`` for this machine.
+def build_stock(model: Path, directory: Path, target: Target | None = None) -> StockFiles:
+    """Compile by IREE's tools as its manual recommends, at ``-O3`` for this machine, or for ``target``.
 
     Raises:
         CompileError: if a tool fails; the message has its last line.
     """
-    files = StockFiles(directory / f"{model.stem}.stock.vmfb", directory / f"{model.stem}.stock.irpa")
-    source = directory / f"{model.stem}.stock.mlir"
+    stem = f"{model.stem}.stock.{target.device}" if target else f"{model.stem}.stock"
+    files = StockFiles(directory / f"{stem}.vmfb", directory / f"{stem}.irpa")
+    source = directory / f"{stem}.mlir"
     _tool("iree-import-onnx", model, "-o", source, "--externalize-params", "--save-params-to", files.weights)
-    _tool("iree-compile", source, "-o", files.module, *_IREE_FLAGS)
+    _tool("iree-compile", source, "-o", files.module, *(target.flags if target else _IREE_FLAGS))
     return files
 
 
@@ -58,7 +60,9 @@ def _tool(name: str, *arguments: object) -> None:
         raise CompileError(f"{name} failed: {next((line for line in lines if 'error' in line), lines[-1:])}")
 
 
-def stock_peer(files: StockFiles, feeds: Mapping[str, Array], outputs: Sequence[Array], threads: int) -> Run:
+def stock_peer(
+    files: StockFiles, feeds: Mapping[str, Array], outputs: Sequence[Array], threads: int | None, device: str = "cpu"
+) -> Run:
     """Stock IREE's module as a callable; its signature is taken from the inputs and the right outputs."""
     entry = next(
         name for name in open_module(files.module).functions if not name.endswith((ASYNC_SUFFIX, BOUND_SUFFIX))
@@ -67,16 +71,16 @@ def stock_peer(files: StockFiles, feeds: Mapping[str, Array], outputs: Sequence[
     results = tuple(TensorSpec(f"output{i}", array.dtype.name, array.shape) for i, array in enumerate(outputs))
     session = Session(
         files.module,
-        device=open_device("cpu", threads),
+        device=open_device(device, threads),
         parameters={"model": files.weights},
         signature=Signature(entry, inputs, results),
     )
     return lambda given: session.run(None, dict(given))
 
 
-def sartor_peer(module: Path, threads: int) -> Run:
+def sartor_peer(module: Path, threads: int | None, device: str = "cpu") -> Run:
     """A module of Sartor as a callable."""
-    session = Session(module, device=open_device("cpu", threads))
+    session = Session(module, device=open_device(device, threads))
     return lambda given: session.run(None, dict(given))
 
 

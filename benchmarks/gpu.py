@@ -1,0 +1,138 @@
+"""Times networks that Sartor tuned for a GPU beside stock IREE on the same device, and on this machine's CPU.
+
+    python -m benchmarks.gpu lenet5 squeezenet mobilenet_v2 --target vulkan --json results.json
+
+All run on the same inputs, in turn, in one process. Every result is compared with ONNX Runtime's before its time
+counts. Stock code for Mesa's software driver takes seconds for an inference, so it is timed in few rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks.peers import Run, build_stock, sartor_peer, stock_peer
+from benchmarks.zoo import NETWORKS, sample_inputs, write
+from sartor.codegen.ir.target import Target
+from sartor.config import CompileConfig
+from sartor.errors import SartorError
+from sartor.onnx_model.reading.load import load_model
+from sartor.pipeline import compile_model
+from sartor.runtime.benchmark import time_interleaved
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
+
+OURS, STOCK, STOCK_CPU = "sartor", "iree", "iree on the CPU"
+_ROUNDS = 3
+_ERROR_LIMIT = 1e-3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network on one device.
+
+    Attributes:
+        network: its name.
+        target: device and architecture.
+        tuning_seconds: time of the whole compilation, with what the database already contained.
+        milliseconds: least time of an inference by who computed it.
+        errors: relative error against ONNX Runtime by who computed it.
+        layers: layers of the tuned plan, each of which is a launch or more.
+    """
+
+    network: str
+    target: str
+    tuning_seconds: float
+    milliseconds: Mapping[str, float]
+    errors: Mapping[str, float]
+    layers: int
+
+    def speedup(self, peer: str) -> float | None:
+        """A peer's time divided by Sartor's; None if the peer did not run, or was wrong."""
+        if peer not in self.milliseconds or not self.errors[peer] <= _ERROR_LIMIT:
+            return None
+        return self.milliseconds[peer] / self.milliseconds[OURS]
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{name} {each:.1f} ms" for name, each in self.milliseconds.items())
+        gains = ", ".join(f"{self.speedup(each) or math.nan:.2f}x of {each}" for each in (STOCK, STOCK_CPU))
+        error = f"error {self.errors[OURS]:.1e}"
+        return f"{self.network}: {times}; {gains}; {error}; tuned in {self.tuning_seconds:.0f} s"
+
+
+def measure(model: Path, directory: Path, target: Target, database: Path) -> Row:
+    """Tune a network for a target and time it beside stock IREE.
+
+    Args:
+        model: ONNX file with static shapes.
+        directory: for the modules.
+        target: the GPU.
+        database: tuning database.
+
+    Raises:
+        SartorError: if Sartor cannot compile or run the network.
+    """
+    begin = time.monotonic()
+    output = directory / f"{model.stem}.{target.device}.vmfb"
+    artifact = compile_model(model, output, CompileConfig(target=target, database=database))
+    seconds = time.monotonic() - begin
+    feeds = sample_inputs(load_model(model))
+    cores = os.cpu_count() or 1
+    reference = OnnxRuntimeReference(model, threads=cores)(feeds)
+    peers: dict[str, Run] = {OURS: sartor_peer(output, None, target.device)}
+    for name, each, threads in ((STOCK, target, None), (STOCK_CPU, None, cores)):
+        try:
+            files = build_stock(model, directory, each)
+            peers[name] = stock_peer(files, feeds, reference, threads, each.device if each else "cpu")
+        except SartorError as error:
+            print(f"{model.stem}: {name} does not take part: {error}")
+    errors = {name: relative_error(run(feeds), reference) for name, run in peers.items()}
+    callables = {name: (lambda run=run: run(feeds)) for name, run in peers.items()}
+    samples = time_interleaved(callables, min_rounds=_ROUNDS, warmup=1)
+    least = {name: each.minimum * 1e3 for name, each in samples.items()}
+    return Row(model.stem, str(target), seconds, least, errors, len(artifact.plan.layers))
+
+
+def geometric_mean(rows: Sequence[Row], peer: str) -> float | None:
+    """Geometric mean of the speed-ups over a peer; None if it never ran."""
+    found = [each for row in rows if (each := row.speedup(peer)) is not None]
+    return math.exp(sum(map(math.log, found)) / len(found)) if found else None
+
+
+def main(
+    networks: Annotated[list[str], typer.Argument(help="Names of zoo networks, or ONNX files.")],
+    target: Annotated[str, typer.Option(help="vulkan or cuda, which must be here.")] = "vulkan",
+    arch: Annotated[str | None, typer.Option(help="Architecture of the device.")] = None,
+    directory: Annotated[Path, typer.Option(help="Where models and modules are kept.")] = Path("build/gpu"),
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the rows as JSON.")] = None,
+) -> None:
+    """Compare Sartor with stock IREE on a GPU."""
+    directory.mkdir(parents=True, exist_ok=True)
+    console, rows = Console(), list[Row]()
+    for name in networks:
+        model = write(name, directory) if name in NETWORKS else Path(name)
+        try:
+            rows.append(measure(model, directory, Target.create(target, arch), directory / "tuning.db"))
+        except SartorError as error:
+            console.print(f"[red]{name}: {error}")
+            continue
+        console.print(str(rows[-1]))
+        if json_file is not None:
+            json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    for peer in (STOCK, STOCK_CPU):
+        mean = geometric_mean(rows, peer)
+        if mean is not None:
+            console.print(f"geometric mean over {peer}: {mean:.2f}x")
+
+
+if __name__ == "__main__":
+    typer.run(main)
