@@ -3,7 +3,8 @@
     python -m benchmarks.gpu lenet5 squeezenet mobilenet_v2 --target vulkan --json results.json
 
 All run on the same inputs, in turn, in one process. Every result is compared with ONNX Runtime's before its time
-counts. Stock code for Mesa's software driver takes seconds for an inference, so it is timed in few rounds.
+counts. Stock code for Mesa's software driver takes seconds for an inference, so it is timed in few rounds. Where other
+programs run beside it, ``--processor-time`` counts the time that processors spent on the driver's threads, or IREE's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +70,14 @@ class Row:
         return f"{self.network}: {times}; {gains}; {error}; tuned in {self.tuning_seconds:.0f} s"
 
 
-def measure(model: Path, directory: Path, target: Target, database: Path) -> Row:
+def processor_time() -> float:
+    """Seconds that processors spent on all threads of this process but the calling one, which waits."""
+    return time.process_time() - time.thread_time()
+
+
+def measure(
+    model: Path, directory: Path, target: Target, database: Path, clock: Callable[[], float] = time.perf_counter
+) -> Row:
     """Tune a network for a target and time it beside stock IREE.
 
     Args:
@@ -77,6 +85,7 @@ def measure(model: Path, directory: Path, target: Target, database: Path) -> Row
         directory: for the modules.
         target: the GPU.
         database: tuning database.
+        clock: returns seconds.
 
     Raises:
         SartorError: if Sartor cannot compile or run the network.
@@ -97,7 +106,7 @@ def measure(model: Path, directory: Path, target: Target, database: Path) -> Row
             print(f"{model.stem}: {name} does not take part: {error}")
     errors = {name: relative_error(run(feeds), reference) for name, run in peers.items()}
     callables = {name: (lambda run=run: run(feeds)) for name, run in peers.items()}
-    samples = time_interleaved(callables, min_rounds=_ROUNDS, warmup=1)
+    samples = time_interleaved(callables, min_rounds=_ROUNDS, warmup=1, clock=clock)
     least = {name: each.minimum * 1e3 for name, each in samples.items()}
     return Row(model.stem, str(target), seconds, least, errors, len(artifact.plan.layers))
 
@@ -112,6 +121,9 @@ def main(
     networks: Annotated[list[str], typer.Argument(help="Names of zoo networks, or ONNX files.")],
     target: Annotated[str, typer.Option(help="vulkan or cuda, which must be here.")] = "vulkan",
     arch: Annotated[str | None, typer.Option(help="Architecture of the device.")] = None,
+    processors: Annotated[
+        bool, typer.Option("--processor-time", help="Processors' time in place of elapsed time, for a software driver.")
+    ] = False,
     directory: Annotated[Path, typer.Option(help="Where models and modules are kept.")] = Path("build/gpu"),
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the rows as JSON.")] = None,
 ) -> None:
@@ -121,7 +133,8 @@ def main(
     for name in networks:
         model = write(name, directory) if name in NETWORKS else Path(name)
         try:
-            rows.append(measure(model, directory, Target.create(target, arch), directory / "tuning.db"))
+            clock = processor_time if processors else time.perf_counter
+            rows.append(measure(model, directory, Target.create(target, arch), directory / "tuning.db", clock))
         except SartorError as error:
             console.print(f"[red]{name}: {error}")
             continue

@@ -87,6 +87,11 @@ class Profiler:
         return self._policy.target.device == "cpu"
 
     @property
+    def times_dispatches(self) -> bool:
+        """Whether IREE tells how long each dispatch of a network takes."""
+        return self._policy.target.device == "cpu"
+
+    @property
     def build_seconds(self) -> float | None:
         """Seconds of the longest build so far; None if there was none."""
         return self._builder.seconds

@@ -223,6 +223,8 @@ class Refiner:
         return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
 
     def _in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
+        if not self.profiler.times_dispatches:
+            return InNetworkTimes()
         if not self.budget.allows_timing_in_network(self.selector.imported):
             return InNetworkTimes()
         try:
