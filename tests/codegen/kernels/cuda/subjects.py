@@ -1,51 +1,68 @@
-"""Small layers for kernels of GPUs, and what each computes by NumPy."""
+"""Small layers for kernels of GPUs, and what each computes by ONNX Runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Routine, Variant, variant_of
-from sartor.codegen.routines.iree.stock import Stock
-from sartor.runtime.driver.iree_runtime import Program
-from tests.codegen.routines.harness import Subject, layers, load, run
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.routines.layer_cases import Cases
 from tools.cuda.interpreter import Counts
 from tools.cuda.layer_run import run_layer
 
-HOST = Target.create("cpu")
 GPU = Target.create("cuda", "sm_80")
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Known:
-    """Layers by name, and a module that computes them on the CPU by stock code."""
+    """A model of separate layers.
 
-    subjects: Mapping[str, Subject]
-    program: Program
+    Attributes:
+        imported: the model.
+        inputs: of the model, in order.
+        expected: result of each layer.
+    """
+
+    imported: ImportedModel
+    inputs: list[Array]
+    expected: Mapping[str, Array]
 
     @staticmethod
     def of(cases: Cases, folder: Path) -> Known:
         """The layers of some cases."""
-        found = {layer.name: Subject(layer, weights, _stock(layer)) for layer, weights in _layers(cases, folder)}
-        return Known(found, load(found, HOST))
+        path = folder / "cases.onnx"
+        onnx.save(cases.model(), path)
+        imported = run_import(path, {}, None)
+        assert isinstance(imported, ImportedModel), imported
+        random = np.random.default_rng(2)
+        feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in cases.inputs}
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        found = session.run([name for name, _ in cases.outputs], feeds)
+        return Known(imported, list(feeds.values()), dict(zip(cases.names, found, strict=True)))
 
-    def expected(self, name: str) -> np.ndarray:
-        """What stock code computes."""
-        subject = self.subjects[name]
-        return run(self.program, subject, "stock", subject.inputs())
+    def layer(self, name: str) -> Layer:
+        """The layer of a case."""
+        return next(each for each in self.imported.graph.layers if each.name == name)
 
     def error(self, name: str, code: Implementation) -> tuple[float, list[Counts]]:
         """Largest error of code for a GPU, relative to the largest output, and what its kernels did."""
-        subject = self.subjects[name]
-        weights = [np.asarray(subject.weights[each]) for each in subject.layer.weights]
-        found, counts = run_layer(code, subject.task, [np.asarray(each) for each in subject.inputs()], weights)
-        expected = self.expected(name).astype(np.float64)
+        layer = self.layer(name)
+        inputs = [self.inputs[each.index] for each in layer.inputs]
+        weights = [np.asarray(self.imported.weights[each]) for each in layer.weights]
+        found, counts = run_layer(code, layer.task, inputs, weights)
+        expected = self.expected[name].astype(np.float64).reshape(found.shape)
         return float(np.abs(found - expected).max() / np.abs(expected).max()), counts
 
 
@@ -54,15 +71,3 @@ def built(routine: Routine, layer: Layer, parameters: Mapping[str, int]) -> Impl
     found = variant_of(routine, layer.task, dict(parameters), GPU)
     assert isinstance(found, Variant), found
     return found.implementation
-
-
-def _stock(layer: Layer) -> dict[str, Implementation]:
-    found = variant_of(Stock(), layer.task, {}, HOST)
-    assert isinstance(found, Variant), found
-    return {"stock": found.implementation}
-
-
-def _layers(cases: Cases, folder: Path) -> Iterator[tuple[Layer, Mapping[str, np.ndarray]]]:
-    for layer, weights in layers(folder, {"cases": cases.model}):
-        if layer.name in cases.names:
-            yield layer, weights

@@ -42,7 +42,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
 @pytest.mark.parametrize("name", ["padded", "odd", "batch", "gelu", "row"])
 @pytest.mark.parametrize("tiling", [SMALL, WIDE], ids=["small", "wide"])
 def test_a_product_is_right_without_races_or_bank_conflicts(name: str, tiling: BlockTiling, known: Known) -> None:
-    code = built(Implicit(), known.subjects[name].layer, tiling.parameters())
+    code = built(Implicit(), known.layer(name), tiling.parameters())
     error, (counts,) = known.error(name, code)
     assert error < MAX_ERROR[None]
     assert (counts.conflicts, counts.shared_bytes) == (1, tiling.shared_bytes)
@@ -51,14 +51,14 @@ def test_a_product_is_right_without_races_or_bank_conflicts(name: str, tiling: B
 @pytest.mark.parametrize("storage", ["f16", "bf16"])
 @pytest.mark.parametrize("name", ["padded", "batch", "gelu"])
 def test_narrower_types_are_right(name: str, storage: str, known: Known) -> None:
-    code = built(Implicit(storage=storage), known.subjects[name].layer, SMALL.parameters())
+    code = built(Implicit(storage=storage), known.layer(name), SMALL.parameters())
     error, _ = known.error(name, code)
     assert 1e-5 < error < MAX_ERROR[storage]
 
 
 @pytest.mark.parametrize("name", ["padded", "row"])
 def test_a_reduction_may_be_split(name: str, known: Known) -> None:
-    code = built(Implicit(), known.subjects[name].layer, SPLIT.parameters())
+    code = built(Implicit(), known.layer(name), SPLIT.parameters())
     error, (parts, added) = known.error(name, code)
     assert error < MAX_ERROR[None]
     assert parts.groups % SPLIT.split == 0 < added.groups
@@ -131,7 +131,7 @@ def test_a_planted_fault_is_found(
     fault: Callable[[pytest.MonkeyPatch], None], said: str, known: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
-    code = built(Implicit(), known.subjects["padded"].layer, SMALL.parameters())
+    code = built(Implicit(), known.layer("padded"), SMALL.parameters())
     with pytest.raises(KernelFault, match=said):
         check(known, "padded", code)
 
@@ -140,7 +140,7 @@ def test_rows_that_are_not_swizzled_conflict(known: Known, monkeypatch: pytest.M
     monkeypatch.setattr(staging, "swizzled", without_swizzle)
     monkeypatch.setattr(implicit_product, "swizzled", without_swizzle)
     for tiling, times in ((SMALL, 4), (WIDE, 8)):
-        code = built(Implicit(), known.subjects["batch"].layer, tiling.parameters())
+        code = built(Implicit(), known.layer("batch"), tiling.parameters())
         error, (counts,) = known.error("batch", code)
         assert error < MAX_ERROR[None]
         assert counts.conflicts == times
@@ -148,6 +148,6 @@ def test_rows_that_are_not_swizzled_conflict(known: Known, monkeypatch: pytest.M
 
 def test_one_product_of_tf32_is_not_enough_for_f32(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Implicit, "instruction", property(lambda self: TF32))
-    code = built(Implicit(), known.subjects["gelu"].layer, SMALL.parameters())
+    code = built(Implicit(), known.layer("gelu"), SMALL.parameters())
     error, _ = known.error("gelu", code)
     assert 10 * MAX_ERROR[None] < error < 2e-3

@@ -24,13 +24,13 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
 @pytest.mark.parametrize("name", ["softmax", "norm"])
 @pytest.mark.parametrize(("storage", "most"), [(None, 2e-6), ("f16", 2e-3)])
 def test_rows_are_right(name: str, storage: str | None, most: float, known: Known) -> None:
-    error, (counts,) = known.error(name, built(WarpRow(storage=storage), known.subjects[name].layer, {}))
+    error, (counts,) = known.error(name, built(WarpRow(storage=storage), known.layer(name), {}))
     assert error < most
     assert counts.shared_bytes == 0
 
 
 def test_rows_that_do_not_fit_registers_are_refused(known: Known) -> None:
-    found = variant_of(WarpRow(), known.subjects["long"].task, {}, GPU)
+    found = variant_of(WarpRow(), known.layer("long").task, {}, GPU)
     assert isinstance(found, Rejected)
     assert "rows of 5000 elements" in found.reason
 
@@ -38,12 +38,12 @@ def test_rows_that_do_not_fit_registers_are_refused(known: Known) -> None:
 def test_a_lane_that_is_not_asked_is_found(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = ThreadAssembler.from_lane
     monkeypatch.setattr(ThreadAssembler, "from_lane", lambda self, value, distance: ask(self, value, distance & 15))
-    error, _ = known.error("softmax", built(WarpRow(), known.subjects["softmax"].layer, {}))
+    error, _ = known.error("softmax", built(WarpRow(), known.layer("softmax"), {}))
     assert error > 1e-2
 
 
 def test_a_row_beyond_the_last_is_found(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ThreadAssembler, "minimum", lambda self, one, other: one)
-    code = built(WarpRow(), known.subjects["softmax"].layer, {})
+    code = built(WarpRow(), known.layer("softmax"), {})
     with pytest.raises(KernelFault, match="of a buffer of"):
         known.error("softmax", code)

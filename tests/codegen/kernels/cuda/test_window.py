@@ -28,27 +28,25 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
 @pytest.mark.parametrize("pixels", [1, 2, 4])
 @pytest.mark.parametrize("name", ["depthwise", "stride", "wide", "maximum"])
 def test_a_window_is_right(name: str, pixels: int, known: Known) -> None:
-    error, _ = known.error(name, built(ThreadWindows(), known.subjects[name].layer, {"pixels": pixels}))
+    error, _ = known.error(name, built(ThreadWindows(), known.layer(name), {"pixels": pixels}))
     assert error < MAX_ERROR
 
 
 @pytest.mark.parametrize(("storage", "most"), [(None, MAX_ERROR), ("f16", 1e-3)])
 def test_all_of_an_image_is_a_window(storage: str | None, most: float, known: Known) -> None:
-    error, _ = known.error(
-        "average", built(ThreadWindows(storage=storage), known.subjects["average"].layer, {"pixels": 1})
-    )
+    error, _ = known.error("average", built(ThreadWindows(storage=storage), known.layer("average"), {"pixels": 1}))
     assert error < most
 
 
 def test_an_edge_that_is_not_checked_is_found(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = built(ThreadWindows(), known.subjects["depthwise"].layer, {"pixels": 2})
+    code = built(ThreadWindows(), known.layer("depthwise"), {"pixels": 2})
     monkeypatch.setattr(ThreadAssembler, "within", lambda self, index, end: True)
     with pytest.raises(KernelFault, match="of a buffer of"):
         known.error("depthwise", code)
 
 
 def test_threads_without_work_are_found(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = built(ThreadWindows(), known.subjects["stride"].layer, {"pixels": 1})
+    code = built(ThreadWindows(), known.layer("stride"), {"pixels": 1})
     monkeypatch.setattr(ThreadWindow, "_work", property(lambda self: 128))
     with pytest.raises(KernelFault, match="of a buffer of"):
         known.error("stride", code)
