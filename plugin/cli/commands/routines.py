@@ -42,7 +42,7 @@ def routines(
 ) -> None:
     """List the routines and what they need of the CPU.
 
-    For a model: candidates of every layer, fusion and child, and why others do not apply.
+    For a model: candidates of every layer, fusion and child, why others do not apply, and which layers have no kernel.
     """
     shapes, bindings = read_shapes(shape), read_bindings(bind)
     config = CompileConfig(target=read_target(target, cpu, arch), shapes=shapes, bindings=bindings, jobs=1)
@@ -66,6 +66,7 @@ def _answers(layer: Layer, candidates: Candidates, childnets: Sequence[Childnet]
         "layer": layer.name,
         "nodes": list(layer.nodes),
         "kind": layer.task.kind.value,
+        "has_kernel": any(each.implementation.kernel is not None for each in candidates.variants[key]),
         "candidates": [
             *(each.descriptor for each in candidates.variants[key]),
             *(each.descriptor for each in childnets if each.layer == layer.name),
@@ -114,3 +115,6 @@ def _show_layers(model: Path, answers: list[dict[str, Any]], as_json: bool) -> N
         for each in answers
     ]
     show_table(str(model), ("layer", "kind", "candidates", "rejected"), rows)
+    without = [[each["layer"], each["kind"]] for each in answers if not each["has_kernel"]]
+    if without:
+        show_table(f"{len(without)} of {len(answers)} layers have no kernel", ("layer", "kind"), without)

@@ -10,7 +10,7 @@ from sartor.artifact import Artifact
 from sartor.cli.output.terminal import milliseconds, optional, show_facts, show_json
 from sartor.cli.tables.compared_plans import compared_json, show_compared
 from sartor.cli.tables.pareto_table import front_json, show_front
-from sartor.cli.tables.routine_counts import routine_counts
+from sartor.cli.tables.routine_counts import routine_counts, stock_time
 from sartor.planning.recipe import UNSPLIT_SOLVER
 from sartor.runtime.manifest import read_manifest
 from sartor.settings.quantities import show_size
@@ -45,6 +45,8 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "unsplit": plan.unsplit,
         "layers": len(plan.layers),
         "routines": routine_counts(plan),
+        "stock_share": stock_time(plan).share,
+        "stock_layers": list(stock_time(plan).layers),
         "adapts": len(plan.adapts),
         "objective": plan.objective,
         "solver": plan.solver,
@@ -111,6 +113,7 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
     facts = [
         ("layers", UNSPLIT_MODEL if plan.unsplit else str(len(plan.layers))),
         ("routines", "\n".join(routines)),
+        ("in stock code", stock_time(plan).sentence),
         ("adapts", "" if plan.unsplit else str(len(plan.adapts))),
         ("solver", proof(plan)),
         ("predicted ms", milliseconds(plan.predicted)),

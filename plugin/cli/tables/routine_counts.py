@@ -1,13 +1,53 @@
-"""Counts the layers of a plan by routine."""
+"""Counts the layers of a plan by routine, and finds how much of its time stock code takes."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
-from sartor.codegen.ir.variants.descriptor import without_parameters
+from sartor.codegen.ir.variants.descriptor import algorithm_of, without_parameters
+from sartor.codegen.routines import ROUTINES
 from sartor.tuning.records.plan import Plan
+
+_STOCK = ROUTINES[0].name
+# From this share of the time on, stock code is worth a line of the summary.
+_MUCH = 0.2
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class StockTime:
+    """The layers of a plan that IREE's stock lowering computes.
+
+    Attributes:
+        share: their share of the layers' time, in place where that was measured.
+        layers: their names, the longest time first.
+    """
+
+    share: float
+    layers: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What a user should know; empty if the share is small."""
+        if self.share <= _MUCH:
+            return ""
+        more = len(self.layers) - _MOST_NAMED
+        named = [*self.layers[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+        return f"{self.share:.0%} of the time: {', '.join(named)}"
 
 
 def routine_counts(plan: Plan) -> dict[str, int]:
     """Number of layers by routine, the most frequent first."""
     return dict(Counter(without_parameters(layer.variant) for layer in plan.layers).most_common())
+
+
+def stock_time(plan: Plan) -> StockTime:
+    """How much of a plan's time its layers in stock code take; nothing for a model that is compiled whole."""
+    times = {each.layer: each.seconds if each.in_place is None else each.in_place for each in plan.layers}
+    known = {layer: seconds for layer, seconds in times.items() if seconds}
+    routines = {each.layer: algorithm_of(each.variant).rpartition(".")[2] for each in plan.layers}
+    stock = [layer for layer in known if routines[layer] == _STOCK]
+    total = sum(known.values())
+    share = sum(known[layer] for layer in stock) / total if total else 0.0
+    return StockTime(share, tuple(sorted(stock, key=lambda layer: -known[layer])))

@@ -400,6 +400,7 @@ def test_routines_say_why_they_do_not_apply(compiled: Compiled) -> None:
     layers = parsed(call("sartor", "routines", compiled.model, "--json"))["layers"]
     assert all("stock" in layer["candidates"][0] for layer in layers)
     assert any(rejection["reason"] for layer in layers for rejection in layer["rejected"])
+    assert all(layer["has_kernel"] for layer in layers if layer["kind"] in ("convolution", "contraction", "pooling"))
 
 
 def test_ctrl_c_ends_a_compilation_with_one_line(lenet: Path, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sartor.artifact import Artifact
 from sartor.cli.tables import compile_summary
+from sartor.cli.tables.routine_counts import stock_time
 from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.manifest import Manifest
 from tests.plugin.planning.two_devices import CONFIG, selected, transfers
@@ -32,3 +34,15 @@ def test_stock_tools_do_not_run_several_segments(
     manifest = Manifest.from_json(recipe.manifest(imported, CONFIG.header))
     monkeypatch.setattr(compile_summary, "read_manifest", lambda _: manifest)
     assert compile_summary.run_command(Artifact(Path("net.vmfb"), recipe.plan, None, 0)) == command
+
+
+def test_much_time_in_stock_code_is_told(imported_of: Callable[[str], ImportedModel]) -> None:
+    plan = selected(imported_of("lenet"), transfers(1e-2, 1e-2)).plan
+    choices = [replace(each, variant="cpu:f32/conv2d.direct", seconds=1.0, in_place=None) for each in plan.layers]
+    for stock, sentence in ((1, ""), (2, f"29% of the time: {choices[0].layer}, {choices[1].layer}")):
+        changed = [replace(each, variant="cpu:f32/block.stock") for each in choices[:stock]]
+        assert stock_time(replace(plan, layers=(*changed, *choices[stock:7]))).sentence == sentence
+    slow = replace(choices[0], variant="cpu:f32/block.stock", in_place=3.0)
+    found = stock_time(replace(plan, layers=(slow, *choices[1:4])))
+    assert found.share == pytest.approx(0.5)
+    assert found.layers == (slow.layer,)
