@@ -145,10 +145,10 @@ class Farm:
         self._thread.join()
 
     @property
-    def compiles(self) -> bool:
-        """Whether a machine that is there compiles."""
+    def compilers(self) -> int:
+        """Number of compilations that the machines that are there do at a time."""
         self._has_looked.wait()
-        return bool(self._roles[False].hosts)
+        return len(self._roles[False].hosts)
 
     def add(self, order: Order) -> None:
         """Have something done; its files are read when a machine gets it."""
@@ -234,10 +234,11 @@ class Farm:
             self._likeness.reference = self._home
 
     def _compare(self, usable: Sequence[str]) -> None:
-        """Let machines do the yardsticks, once there are two."""
-        if len(usable) < 2 and usable == [self._likeness.reference]:
+        """Let machines do the yardsticks, once there are two; of workers on the same machine one does them."""
+        apart = [each for each in usable if not self._is_joined(each, usable)]
+        if apart == [self._likeness.reference]:
             return
-        for machine in usable:
+        for machine in apart:
             if machine not in self._unmeasured and self._yardsticks:
                 self._unmeasured[machine] = len(self._yardsticks)
                 for name, (yardstick, sent) in self._yardsticks.items():
@@ -245,6 +246,19 @@ class Farm:
                         yardstick.order, name=f"{_YARDSTICK}{name} {machine}", ended=self._measured_likeness
                     )
                     self._add(replace(sent, order=order), machine)
+
+    def _is_joined(self, worker: str, usable: Sequence[str]) -> bool:
+        """Whether another worker on the same machine is compared in its place; if that is done, it is as fast."""
+        if self._likeness.is_joined(worker):
+            return True
+        if worker in self._unmeasured or worker == self._likeness.reference:
+            return False
+        alike = [each for each in usable if self._machines[each].host == self._machines[worker].host]
+        known = {*self._unmeasured, self._likeness.reference}
+        first = next((each for each in alike if each in known), alike[0])
+        if first != worker and self._likeness.slowness(first) is not None:
+            self._likeness.join(worker, first)
+        return first != worker
 
     def _measured_likeness(self, name: str, result: JobResult | SartorError, answer: Answer | None) -> None:
         """Note the time of a yardstick, and leave out a machine that is unlike the reference."""

@@ -26,10 +26,19 @@ class Likeness:
     reference: str | None = None
     _seconds: dict[str, dict[str, float]] = field(default_factory=dict)
     _assumed: set[str] = field(default_factory=set)
+    _twins: dict[str, str] = field(default_factory=dict)
 
     def assume(self, machine: str) -> None:
         """Take a machine for as fast as the reference, as none of what both did has a time."""
         self._assumed.add(machine)
+
+    def join(self, machine: str, other: str) -> None:
+        """Take two for one machine: what is known of ``other`` holds for ``machine``."""
+        self._twins[machine] = other
+
+    def is_joined(self, machine: str) -> bool:
+        """Whether it was taken for another."""
+        return machine in self._twins
 
     def put(self, machine: str, task: str, seconds: float) -> None:
         """Note the time of candidate 0 of a task on a machine."""
@@ -41,11 +50,13 @@ class Likeness:
 
     def ratios(self, machine: str) -> Mapping[str, float]:
         """By task how much slower a machine is than the reference, for tasks that both have measured."""
+        machine = self._twins.get(machine, machine)
         own, base = self._seconds.get(machine, {}), self._seconds.get(self.reference or "", {})
         return {task: seconds / base[task] for task, seconds in own.items() if task in base}
 
     def slowness(self, machine: str) -> float | None:
         """How much slower a machine is than the reference: the median of its ratios; None if not known yet."""
+        machine = self._twins.get(machine, machine)
         if machine == self.reference:
             return 1.0
         ratios = self.ratios(machine)

@@ -57,6 +57,12 @@ class RemotePool(WorkerPool):
         super().close()
         self._is_fresh = True
 
+    def at_once(self, function: str) -> int:
+        return max(self._farm.compilers, 1) if self._compiles_there(function) else super().at_once(function)
+
+    def _compiles_there(self, function: str) -> bool:
+        return function in self._compiled_there and self._farm.compilers > 0
+
     def is_quiet(self) -> bool:
         (result,) = self._away(entry_point(is_quiet_now), [("quiet", {})], _QUIET_SECONDS, True, None)
         return result.status is JobStatus.OK and bool(result.value)
@@ -71,7 +77,7 @@ class RemotePool(WorkerPool):
         affinity: Collection[int] | None = None,
         deadline: float | None = None,
     ) -> Iterator[JobResult]:
-        if quiet or (function in self._compiled_there and self._farm.compiles):
+        if quiet or self._compiles_there(function):
             return self._away(function, jobs, timeout, quiet, deadline)
         return super().map_unordered(function, jobs, timeout, quiet=quiet, affinity=affinity, deadline=deadline)
 

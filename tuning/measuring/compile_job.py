@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.codegen.digest import digest
@@ -28,6 +29,14 @@ class CompiledCase:
 
     modules: Mapping[str, Path]
     failures: Mapping[str, str]
+
+
+def divided(case: BenchmarkCase, most: int) -> list[BenchmarkCase]:
+    """Cases with at most ``most`` of the variants each, as equal in number as can be, to be compiled side by side."""
+    count = -(-len(case.variants) // most)
+    least, larger = divmod(len(case.variants), max(count, 1))
+    ends = list(itertools.accumulate((least + (index < larger) for index in range(count)), initial=0))
+    return [replace(case, variants=case.variants[start:end]) for start, end in itertools.pairwise(ends)]
 
 
 def compile_case(case: BenchmarkCase, target: Target, directory: Path) -> CompiledCase:

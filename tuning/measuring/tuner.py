@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from sartor.tuning.measuring.asked_cases import AskedCases
 from sartor.tuning.measuring.away import ArbiterWanted, absent, arbitrate, measure_away, only_seconds, runnable
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
 from sartor.tuning.measuring.checking import Arbiter, allowed_error
-from sartor.tuning.measuring.compile_job import CompiledCase, compile_case
+from sartor.tuning.measuring.compile_job import CompiledCase, compile_case, divided
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_case
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store.store import Store
@@ -31,6 +32,8 @@ _LOG = logging.getLogger(__name__)
 # Modules whose source measurements depend on, besides the variant's own code.
 _JOBS = (compile_case.__module__, measure_case.__module__)
 _COMPILE = entry_point(compile_case)
+# Each process that compiles at a time gets about so many pieces of a round, and none is smaller than this.
+_PIECES, _LEAST_IN_A_PIECE = 2, 4
 _MEASURE = entry_point(measure_case)
 _AWAY = entry_point(measure_away)
 _ARBITRATE = entry_point(arbitrate)
@@ -255,13 +258,10 @@ class Tuner:
             for done, (case, result) in enumerate(self._compile(cases, directory), 1):
                 self._progress("compiling", done, len(cases))
                 tell_found(self._progress, self.listener(case, None))
-                if result.status is JobStatus.OK:
-                    self._modules |= {(case.key, name): path for name, path in result.value.modules.items()}
-                    self._record_rejected(case, result.value)
-                    if batch.is_early and self._is_ready(case):
-                        self._ask(asked, case, directory)
-                else:
+                if result.status is not JobStatus.OK:
                     failed.append((case, result))
+                elif batch.is_early and self._is_ready(case):
+                    self._ask(asked, case, directory)
                 self._take(asked, batch.ready(), failed)
             for case in cases:
                 if case not in asked and self._is_ready(case):
@@ -317,7 +317,11 @@ class Tuner:
             self._pool.compare_machines(_AWAY, jobs, self._settings.measure_timeout, only_seconds)
 
     def _compile(self, cases: Sequence[BenchmarkCase], directory: Path) -> Iterator[tuple[BenchmarkCase, JobResult]]:
-        """Compile what is not compiled yet; without a deadline the largest cases first: workers then end together."""
+        """Compile what is not compiled yet; without a deadline the largest cases first: workers then end together.
+
+        A case that is a large part of all work is compiled in pieces, side by side. It comes with the result of one of
+        them, of one that failed if there is any.
+        """
         wanted = [(case, left) for case in cases if (left := self._without_known(case)).variants]
         if self._settings.deadline is None:
             wanted.sort(key=lambda pair: -len(pair[1].variants))
@@ -325,15 +329,31 @@ class Tuner:
         if deadline is not None:
             # Leave time to measure what is compiled.
             deadline -= _MEASURING_SECONDS * len(wanted)
+        most = self._most_in_a_piece([left for _, left in wanted])
+        pieces = [(index, piece) for index, (_, left) in enumerate(wanted) for piece in divided(left, most)]
         jobs = [
-            (str(index), {"case": left, "target": target, "directory": directory})
-            for index, (_, left) in enumerate(wanted)
+            (str(number), {"case": piece, "target": target, "directory": directory})
+            for number, (_, piece) in enumerate(pieces)
         ]
-        done = 0
+        waiting = Counter(index for index, _ in pieces)
+        broken: dict[int, JobResult] = {}
         for result in self._pool.map_unordered(_COMPILE, jobs, self._settings.compile_timeout, deadline=deadline):
-            done += 1
-            yield wanted[int(result.job_id)][0], result
-        self._cut_off |= done < len(jobs)
+            index, _ = pieces[int(result.job_id)]
+            case, _ = wanted[index]
+            if result.status is JobStatus.OK:
+                self._modules |= {(case.key, name): path for name, path in result.value.modules.items()}
+                self._record_rejected(case, result.value)
+            else:
+                broken[index] = result
+            waiting[index] -= 1
+            if not waiting[index]:
+                yield case, broken.get(index, result)
+        self._cut_off |= any(waiting.values())
+
+    def _most_in_a_piece(self, cases: Sequence[BenchmarkCase]) -> int:
+        """Number of variants that one process compiles at once, so that no process has much left when others end."""
+        variants = sum(len(each.variants) for each in cases)
+        return max(_LEAST_IN_A_PIECE, -(-variants // (_PIECES * self._pool.at_once(_COMPILE))))
 
     def _without_known(self, case: BenchmarkCase) -> BenchmarkCase:
         """The case with the variants that are neither compiled nor known to fail."""

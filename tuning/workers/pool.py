@@ -120,6 +120,10 @@ class WorkerPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def at_once(self, function: str) -> int:
+        """Number of jobs of a function that are done at a time, if they may be done beside others."""
+        return self._count
+
     def beside(self) -> WorkerPool:
         """A pool of one worker with the same settings, for a job that must not affect the workers of this pool."""
         setup = self._setup

@@ -88,6 +88,21 @@ def test_only_the_first_machine_works_until_others_are_compared_with_it() -> Non
     assert {round(each.slowness, 6) for each in found.values()} == {1.0, 1.1}
 
 
+def test_workers_on_one_machine_are_not_compared_with_each_other(caplog: pytest.LogCaptureFixture) -> None:
+    link, told = Planned(first=0.1, busy=0.4, far=0.11), Told()
+    link.there = {name: machine(name, host="far" if name == "far" else "here") for name in link.paces}
+    with farm(link) as made:
+        made.measure_likeness([yardstick("a")])
+        wait_until(lambda: len(link.started) == 2)
+        done_by(link, made, 4, told)
+        link.there = {"busy": link.there["busy"]}
+        wait_until(lambda: bool(done_by(link, made, 1, told)) and link.started[-1][0] == "busy")
+        found = done_by(link, made, 2, told)
+    assert {worker for worker, function in link.started if function == "a"} == {"first", "far"}
+    assert {round(each.slowness, 6) for each in found.values()} == {1.0}
+    assert "not of one kind" not in caplog.text
+
+
 def test_a_machine_of_another_speed_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     link, told = Planned(first=0.1, slow=0.3), Told()
     with farm(link) as made:
