@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from sartor.codegen.ir.target import Target
 from sartor.tuning.cost_tables.roofline import read_bandwidth
 from sartor.tuning.records.hardware import host
-from sartor.tuning.records.measurement import Measurement, runtime_key
+from sartor.tuning.records.measurement import Measurement, Status, runtime_key
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.store.store import Store
 from sartor.tuning.store.tasks import TaskResult, task_results
@@ -34,7 +34,9 @@ class Evidence:
 def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
     """The measurements of tasks with a plan's target and threads.
 
-    Those of this machine and these versions are preferred, then those of the machine and versions with the newest one.
+    Those of the machine and versions that measured most of the variants in the plan count, which need not be this
+    machine: other machines may have measured for it. Of several that measured as many it is this machine with these
+    versions, else those with the newest measurement.
 
     Args:
         store: the database.
@@ -56,10 +58,20 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
     if not places:
         return Evidence()
     here = host().key, runtime_key()
-    place = max(places, key=lambda each: (each == here, max(one.created for one in places[each])))
+    chosen = {(each.task, each.variant) for each in plan.layers}
+    place = max(places, key=lambda each: (_share(chosen, places[each]), each == here, _newest(places[each])))
     found = {each.variants[0].key.task: each for each in _on_each_device(places[place])}
     measured = {} if limit is None else {limit.case.key: _by_name(found.get(limit.case.key))}
     return Evidence(found, limit.per_second(measured) if limit else None, place[0])
+
+
+def _share(chosen: Set[tuple[str, str]], measurements: Iterable[Measurement]) -> int:
+    """How many of the chosen variants were measured."""
+    return len(chosen & {(each.key.task, each.key.variant) for each in measurements if each.status is Status.OK})
+
+
+def _newest(measurements: Iterable[Measurement]) -> float:
+    return max(each.created for each in measurements)
 
 
 def _on_each_device(measurements: Iterable[Measurement]) -> Iterable[TaskResult]:
