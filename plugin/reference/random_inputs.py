@@ -91,7 +91,7 @@ class InputSampler:
         """Random inputs by name, the same for the same seed.
 
         Raises:
-            UsageError: if an input has an unbound dimension.
+            UsageError: if an input has an unbound dimension, or does not fit into memory.
         """
         samples = {}
         for value in self._inputs:
@@ -102,8 +102,15 @@ class InputSampler:
                 raise UsageError(f"input '{value.name}' has a free dimension; bind it with --shape {value.name}=...")
             dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
+            try:
+                drawn = _sample(random, self._editor, value.name, shape, dtype, style)
+            except MemoryError:
+                raise UsageError(
+                    f"input '{value.name}' has {math.prod(shape)} elements, for which there is not enough memory; "
+                    "export the model with a smaller input"
+                ) from None
             # numpy returns a scalar, not an array, for arrays without dimensions.
-            samples[value.name] = np.asarray(_sample(random, self._editor, value.name, shape, dtype, style))
+            samples[value.name] = np.asarray(drawn)
         return samples
 
 

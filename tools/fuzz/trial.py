@@ -223,6 +223,9 @@ class Bound:
         """Return a message if the output's error exceeds the bound, otherwise an empty string."""
         if self.cosine is None:
             error, allowed, kind = output_error(output, expected, scale=scale), self.relative, "relative"
+        elif output.size == 1:
+            # A single number has no direction, and may be rounded to nothing beside larger ones in its layer.
+            error, allowed, kind = output_error(output, expected, scale=scale), 1.0, "relative"
         else:
             error, allowed, kind = cosine_distance(output, expected, scale), self.cosine, "cosine"
         return "" if error <= allowed else f"{kind} error {error:.3g}, allowed is {allowed:.2g}"

@@ -19,11 +19,11 @@ from sartor.onnx_model.preparing.check_prepared import check_prepared
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
+from sartor.onnx_model.rewrites.arithmetic.activations import written_softsign, written_tanh_gelu
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
-from sartor.onnx_model.rewrites.arithmetic.gelu import written_tanh_gelu
 from sartor.onnx_model.rewrites.arithmetic.lp_normalization import guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
@@ -119,6 +119,7 @@ LOWER: tuple[Rewrite, ...] = (
     stretched_conv,
     split_groups,
     unroll_recurrent,
+    written_softsign,
     gather_resize,
     gather_grid_sample,
     gather_roi_align,

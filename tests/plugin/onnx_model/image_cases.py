@@ -103,6 +103,7 @@ for operator, name, options in (
         {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 1, 0, 0], "count_include_pad": 1},
     ),
     ("AveragePool", "dilated", {"kernel_shape": [2, 1], "strides": [3, 1], "dilations": [3, 1]}),
+    ("MaxPool", "single", {"kernel_shape": [3, 9], "strides": [3, 1]}),
     ("MaxPool", "flat", {"kernel_shape": [2, 1], "strides": [3, 1], "dilations": [3, 1]}),
 ):
     IMAGE_CASES.add(

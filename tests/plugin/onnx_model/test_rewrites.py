@@ -252,12 +252,14 @@ def test_what_cannot_be_expressed_is_refused_by_name(built: ModelProto, message:
 def test_windows_that_fit_are_not_rounded_up(prepare_quickly: Prepare) -> None:
     for width, stride, left in ((2, 1, 0), (10, 3, 1), (9, 3, 0), (8, 3, 0)):
         pooling = node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[2, stride], ceil_mode=1)
-        built = model([pooling], [("x", (1, 3, 2, width), FLOAT)], ["y"])
+        built = model([pooling], [("x", (1, 3, 4, width), FLOAT)], ["y"])
         (found,) = prepare_quickly(built).model.graph.node
         assert [item.i for item in found.attribute if item.name == "ceil_mode"] == [1] * left
 
 
-@pytest.mark.parametrize("name", ["AveragePool_rounded_up_uncounted", "MaxPool_rounded_up_flat"])
+@pytest.mark.parametrize(
+    "name", ["AveragePool_rounded_up_uncounted", "MaxPool_rounded_up_flat", "MaxPool_rounded_up_single"]
+)
 def test_windows_that_iree_rounds_up_wrongly_are_padded(name: str, prepare_quickly: Prepare) -> None:
     found = prepare_quickly(CASES[name]()).model.graph.node
     assert found[0].op_type == "Pad"

@@ -80,3 +80,9 @@ def test_constants_whose_values_were_left_out_are_not_asked_for() -> None:
     built = model([node("Equal", ["x", "c"], ["y"])], [("x", (2000,), INT64)], ["y"], {"c": compared})
     assert sample_inputs(built, 0)["x"].max() > 1
     assert set(np.unique(sample_inputs(without_weights(built), 0)["x"])) <= {0, 1}
+
+
+def test_an_input_for_which_memory_is_missing_is_named() -> None:
+    built = model([node("Relu", ["huge"], ["y"])], [("huge", (2**16, 2**14, 2**10), FLOAT)], ["y"])
+    with pytest.raises(UsageError, match=r"input 'huge' has \d+ elements, .* smaller input"):
+        sample_inputs(built, 0)

@@ -19,7 +19,7 @@ from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 # LayerNormalization is one layer, its function body ten.
 EXPANDED = (
     *("AffineGrid", "Attention", "CausalConvWithState", "CenterCropPad", "LinearAttention"),
-    *("NegativeLogLikelihoodLoss", "RMSNormalization", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "Softsign"),
+    *("NegativeLogLikelihoodLoss", "RMSNormalization", "RotaryEmbedding", "SoftmaxCrossEntropyLoss"),
     *("SwiGLU", "Swish"),
 )
 PREVIEW_DOMAIN = "ai.onnx.preview"

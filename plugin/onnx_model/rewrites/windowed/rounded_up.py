@@ -2,9 +2,9 @@
 
 IREE 3.13 pads by a whole stride where ``ceil_mode`` is set. It then divides averages by numbers that include that
 padding, and shifts the windows of some. After a maximum it refuses dimensions that have windows of one element and a
-stride of one: "inferred input/output operand #2 has shape's dimension #2 to be 9, but found 8". A last window that
-would start in the padding after the input is no window (ONNX's page of MaxPool, and ONNX Runtime). ONNX's own inference
-of shapes and IREE count it.
+stride of one, and those that have a single window: "inferred input/output operand #2 has shape's dimension #2 to be 9,
+but found 8". A last window that would start in the padding after the input is no window (ONNX's page of MaxPool, and
+ONNX Runtime). ONNX's own inference of shapes and IREE count it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _windows(window: Window, axis: int) -> int:
 def _padded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     window = window_of(node, editor) if _is_rounded_up(node) else None
     output = editor.shape(node.output[0])
-    if window is None or output is None or (node.op_type == "MaxPool" and not _is_refused(window)):
+    if window is None or output is None or (node.op_type == "MaxPool" and not _is_refused(window, output[2:])):
         return None
     return _with_windows(node, editor, window, output[2:])
 
@@ -106,8 +106,8 @@ def _with_windows(
     return None if 0 in counts else _average(emit, window, rests, counts)
 
 
-def _is_refused(window: Window) -> bool:
-    return (1, 1) in zip(window.kernel, window.strides, strict=True)
+def _is_refused(window: Window, windows: Sequence[int]) -> bool:
+    return 1 in windows or (1, 1) in zip(window.kernel, window.strides, strict=True)
 
 
 def _rest(window: Window, axis: int, windows: int) -> int:

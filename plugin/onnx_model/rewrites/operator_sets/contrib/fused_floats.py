@@ -15,7 +15,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.rewrites.arithmetic.gelu import emit_tanh_gelu
+from sartor.onnx_model.rewrites.arithmetic.activations import emit_tanh_gelu
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 
 

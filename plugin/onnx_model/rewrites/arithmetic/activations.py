@@ -1,4 +1,4 @@
-"""Writes out the approximation of Gelu by a hyperbolic tangent."""
+"""Writes out activations that IREE does not lower, or not exactly: Softsign, and Gelu by a hyperbolic tangent."""
 
 from __future__ import annotations
 
@@ -36,3 +36,21 @@ def emit_tanh_gelu(emit: Emitter, value: str) -> None:
     cdf = emit("Add", bent, emit.like(1.0, source, "one"), part="add_one")
     half = emit("Mul", value, emit.like(0.5, source, "half"), part="half")
     emit("Mul", half, cdf, part="product", output=emit.node.output[0])
+
+
+def written_softsign(model: ModelProto) -> tuple[str, ...]:
+    """Write out ``Softsign`` as ``x / (1 + |x|)``; returns the names of the replaced nodes.
+
+    IREE 3.13 has no lowering for it, and ONNX has a function body for it from opset 18 on only.
+    """
+    return rewrite_nodes(model, _softsign)
+
+
+def _softsign(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "Softsign" or node.domain:
+        return None
+    emit = Emitter(editor, node)
+    source = node.input[0]
+    size = emit("Abs", source, part="absolute")
+    emit("Div", source, emit("Add", size, emit.like(1.0, source, "one"), part="divisor"), output=node.output[0])
+    return emit.nodes
