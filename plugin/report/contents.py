@@ -12,6 +12,7 @@ from typing import Any
 
 from sartor.codegen.ir.variants.descriptor import device_in, without_parameters
 from sartor.dialect_passes.annotate import Rejection
+from sartor.first_inference.timeline import bars_of
 from sartor.report.candidates import candidates_of
 from sartor.report.difference import Change, compare_plans
 from sartor.report.subject import Subject
@@ -59,6 +60,9 @@ def _model(subject: Subject) -> dict[str, Any]:
         "reasons": list(reasons),
         "totals": _totals(subject),
         "times": [_times(name, samples) for name, samples in subject.times.items()],
+        "cold": [
+            asdict(bar) for (name, state), run in subject.cold.items() for bar in bars_of(f"{name}, {state}", run)
+        ],
         "compared": [asdict(each) for each in plan.compared],
         "asked": bool(subject.rejections),
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sartor.dialect_passes.annotate import Rejection
 from sartor.errors import UsageError
+from sartor.first_inference.sample import FirstRun
 from sartor.report.evidence import Evidence
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.runtime.manifest import Manifest, read_manifest
@@ -40,6 +41,7 @@ class Subject:
         rejections: why routines do not support layers; empty if they were not asked.
         times: seconds of each inference by name of the runtime, in the same rounds; empty if they were not measured.
         errors: by layer name; empty if they were not measured.
+        cold: typical first inferences, by runtime and state of its files; empty if they were not measured.
         others: facts about the module to be shown, by name.
     """
 
@@ -51,6 +53,7 @@ class Subject:
     rejections: Sequence[Rejection] = ()
     times: Mapping[str, Sequence[float]] = field(default_factory=dict)
     errors: Mapping[str, LayerErrors] = field(default_factory=dict)
+    cold: Mapping[tuple[str, str], FirstRun] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -18,6 +18,7 @@ from sartor.comparison.layer_errors import LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
 from sartor.config import default_database
 from sartor.errors import UsageError
+from sartor.first_inference.timeline import read_cold
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.profiling.dispatch_job import dispatches_in_worker
 from sartor.publishing import check_apart
@@ -73,6 +74,13 @@ def report(
             help="Also write the graph for Model Explorer, and its times as node data to FILE.times.json.",
         ),
     ] = None,
+    cold: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Also draw the first inferences that 'sartor bench --cold --json' wrote; once for each module.",
+        ),
+    ] = None,
     shape: PlanShapesOption = None,
     device: DeviceOption = None,
     cpu: PlanLevelOption = None,
@@ -82,17 +90,21 @@ def report(
     """Write a page about a module: its network, candidates, times, roofline, memory and errors; it opens offline."""
     if len(modules) > _MOST_MODULES:
         raise UsageError(f"a report compares {_MOST_MODULES} modules, not {len(modules)}; leave some out")
-    if plan and len(plan) != len(modules):
-        raise UsageError(f"--plan is given {len(plan)} times for {len(modules)} modules; give one for each, or none")
+    for option, files in {"--plan": plan, "--cold": cold}.items():
+        if files and len(files) != len(modules):
+            raise UsageError(
+                f"{option} is given {len(files)} times for {len(modules)} modules; give one for each, or none"
+            )
     names = _peer_names(peers)
     target = output or Path(modules[0].with_suffix(".html").name)
     database = tuning_db or default_database()
     explorer = _explorer_files(model_explorer, modules)
-    _check_targets([target, *explorer], [*modules, *(plan or ()), *([vs] if vs else [])], database)
+    _check_targets([target, *explorer], [*modules, *(plan or ()), *(cold or ()), *([vs] if vs else [])], database)
     choice = read_choice(shape, device, level=cpu)
     subjects = []
     for index, path in enumerate(modules):
         subject = with_stored(open_subject(path, Plan.load(plan[index]) if plan else None, choice), database)
+        subject = replace(subject, cold=read_cold(cold[index])) if cold else subject
         subject = _with_errors(subject, path, existing_file(vs), choice, threads) if vs else subject
         subjects.append(_with_times(subject, path, vs, names, choice, threads) if measure else subject)
     write_report(target, subjects)

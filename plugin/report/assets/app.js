@@ -5,6 +5,7 @@ const TABS = [
   ...(report.models.length > 1 ? [{ id: "changes", title: "Difference", draw: drawChanges }] : []),
   { id: "layers", title: "Layers", draw: drawLayers },
   ...["time", "roofline", "memory", "error"].map((id) => ({ id, title: id[0].toUpperCase() + id.slice(1), draw: () => drawCharts(id) })),
+  ...(report.models.some((each) => each.cold.length) ? [{ id: "cold", title: "Cold start", draw: () => drawCharts("cold") }] : []),
   { id: "about", title: "About", draw: drawAbout },
 ];
 const KEYS = [

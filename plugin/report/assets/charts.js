@@ -69,6 +69,11 @@ const DRAW = {
     if (!kinds.length) return nothing(parent, "No errors are known. Make the report with --vs MODEL.onnx.");
     errors(parent, kinds);
   },
+  cold(parent) {
+    const found = model();
+    if (!found.cold.length) return nothing(parent, "First inferences of this module were not measured.");
+    coldStart(parent, found.cold);
+  },
 };
 
 function wholeNetwork(parent, runs) {
@@ -175,6 +180,25 @@ function errors(parent, kinds) {
     series: kinds.map(([name, of], index) => ({ name, type: "scatter", symbolSize: 8, itemStyle: { color: CATEGORIES[[3, 0, 1, 2][index]] },
       data: found.layers.map((layer) => ({ value: of(layer) > 0 ? [layer.index, of(layer)] : [layer.index, null], layer: layer.index })) })),
     tooltip: { ...base({}).tooltip, formatter: ({ data, seriesName }) => `${named(found.layers[data.layer])}\n${small(data.value[1])} ${seriesName}` },
+  }));
+}
+
+const PHASES = [["prepare", "interpreter, imports, opening", "#d9a441"], ["read", "read ahead", "#4f8bc9"], ["move", "moved to huge pages", "#9b7fc4"], ["execute", "inferences", "#5aa469"]];
+
+function coldStart(parent, bars) {
+  const lanes = [...new Set(bars.map((bar) => bar.lane))];
+  const drawn = chart(parent, "cold", "From the start of a process to its results", "A lane for each thread of a typical process, with files in the page cache or dropped from it.");
+  drawn.getDom().style.height = `${130 + 36 * lanes.length}px`;
+  drawn.resize();
+  drawn.setOption(base({
+    grid: { left: 210, right: 30, top: 40, bottom: 54 }, dataZoom: [{ type: "inside" }],
+    xAxis: axis("ms since the process was started", { type: "value", min: 0 }),
+    yAxis: axis("", { type: "category", data: lanes, inverse: true, splitLine: { show: false }, axisLabel: { color: css("text"), width: 190, overflow: "truncate" } }),
+    series: PHASES.map(([kind, name, colour]) => ({ name, type: "custom", itemStyle: { color: colour }, encode: { x: [0, 1], y: 2 },
+      data: bars.filter((bar) => bar.kind === kind).map((bar) => ({ value: [bar.begin * 1e3, bar.end * 1e3, lanes.indexOf(bar.lane)], bar })),
+      renderItem: (_, api) => { const [left, right] = [api.coord([api.value(0), api.value(2)]), api.coord([api.value(1), api.value(2)])], height = api.size([0, 1])[1] * 0.6;
+        return { type: "rect", shape: { x: left[0], y: left[1] - height / 2, width: Math.max(right[0] - left[0], 1), height }, style: { fill: colour, stroke: css("panel"), lineWidth: 0.5 } }; } })),
+    tooltip: { ...base({}).tooltip, formatter: ({ data: { bar } }) => `${bar.lane}\n${bar.label}: ${digits(bar.begin * 1e3)} to ${digits(bar.end * 1e3)} ms${bar.size ? `, ${bytes(bar.size)}` : ""}` },
   }));
 }
 

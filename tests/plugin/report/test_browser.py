@@ -13,7 +13,7 @@ from sartor.report.page import write_report
 from tests.plugin.report.made import FAST, HOSTILE, SLOW, subject
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_TABS = ["network", "layers", "time", "roofline", "memory", "error", "about"]
+_TABS = ["network", "layers", "time", "roofline", "memory", "error", "cold", "about"]
 _LARGE = 1000
 # Layout of the large network takes seconds, on a busy machine several times as many.
 _PATIENCE = 90_000
@@ -77,7 +77,7 @@ def test_every_part_is_drawn_without_a_complaint(browser: Any, report: Path, sch
         assert shown.page.is_visible(f"#{tab}")
         assert sum(shown.page.is_visible(f"#{each}") for each in _TABS) == 1
         assert shown.text(f"#{tab}")
-    assert [shown.page.locator(f"#{tab} canvas").count() for tab in _TABS[2:6]] == [5, 1, 1, 1]
+    assert [shown.page.locator(f"#{tab} canvas").count() for tab in _TABS[2:7]] == [5, 1, 1, 1, 1]
     shown.page.keyboard.press("t")
     assert shown.value("html", "data-theme") == ("dark" if scheme == "light" else "light")
     assert shown.complaints == []
