@@ -94,9 +94,12 @@ class DaskLink:
         client = self._connected()
         if client is None:
             return None
+        workers = _workers(client)
+        if workers is None:
+            return None
         found: dict[str, Machine] = {}
         self._addresses = {}
-        for address, known in client.scheduler_info(n_workers=-1)["workers"].items():
+        for address, known in workers.items():
             try:
                 machine = Machine.of_json(known[REPORT])
             except (KeyError, ValueError):
@@ -167,3 +170,19 @@ class DaskLink:
         self._futures.clear()
         if client is not None:
             client.close(timeout=_CONNECT_SECONDS)
+
+
+def _workers(client: Any) -> Mapping[str, Any] | None:
+    """What the scheduler knows of its workers, by address; None if it does not answer.
+
+    ``Client.scheduler_info`` keeps it in the client, which asks for everything but the workers every two seconds, and
+    so loses them now and then before they are returned.
+    """
+    if client.scheduler is None:
+        return None
+    try:
+        known: Mapping[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    except (OSError, TimeoutError) as error:
+        _LOG.debug("the scheduler does not answer: %s", error)
+        return None
+    return known

@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed: pip install 'sartor[cluster]'")
 
+import dask
+
 from sartor.codegen.ir.target import Target
 from sartor.errors import CompileError, DeviceError, UsageError
 from sartor.tuning.cluster.link import DaskLink, Scheduler
@@ -62,6 +64,16 @@ def connected(made: Processes) -> list[Machine]:
         return list((link.machines() or {}).values())
     finally:
         link.close()
+
+
+def test_workers_that_are_connected_are_never_taken_for_gone(cluster: Processes) -> None:
+    """Dask's client asks for all but the workers at times, and keeps that answer in place of the one before."""
+    with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
+        link = DaskLink(Scheduler.of(cluster.address))
+        try:
+            assert all(len(link.machines() or ()) == 2 for _ in range(200))
+        finally:
+            link.close()
 
 
 def in_batch(pool: RemotePool, log: Path, count: int, seconds: float) -> Iterator[JobResult]:
