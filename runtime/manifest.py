@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sartor.runtime.driver.bound_input import BoundInput
     from sartor.runtime.segments.record import Segment
     from sartor.runtime.several.record import Alternative
-    from sartor.runtime.several.successor import Successor
 
 MANIFEST_KEY = "sartor.manifest"
 SWITCHING_FORMAT = 5
@@ -75,10 +74,11 @@ class Manifest:
     ``segments`` are the parts that run one after another on several devices, in which case no function is called
     ``entry``. Callers' arrays are on the first of ``devices``. ``format`` is then ``SEGMENTS_FORMAT`` or newer;
     ``network`` are the layers with what they read and write as JSON data, which is not checked here, and empty in
-    modules of earlier versions. ``format`` is then ``MANIFEST_FORMAT``.
+    modules of earlier versions, and in manifests that were not read ``whole``. ``format`` is then ``MANIFEST_FORMAT``.
     ``alternatives`` are the plans of a file with several, of which each device runs one; ``format`` is then
     ``SEVERAL_FORMAT``, and ``inputs`` and ``plan`` are those of the first;
     ``successor`` is the plan for later inferences, of a file whose ``entry`` and ``plan`` are for the first one;
+    it has an ``entry`` of its own, which takes and gives the same, ``weight_bytes`` that only it reads, and a ``plan``.
     ``format`` is then ``SWITCHING_FORMAT``.
     """
 
@@ -98,7 +98,7 @@ class Manifest:
     segments: tuple[Segment, ...] = ()
     network: dict[str, Any] = field(default_factory=dict)
     alternatives: tuple[Alternative, ...] = ()
-    successor: Successor | None = None
+    successor: dict[str, Any] | None = None
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -127,11 +127,11 @@ class Manifest:
     @property
     def workers(self) -> int | None:
         """Number of CPU threads with which the module runs fastest; None if nothing, or no such number, is known."""
-        found = (self.plan if self.successor is None else self.successor.plan).get("workers")
+        found = (self.plan if self.successor is None else self.successor["plan"]).get("workers")
         return found if isinstance(found, int) and not isinstance(found, bool) and found >= 1 else None
 
     def to_json(self) -> str:
-        """The manifest as JSON in ASCII with sorted keys: equal manifests give equal bytes.
+        """The manifest as JSON in ASCII with sorted keys, so equal ones give equal bytes; the network in a second line.
 
         Raises:
             ValueError: if the plan has a number that JSON cannot represent.
@@ -140,23 +140,27 @@ class Manifest:
         if not self.segments:
             # Older versions, which know no segments, read the modules of one device.
             del content["segments"]
-        if not self.network:
-            del content["network"]
+        # In a line of its own, which no session parses: that would take a tenth of the time to load a small network.
+        network = content.pop("network")
         if not self.alternatives:
             del content["alternatives"]
         if self.successor is None:
             del content["successor"]
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        lines = [content, network] if network else [content]
+        return "\n".join(json.dumps(each, sort_keys=True, separators=(",", ":"), allow_nan=False) for each in lines)
 
     @staticmethod
-    def from_json(text: str) -> Manifest:
-        """Parse the result of ``to_json``.
+    def from_json(text: str, *, whole: bool = True) -> Manifest:
+        """Parse the result of ``to_json``, or only what is needed to run the module, without the network.
 
         Raises:
             UsageError: if it is not a manifest, or has a newer format than this version reads.
         """
         try:
-            content = json.loads(text, parse_constant=_finite, parse_float=_finite)
+            first, _, network = text.partition("\n")
+            content = json.loads(first, parse_constant=_finite, parse_float=_finite)
+            if whole and network and isinstance(content, dict):
+                content["network"] = json.loads(network, parse_constant=_finite, parse_float=_finite)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"the manifest is not JSON: {error}") from None
         _refuse_newer_format(content)
@@ -222,10 +226,21 @@ def _read_alternatives(content: object, where: str) -> tuple[Alternative, ...]:
     return listed(Alternative.read)(content, where)
 
 
-def _read_successor(content: object, where: str) -> Successor:
-    from sartor.runtime.several.successor import Successor
+def _read_successor(content: object, where: str) -> dict[str, Any]:
+    """The record of a plan for later inferences: its function, the bytes of weights that only it reads, and itself."""
+    fields = Fields(content, where)
+    found = {
+        "entry": fields.take("entry", text),
+        "weight_bytes": fields.take("weight_bytes", checked(whole, _check_bytes)),
+        "plan": fields.take("plan", record),
+    }
+    fields.end()
+    return found
 
-    return Successor.read(content, where)
+
+def _check_bytes(count: int) -> None:
+    if count < 0:
+        raise ValueError(f"{count} is no number of bytes")
 
 
 def _finite(text: str) -> float:
@@ -254,12 +269,12 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def find_manifest(module: Module) -> Manifest | None:
-    """The manifest of an opened module, or None if no function has one."""
+def find_manifest(module: Module, *, whole: bool = True) -> Manifest | None:
+    """The manifest of an opened module, or None if no function has one; without the network if not ``whole``."""
     for function in module.functions:
         text = module.reflection(function).get(MANIFEST_KEY)
         if text is not None:
-            return Manifest.from_json(text)
+            return Manifest.from_json(text, whole=whole)
     return None
 
 

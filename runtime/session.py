@@ -23,7 +23,7 @@ from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest, find_manifest, read_signature
 from sartor.runtime.mapping.heap import extend_heap
 from sartor.runtime.mapping.mapped_file import MappedFile
-from sartor.runtime.mapping.overlap import Overlap
+from sartor.runtime.mapping.overlap import Overlap, Takeover
 from sartor.runtime.mapping.reading import Step
 from sartor.runtime.module import Module, beside, has_huge_pages, load_module, load_weights
 from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from sartor.runtime.segments.program import SegmentedProgram
     from sartor.runtime.several.record import Alternative
-    from sartor.runtime.several.takeover import Takeover
 
 Feeds = Mapping[str, Array | DeviceArray]
 
@@ -95,7 +94,7 @@ class Session:
         _check_type("entry", entry, (str, NoneType), "the name of a function")
         source = model if isinstance(model, bytes) else Path(model)
         module = load_module(source, huge_pages=huge_pages)
-        self._manifest = find_manifest(module)
+        self._manifest = find_manifest(module, whole=False)
         self._device = _choose_device(device, self._manifest, threads, spin_us)
         plans = _plans_of(self._manifest, self._device, module.label)
         if plans and plans[0].part:
@@ -123,7 +122,7 @@ class Session:
 
     @property
     def manifest(self) -> Manifest | None:
-        """The module's manifest; None if another program compiled it."""
+        """The module's manifest, without the network's graph; None if another program compiled it."""
         return self._manifest
 
     @property
@@ -449,11 +448,10 @@ def _takeover(module: Module, manifest: Manifest | None) -> Takeover | None:
     later = None if manifest is None else manifest.successor
     if manifest is None or later is None:
         return None
-    from sartor.runtime.several.takeover import Takeover
-
-    if later.entry not in module.functions:
-        raise UsageError(f"{module.label} exports no function '{later.entry}'")
-    return Takeover(module.label, manifest.entry, later)
+    entry = later["entry"]
+    if entry not in module.functions:
+        raise UsageError(f"{module.label} exports no function '{entry}'")
+    return Takeover(module.label, manifest.entry, entry, later["weight_bytes"])
 
 
 def _choose_device(

@@ -32,7 +32,6 @@ from sartor.profiling.verdicts import judged, refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import publish_together
 from sartor.runtime.manifest import SWITCHING_FORMAT, Manifest
-from sartor.runtime.several.successor import Successor
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.networks.switching_job import SwitchingNetwork, build_switching
@@ -215,7 +214,7 @@ def manifest_of(first: Recipe, later: Recipe, imported: ImportedModel, config: C
     return replace(
         own,
         features=tuple(sorted({*own.features, *other.features})),
-        successor=Successor(LATER_ENTRY, 0, other.plan),
+        successor={"entry": LATER_ENTRY, "weight_bytes": 0, "plan": other.plan},
         format=SWITCHING_FORMAT,
     )
 

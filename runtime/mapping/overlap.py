@@ -1,18 +1,20 @@
-"""What a thread does behind the first inference of a session: it fills huge pages.
+"""What a thread does behind the first inference of a session: it fills huge pages, and lets another plan take over.
 
 In NNV12 (section 3.5) the kernels of later inferences are prepared behind the first one. Here weights are packed when a
-network is compiled, so that only where they lie remains to be changed.
+network is compiled, so that only where they lie remains to be changed, and which plan runs.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from weakref import WeakSet
 
+from sartor.runtime.mapping.free_memory import free_bytes
 from sartor.runtime.mapping.huge_pages import BLOCK, move_to_huge_pages
 from sartor.runtime.mapping.mapped_file import MappedFile
 from sartor.runtime.mapping.reading import Step, step
@@ -23,9 +25,13 @@ _MOST_WAITS = 40
 # Priority (niceness) of a thread that works for later inferences, beside what the user runs: it gets a quarter of a
 # processor that it shares, so that it neither holds an inference up nor waits for ever.
 _LATER = 6
+# What a plan that takes over leaves free of the machine's memory; fewer bytes than these are not worth asking for it.
+_LEFT_FREE = 64 << 20
+_FEW = 8 << 20
 # To stop takes as long as a block.
 _MOST_SECONDS = 1.0
 
+_LOG = logging.getLogger(__name__)
 Prepare = Callable[[], None]
 """What is done in the thread, before huge pages are filled."""
 
@@ -37,6 +43,59 @@ def _stop_all() -> None:
     """End the threads before the interpreter does, which would leave what they use behind."""
     for each in list(_RUNNING):
         each.stop(is_last=True)
+
+
+class Takeover:
+    """Which of a file's two plans runs: that for the first inference, until the one for later inferences is prepared.
+
+    To prepare it is to bring the weights into memory that only it reads, which the reader of the file does behind those
+    of the first plan. Functions, code and memory for activations are there when the module is loaded. So nothing has to
+    be done between two inferences but to call another function.
+    """
+
+    def __init__(self, label: str, first: str, later: str, added_bytes: int) -> None:
+        """Begin with the plan for the first inference.
+
+        Args:
+            label: names the file in messages.
+            first: the function that runs the first inference.
+            later: that of the plan that takes over.
+            added_bytes: of the weights that only the latter reads.
+        """
+        self._label = label
+        self._first = first
+        self._later = later
+        self._added = added_bytes
+        self._has_run = False
+        self._prepared = threading.Event()
+
+    def entry(self) -> str:
+        """The function that the next run calls: the first one's, until there was one and the other is prepared."""
+        chosen = self._later if self._has_run and self._prepared.is_set() else self._first
+        self._has_run = True
+        return chosen
+
+    def prepare(self) -> None:
+        """Let the other plan take over, now that its weights were read, unless memory is too small for both.
+
+        Then the first plan goes on: what its runs read would be dropped from memory by what the other reads, and the
+        other way round.
+        """
+        added = self._added
+        free = free_bytes() if added > _FEW else None
+        if free is not None and free < added + _LEFT_FREE:
+            _LOG.info(
+                "%s keeps to its plan for first inferences: later ones need %d MiB more, and %d MiB are free",
+                self._label,
+                added >> 20,
+                free >> 20,
+            )
+            return
+        self._prepared.set()
+
+    def settle(self) -> None:
+        """Leave the first inference's plan out, as somebody has waited for the other."""
+        self._has_run = True
 
 
 class Overlap:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,19 @@ def test_bound_inputs_come_back_with_their_types(make_manifest: Make) -> None:
     read = Manifest.from_json(make_manifest(bound=bound).to_json()).bound
     assert read == bound
     assert [each.text for each in read] == ["true,false", "16000", "1,0.5"]
+
+
+def test_the_network_is_read_where_it_is_asked_for(compile_mlir: Callable[..., Path], make_manifest: Make) -> None:
+    manifest = make_manifest(network={"layers": [1, 2]})
+    module = compile_mlir("model", manifest.to_json())
+    assert read_manifest(module) == manifest
+    assert find_manifest(open_module(module), whole=False) == replace(manifest, network={})
+
+
+def test_a_network_in_the_first_line_is_read_too(make_manifest: Make) -> None:
+    """As earlier versions wrote it."""
+    text = json.dumps(json.loads(make_manifest().to_json()) | {"network": {"layers": []}})
+    assert Manifest.from_json(text).network == {"layers": []}
 
 
 def test_a_read_only_file_can_be_read(model: Path, tmp_path: Path) -> None:

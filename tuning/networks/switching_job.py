@@ -53,7 +53,7 @@ def build_switching(
         raise ValueError("a file with two plans needs a manifest that names the second")
 
     def text(added: int) -> str:
-        return replace(manifest, successor=replace(later, weight_bytes=added)).to_json()
+        return replace(manifest, successor={**later, "weight_bytes": added}).to_json()
 
     joined = join_switching(
         _stitching(net.first, weights, target), _stitching(net.later, weights, target), target, text

@@ -82,7 +82,8 @@ def inspect(
         manifest = one_plan(manifest, choice, module)
     checked = [("checksums", _checked(module, manifest))] if verify else []
     if json:
-        show_json(json_format.loads(manifest.to_json()))
+        first = manifest.to_json().partition("\n")[0]
+        show_json(json_format.loads(first) | ({"network": manifest.network} if manifest.network else {}))
         return
     plan = Plan.from_json(manifest.plan, f"the plan in '{module}'")
     if manifest.alternatives:
@@ -196,14 +197,14 @@ def _successor_facts(manifest: Manifest) -> list[tuple[str, str]]:
     """The plan for later inferences, of a file with one for the first, whose layers follow."""
     if manifest.successor is None:
         return []
-    plan = Plan.from_json(manifest.successor.plan, "the plan for later inferences")
+    plan = Plan.from_json(manifest.successor["plan"], "the plan for later inferences")
     layers = {each.layer: each.variant for each in plan.layers}
     own = Plan.from_json(manifest.plan, "the plan for the first inference")
     others = sum(layers.get(each.layer) != each.variant for each in own.layers)
     return [
-        ("later inferences", f"{manifest.successor.entry}, predicted {milliseconds(plan.predicted)} ms"),
+        ("later inferences", f"{manifest.successor['entry']}, predicted {milliseconds(plan.predicted)} ms"),
         ("layers that they compute otherwise", str(others)),
-        ("weights that only they read", f"{manifest.successor.weight_bytes / 2**20:.2f} MiB"),
+        ("weights that only they read", f"{manifest.successor['weight_bytes'] / 2**20:.2f} MiB"),
     ]
 
 

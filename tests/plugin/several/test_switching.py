@@ -43,7 +43,6 @@ from sartor.runtime.mapping.reading import Reading
 from sartor.runtime.module import Module, check_module
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from sartor.runtime.several import takeover
 from sartor.several import switching
 from sartor.several.switching import manifest_of
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
@@ -141,8 +140,8 @@ def test_equal_weights_and_code_are_stored_once(made: Made) -> None:
     manifest = read_manifest(made.files.module)
     assert manifest.format == SWITCHING_FORMAT
     assert manifest.successor is not None
-    assert (manifest.successor.entry, manifest.successor.weight_bytes) == (LATER_ENTRY, added)
-    assert manifest.plan != manifest.successor.plan
+    assert (manifest.successor["entry"], manifest.successor["weight_bytes"]) == (LATER_ENTRY, added)
+    assert manifest.plan != manifest.successor["plan"]
     check_module(made.files.module)
 
 
@@ -192,8 +191,8 @@ def test_the_first_plan_goes_on_until_the_other_was_read(
 def test_without_memory_for_both_the_first_goes_on(
     short: int, large: Path, made: Made, called: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takeover, "_FEW", 0)
-    monkeypatch.setattr(takeover, "free_bytes", lambda: made.counts[1] + takeover._LEFT_FREE - short)
+    monkeypatch.setattr(overlap, "_FEW", 0)
+    monkeypatch.setattr(overlap, "free_bytes", lambda: made.counts[1] + overlap._LEFT_FREE - short)
     with Session(large, threads=1) as session:
         session.settle()
         check(session.run(None, {"x": inputs()})[0], made)
@@ -230,7 +229,7 @@ _KILLED = """
 import sys, time
 import numpy as np
 from sartor.runtime import module
-from sartor.runtime.several.takeover import Takeover
+from sartor.runtime.mapping.overlap import Takeover
 from sartor.runtime.session import Session
 
 module._SMALL_BYTES = 0
