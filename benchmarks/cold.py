@@ -1,13 +1,20 @@
 """Times the first inference of the zoo's networks, beside ONNX Runtime and IREE's own tool.
 
     python -m benchmarks.cold squeezenet resnet50 -o build/cold    # all networks that have a module there by default
+    python -m benchmarks.cold squeezenet -o build/cold --ablation --load 1
 
-A network is compiled where the folder has no NAME.vmfb. Each sample is a fresh process, with the model's files in
+A network is compiled where the folder has no NAME.vmfb. ``--ablation`` compares what the choice of kernels and the
+overlap bring (NNV12, figure 13): its plan for warm inferences (``latency``) and for cold ones (K), each with all of the
+file brought into place before the first layer runs, and overlapped (P), and both plans in one file. Weights are packed
+when a module is compiled, so that none is without C. ``--load`` lets other programs compute meanwhile (its figure 11).
+
+Each sample is a fresh process, with the model's files in
 memory or dropped from the page cache; runtimes and states take turns.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +26,21 @@ import typer
 import sartor
 from benchmarks.selection.results import markdown, write_csv
 from benchmarks.zoo import NETWORKS, write
-from sartor.first_inference.cold_bench import COLD_PEERS, ColdRuns, time_cold
+from sartor.first_inference.cold_bench import COLD_PEERS, ColdRuns, Rival, time_cold
 from sartor.first_inference.sample import FirstRun
 from sartor.runtime.driver.device import device_settings
+from sartor.runtime.manifest import read_manifest
 from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
 from sartor.samples.feeds import make_feeds
+from sartor.tuning.records.network import Network
+from sartor.tuning.selection.problem.cost import Objective
 
 app = typer.Typer(help=__doc__)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A runtime on a network. Times are medians in milliseconds.
+    """A runtime on a network. Times are in milliseconds, and medians but for the least.
 
     Attributes:
         network: name.
@@ -39,6 +49,7 @@ class Row:
         load: opening the model.
         first: the first inference; with a tool that tells nothing, the whole process.
         cold: from the begin of opening to the end of the first inference.
+        least: the least of these: other programs only add time.
         second: the inference after it; 0 if there is none, like the following.
         third: the one after that.
         warm: the median of the later half.
@@ -52,11 +63,82 @@ class Row:
     load: float
     first: float
     cold: float
+    least: float
     second: float
     third: float
     warm: float
     whole: float
     ratio: float
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a plan takes on the disk, and to make (NNV12, table 4).
+
+    Attributes:
+        network: name.
+        plan: its objective.
+        model_mib: of the ONNX file.
+        module_mib: of the module.
+        weights_mib: of the weights in it.
+        seconds: to make the plan and the module; 0 if they were there.
+    """
+
+    network: str
+    plan: str
+    model_mib: float
+    module_mib: float
+    weights_mib: float
+    seconds: float
+
+
+def ablation(network: str, directory: Path, threads: int, rounds: int, load: int) -> tuple[list[Row], list[Size]]:
+    """Time a network's plans for warm and for cold inferences, with and without overlap.
+
+    Raises:
+        SartorError: as ``measure``.
+    """
+    model = write(network, directory)
+    sizes = [_compiled(network, model, directory, objective, threads) for objective in _PLANS]
+    modules = {objective: _module(network, directory, objective) for objective in _PLANS}
+    latency, cold = modules[Objective.LATENCY], modules[Objective.COLD]
+    rivals = {
+        "latency, settled": Rival(latency, settled=True),
+        "latency + P": Rival(latency),
+        "K, settled": Rival(cold, settled=True),
+        "K + P": Rival(cold),
+        "both": Rival(modules[Objective.COLD_LATENCY]),
+    }
+    signature, device = module_signature(latency), device_settings("cpu", threads)
+    feeds = make_feeds(signature.inputs, {}, ())
+    runs = ColdRuns(
+        latency, signature.entry, {}, device, None, (), threads, feeds, {}, rounds, rivals=rivals, load=load
+    )
+    found = time_cold(runs)
+    return [_row(network, files, name, each) for (name, files), each in found.items() if name in rivals], sizes
+
+
+_PLANS = (Objective.LATENCY, Objective.COLD, Objective.COLD_LATENCY)
+
+
+def _module(network: str, directory: Path, objective: Objective) -> Path:
+    return directory / f"{network}.{objective}.vmfb"
+
+
+def _compiled(network: str, model: Path, directory: Path, objective: Objective, threads: int) -> Size:
+    """Compile a network for an objective if that was not done, and say what that took."""
+    module, begin = _module(network, directory, objective), time.perf_counter()
+    is_there = module.exists()
+    if not is_there:
+        config = sartor.CompileConfig(threads=threads, objective=objective, database=directory / "tuning.db")
+        sartor.compile(model, config, output=module)
+    seconds = 0.0 if is_there else time.perf_counter() - begin
+    manifest = read_manifest(module)
+    layers = Network.from_json(manifest.network, f"the network in '{module}'").layers if manifest.network else ()
+    added = 0 if manifest.successor is None else manifest.successor["weight_bytes"]
+    weights = sum(each.bytes for layer in layers for each in layer.weights) + added
+    of_model, of_module = (each.stat().st_size / 2**20 for each in (model, module))
+    return Size(network, str(objective), of_model, of_module, weights / 2**20, seconds)
 
 
 def measure(network: str, directory: Path, peers: tuple[str, ...], threads: int, rounds: int) -> Iterator[Row]:
@@ -84,6 +166,7 @@ def _row(network: str, files: str, runtime: str, samples: list[FirstRun]) -> Row
         load=median(run.load for run in samples) * 1e3,
         first=median(run.runs[0] for run in samples) * 1e3,
         cold=cold * 1e3,
+        least=min(run.first for run in samples) * 1e3,
         second=second * 1e3,
         third=third * 1e3,
         warm=warm * 1e3,
@@ -99,9 +182,20 @@ def main(
     peers: Annotated[str, typer.Option(help=f"Other runtimes: {','.join(COLD_PEERS)}.")] = "onnxruntime,iree",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Samples of each runtime in each state.")] = 7,
+    parts: Annotated[bool, typer.Option("--ablation", help="Compare plans, with and without overlap.")] = False,
+    load: Annotated[int, typer.Option(min=0, help="Programs that compute beside an ablation.")] = 0,
 ) -> None:
-    """Time the networks and write `cold.csv`."""
+    """Time the networks and write `cold.csv`, or `ablation.csv` and `sizes.csv`."""
     directory.mkdir(parents=True, exist_ok=True)
+    if parts:
+        found = [ablation(name, directory, threads, rounds, load) for name in networks or ["squeezenet"]]
+        for name, table in (
+            ("ablation", [row for rows, _ in found for row in rows]),
+            ("sizes", [row for _, rows in found for row in rows]),
+        ):
+            write_csv(table, directory / f"{name}.csv")
+            print(markdown(table))
+        return
     names = networks or [name for name in NETWORKS if (directory / f"{name}.vmfb").exists()]
     rows = [row for name in names for row in measure(name, directory, tuple(peers.split(",")), threads, rounds)]
     write_csv(rows, directory / "cold.csv")

@@ -57,8 +57,12 @@ def _sartor(job: Mapping[str, Any]) -> tuple[Load, Callable[[], dict[str, Any]]]
     opened: list[Session] = []
 
     def load() -> Run:
-        session = Session(job["model"], **job["options"])
+        options = dict(job["options"])
+        is_settled = options.pop("settled", False)
+        session = Session(job["model"], **options)
         opened.append(session)
+        if is_settled:
+            session.settle()
         return lambda feeds: session.run(None, feeds)
 
     def told() -> dict[str, Any]:

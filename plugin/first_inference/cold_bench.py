@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,19 @@ _SHOWN = 300
 
 
 @dataclass(frozen=True)
+class Rival:
+    """Another module of the same network, or another way to run one.
+
+    Attributes:
+        module: to run.
+        settled: whether all of it is brought into place before the first layer runs, so that nothing overlaps.
+    """
+
+    module: Path
+    settled: bool = False
+
+
+@dataclass(frozen=True)
 class ColdRuns:
     """What is timed.
 
@@ -55,6 +70,8 @@ class ColdRuns:
         bound: inputs of the model only, with a fixed value.
         rounds: samples of each runtime in each state.
         runs: inferences in each process.
+        rivals: further modules with their weights inside, by name.
+        load: processes that compute beside all samples, at the same priority.
     """
 
     module: Path
@@ -68,6 +85,8 @@ class ColdRuns:
     bound: Mapping[str, Array]
     rounds: int
     runs: int = 12
+    rivals: Mapping[str, Rival] = field(default_factory=dict)
+    load: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,7 +107,7 @@ def time_cold(runs: ColdRuns) -> dict[tuple[str, str], list[FirstRun]]:
         DeviceError: if a process fails; the message has its last line.
         UsageError: if a runtime is not installed.
     """
-    with workspace() as folder:
+    with workspace() as folder, _beside(runs.load):
         competitors = dict(_competitors(runs, folder))
         states = [CACHED, DROPPED] if hasattr(os, "posix_fadvise") else [CACHED]
         turns = [(name, state) for name in competitors for state in states]
@@ -99,6 +118,19 @@ def time_cold(runs: ColdRuns) -> dict[tuple[str, str], list[FirstRun]]:
                 _bring(competitors[name].files, state)
                 found[name, state].append(competitors[name].run())
     return found
+
+
+@contextmanager
+def _beside(count: int) -> Iterator[None]:
+    """Let so many other programs compute meanwhile."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
 
 
 def _bring(files: Sequence[Path], state: str) -> None:
@@ -116,6 +148,10 @@ def _competitors(runs: ColdRuns, folder: Path) -> Iterator[tuple[str, _Competito
     files = (runs.module, *runs.weights.values())
     options = _session_options(runs)
     yield SELF, _Competitor(lambda: _child(SELF, runs.module, own, runs, options), files)
+    for name, rival in runs.rivals.items():
+        chosen = options | ({"settled": True} if rival.settled else {})
+        run = partial(_child, SELF, rival.module, own, runs, chosen)
+        yield name, _Competitor(run, (rival.module,))
     if STOCK in runs.peers:
         command = _tool_command(runs, folder)
         yield STOCK, _Competitor(lambda: _tool(command), files)

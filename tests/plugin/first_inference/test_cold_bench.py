@@ -1,0 +1,65 @@
+"""First inferences in fresh processes: which are timed, and what runs beside them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sartor.config import CompileConfig
+from sartor.costing.candidates import find_candidates
+from sartor.first_inference import cold_bench
+from sartor.first_inference.cold_bench import CACHED, DROPPED, SELF, ColdRuns, Rival, time_cold
+from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.runtime.driver.device import device_settings
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
+
+CONFIG = CompileConfig(threads=1)
+
+
+@pytest.fixture
+def module(imported_of: Callable[[str], ImportedModel], tmp_path: Path) -> Path:
+    imported = imported_of("residual")
+    recipe = guessed_recipe(imported, find_candidates(imported, CONFIG.planning).variants, CONFIG.planning)
+    files = NetFiles(tmp_path / "net.vmfb", None)
+    net = SplitNetwork(recipe.graph, recipe.variants, imported.ranges)
+    build_net(net, imported.weights, CONFIG.target, recipe.manifest(imported, CONFIG.header), files)
+    return files.module
+
+
+def test_rivals_take_turns_beside_other_programs(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside: list[int] = []
+    child = cold_bench._child
+
+    def noted(runtime: str, model: Path, *arguments: object) -> object:
+        beside.append(sum(each.poll() is None for each in others))
+        return child(runtime, model, *arguments)  # type: ignore[arg-type]
+
+    others: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def started(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        process: subprocess.Popen[bytes] = start(command, **options)
+        if "while" in command[-1]:
+            others.append(process)
+        return process
+
+    monkeypatch.setattr(cold_bench, "_child", noted)
+    monkeypatch.setattr(subprocess, "Popen", started)
+    feeds = {"x": np.zeros((1, 16, 6, 6), np.float32)}
+    runs = ColdRuns(
+        *(module, "main_graph", {}, device_settings("cpu", 1), None, (), 1, feeds, {}, 1),
+        runs=2,
+        rivals={"settled": Rival(module, settled=True)},
+        load=1,
+    )
+    found = time_cold(runs)
+    assert {*found} == {(name, state) for name in (SELF, "settled") for state in (CACHED, DROPPED)}
+    assert all(len(samples) == 1 and len(samples[0].runs) == 2 for samples in found.values())
+    assert beside == [1] * 4
+    assert all(each.poll() is not None for each in others)
