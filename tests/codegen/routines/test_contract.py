@@ -49,6 +49,7 @@ FOR_CPUS = (
     "join",
     "join_blocked",
     "rowwise",
+    "recurrent",
 )
 
 # Sums in another order; Winograd's sums have terms larger than their result. Products of f16 are added up in f32 and

@@ -1,4 +1,4 @@
-"""Lowers transposed convolutions with groups or asymmetric pads to convolutions of an input with inserted zeros."""
+"""Lowers transposed convolutions to convolutions: of blocks, or of an input with inserted zeros."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
 def stretched_conv(model: ModelProto) -> tuple[str, ...]:
     """Replace a ``ConvTranspose`` that IREE does not lower by inserting zeros and a ``Conv`` with the flipped kernel.
 
+    If the kernel is as large as the stride, a 1x1 ``Conv`` computes each element's block, without inserted zeros.
     Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14. IREE 3.13 fails on groups ("expected
     reassociation map #0 to have size equal to the expanded rank") and on pads that differ between the two ends.
     """
@@ -26,6 +27,8 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if window is None or weight is None or shape is None:
         return None
     group, rank = attributes(node).get("group", 1), len(window.sizes)
+    if _is_of_blocks(node, editor, window):
+        return _blocks(node, editor, window)
     if group == 1 and all(begin == end for begin, end in window.pads):
         return None
     extra = attributes(node).get("output_padding", [0] * rank)
@@ -50,6 +53,46 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         pads=pads,
     )
     return emit.nodes
+
+
+def _is_of_blocks(node: NodeProto, editor: GraphEditor, window: Window) -> bool:
+    """Whether each element of the input becomes a block of its own in the output."""
+    found = attributes(node)
+    fits = window.kernel == window.strides and not any(map(any, window.pads)) and set(window.dilations) == {1}
+    bare = found.get("group", 1) == 1 and not any(found.get("output_padding", ())) and "output_shape" not in found
+    return fits and bare and editor.constant(node.input[1]) is not None
+
+
+def _blocks(node: NodeProto, editor: GraphEditor, window: Window) -> list[NodeProto]:
+    """A 1x1 convolution to all elements of a block, which are then moved to their places (Shi et al. 2016)."""
+    emit, rank = Emitter(editor, node), len(window.sizes)
+    weight, taps = editor.constant(node.input[1]), int(np.prod(window.kernel))
+    assert weight is not None
+    channels, batch = weight.shape[1], (editor.shape(node.input[0]) or (1,))[0]
+    filters = weight.reshape(weight.shape[0], channels * taps).T.reshape(-1, weight.shape[0], *[1] * rank)
+    inputs = [node.input[0], emit.constant(np.ascontiguousarray(filters), "filters")]
+    if len(node.input) > 2 and node.input[2]:
+        bias = editor.constant(node.input[2])
+        if bias is None:
+            inputs.append(_repeated(emit, str(node.input[2]), taps))
+        else:
+            inputs.append(emit.constant(np.repeat(bias, taps), "bias"))
+    value = emit("Conv", *inputs, kernel_shape=[1] * rank)
+    split = [batch, channels, *window.kernel, *window.sizes]
+    value = emit("Reshape", value, emit.constant(split, "split"), part="split")
+    order = [0, 1, *(each for axis in range(rank) for each in (2 + rank + axis, 2 + axis))]
+    value = emit("Transpose", value, part="places", perm=order)
+    joined = [batch, channels, *(size * each for size, each in zip(window.sizes, window.kernel, strict=True))]
+    emit("Reshape", value, emit.constant(joined, "joined"), part="joined", output=node.output[0])
+    return emit.nodes
+
+
+def _repeated(emit: Emitter, name: str, times: int) -> str:
+    """Repeat each element of a vector that is computed."""
+    column = emit("Unsqueeze", name, emit.constant([1], "axis"), part="column")
+    size = (emit.editor.shape(name) or (0,))[0]
+    repeated = emit("Expand", column, emit.constant([size, times], "repeats"), part="repeat")
+    return emit("Reshape", repeated, emit.constant([size * times], "flat"), part="flat")
 
 
 def _stretched(emit: Emitter, shape: tuple[int, ...], window: Window) -> str:
