@@ -131,6 +131,7 @@ for half_operator, half_options in (
 # Written out: IREE lowers them to something else, or not at all.
 CASES.add("softsign_before_its_body", [node("Softsign", ["x"], ["y"])], X, ["y"], opset=17)
 CASES.add("gelu_tanh", [node("Gelu", ["x"], ["y"], approximate="tanh")], X, ["y"], opset=20)
+CASES.add("mean_of_four", [node("Mean", ["x", "x", "x", "x"], ["y"])], X, ["y"])
 for variadic in ("Max", "Min", "Sum", "Mean"):
     CASES.add(
         f"{variadic}_of_different_shapes",

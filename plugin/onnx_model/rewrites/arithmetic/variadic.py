@@ -1,4 +1,4 @@
-"""Takes operators of any number of operands apart where these have different shapes."""
+"""Takes operators of any number of operands apart where IREE does not lower them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ _PAIRED = {"Max": "Max", "Min": "Min", "Sum": "Add", "Mean": "Add"}
 
 
 def paired_operands(model: ModelProto) -> tuple[str, ...]:
-    """Combine three or more operands of different shapes pair by pair; returns the names of the replaced nodes.
+    """Combine three or more operands pair by pair; returns the names of the replaced nodes.
 
-    IREE 3.13 casts the first operands to the shape of the last instead of broadcasting them.
+    IREE 3.13 casts the first operands to the shape of the last instead of broadcasting them, and rejects a mean of four
+    operands of one shape.
     """
     return rewrite_nodes(model, _paired)
 
 
 def _paired(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     shapes = {editor.shape(name) for name in node.input}
-    if node.op_type not in _PAIRED or len(node.input) <= 2 or len(shapes) == 1:
+    if node.op_type not in _PAIRED or len(node.input) <= 2 or (len(shapes) == 1 and node.op_type != "Mean"):
         return None
     emit, operator, count = Emitter(editor, node), _PAIRED[node.op_type], len(node.input)
     value, *others = node.input
