@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from distributed import Client
+from distributed.comm.addressing import get_address_host_port
 
 from sartor.errors import UsageError
 from sartor.tuning.cluster.machine import COMPILE, MEASURE, REPORT, Machine
@@ -29,7 +30,7 @@ class Scheduler:
     """Where a Dask scheduler is: its address, or the file that it wrote; one of the two.
 
     Raises:
-        UsageError: if both or neither are given.
+        UsageError: if both or neither are given, or if the address is none.
     """
 
     address: str | None = None
@@ -38,6 +39,8 @@ class Scheduler:
     def __post_init__(self) -> None:
         if (self.address is None) == (self.file is None):
             raise UsageError("name a scheduler by its address, such as tcp://host:8786, or by its file, not both")
+        if self.address is not None:
+            _check_address(self.address)
 
     @staticmethod
     def of(text: str) -> Scheduler:
@@ -59,6 +62,15 @@ class Scheduler:
         if not self.file.is_file():
             raise FileNotFoundError(f"the scheduler's file '{self.file}' is not there")
         return {"scheduler_file": str(self.file)}
+
+
+def _check_address(address: str) -> None:
+    try:
+        get_address_host_port(address, strict=True)
+    except (ImportError, NotImplementedError, ValueError):
+        raise UsageError(
+            f"'{address}' is no address of a Dask scheduler, expected one such as tcp://host:8786"
+        ) from None
 
 
 class Link(Protocol):

@@ -8,6 +8,7 @@ import pytest
 
 from sartor.codegen.ir.target import Target
 from sartor.errors import DeviceError, UsageError
+from sartor.tuning.cluster.link import Scheduler
 from sartor.tuning.cluster.machine import MEASURE, Machine, this_machine
 from sartor.tuning.cluster.party import find_party
 from tests.tuning.cluster.machines import BOARD, LAPTOP, machine
@@ -72,3 +73,11 @@ def test_workers_of_another_version_are_left_out(caplog: pytest.LogCaptureFixtur
     assert "sartor 0.0.1" in caplog.text
     with pytest.raises(DeviceError, match="none of this version"):
         find_party([old], V3, None)
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense://host:8786", "tcp://", "tcp://host", "tcp://host:port", "inproc://here"]
+)
+def test_an_address_that_is_none_is_refused_before_any_work(address: str) -> None:
+    with pytest.raises(UsageError, match=f"'{address}' is no address of a Dask scheduler.*tcp://host:8786"):
+        Scheduler.of(address)
