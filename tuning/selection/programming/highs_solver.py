@@ -5,8 +5,11 @@ It runs on one thread with a fixed seed, so the same program gives the same answ
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import highspy
@@ -53,7 +56,8 @@ class HighsSolver:
     """A program that is solved repeatedly, with changes of its objective and rows in between."""
 
     def __init__(self, binary: Sequence[bool], rows: Sequence[Row]) -> None:
-        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
+        with _standard_output_dropped():
+            self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, value in _OPTIONS.items():
             self._highs.setOptionValue(name, value)
         self._columns = len(binary)
@@ -91,6 +95,31 @@ class HighsSolver:
             return Answer(None, bound, False)
         values = np.array(self._highs.getSolution().col_value)
         return Answer(values, bound, status == highspy.HighsModelStatus.kOptimal)
+
+
+@contextmanager
+def _standard_output_dropped() -> Iterator[None]:
+    """Drop what native code writes to the standard output, which is for results: HiGHS 1.16 greets there.
+
+    It does so when its first object is made, before any option can be set.
+    """
+    try:
+        kept = os.dup(1)
+    except OSError:
+        # It is closed, so that nothing can be written there.
+        yield
+        return
+    library = ctypes.CDLL(None)
+    library.fflush(None)
+    sink = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(sink, 1)
+        yield
+        library.fflush(None)
+    finally:
+        os.dup2(kept, 1)
+        os.close(sink)
+        os.close(kept)
 
 
 def power_of_two(values: Floats, wanted: float) -> float:
