@@ -288,3 +288,11 @@ def test_texts_where_numbers_belong_are_refused(prepare_quickly: Prepare) -> Non
     constants = {"w": weights(1, 4, 3), "r": weights(1, 4, 4)}
     with pytest.raises(UnsupportedModelError, match=r"node 'rnn' \(RNN\) is malformed"):
         prepare_quickly(model(nodes, [("x", (5, 2, 3), TensorProto.STRING)], ["y", "last"], constants))
+
+
+def test_a_product_of_sizes_that_do_not_fit_is_refused_by_name(prepare_quickly: Prepare) -> None:
+    product = node("MatMul", ["x", "w"], ["y"], name="product")
+    built = model([product], [("x", (4, 9), FLOAT), ("w", (8, 4), FLOAT)], [])
+    built.graph.output.append(helper.make_tensor_value_info("y", FLOAT, (4, 4)))
+    with pytest.raises(UnsupportedModelError, match=r"node 'product' \(MatMul\) contradicts .* export the model again"):
+        prepare_quickly(built)
