@@ -39,16 +39,11 @@ FOR_CPUS = (
     "mmt4d",
     "im2col",
     "nchwc",
-    "direct",
     "direct_blocked",
-    "product",
-    "window",
     "window_blocked",
     "fused_winograd",
     "fused_winograd_blocked",
-    "join",
     "join_blocked",
-    "rowwise",
     "recurrent",
 )
 
