@@ -10,6 +10,7 @@ import math
 import numbers
 import operator
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import SupportsIndex, TypeVar
 from sartor.errors import UsageError
 from sartor.settings.quantities import read_size
 
+_BYTES = re.compile("[0-9]{1,18}")
 _Value = TypeVar("_Value")
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -72,13 +74,13 @@ def choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
 
 
 def byte_count(name: str, value: object) -> int:
-    """A number of bytes, or a text such as ``256MiB``.
+    """A number of bytes, or a text such as ``256MiB``; without a unit it is in bytes, as messages and JSON say it.
 
     Raises:
         UsageError: if it is not; the message names the field.
     """
     if isinstance(value, str):
-        return read_size(name, value)
+        return int(value) if _BYTES.fullmatch(value) else read_size(name, value)
     if isinstance(value, int) and value < 0:
         raise UsageError(f"{name} is {value} bytes, expected 0 or more")
     return whole_number(name, value, 0)

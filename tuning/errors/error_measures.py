@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import FloatArray, output_scale, relative_error, scaled_differences
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 Measure = Callable[[Array, Array, Array | None], float]
 """Takes an output, the expected output and its scale; returns the error."""
@@ -229,14 +233,23 @@ def _run_user_code(what: str, run: Callable[[], Any]) -> Any:
     return outcome.value
 
 
+class _LeavesNothing(SourceFileLoader):
+    """Loads a file of the user's, and writes no bytecode beside it."""
+
+    def set_data(self, path: str, data: ReadableBuffer, *, _mode: int = 0o666) -> None:
+        """Keep nothing."""
+
+
 @lru_cache(maxsize=8)
 def _load(measure: ErrorMeasure) -> Callable[..., Any]:
     path = measure.path or Path()
-    spec = importlib.util.spec_from_file_location(f"sartor_measure_{path.stem}", path)
-    if spec is None or spec.loader is None or not path.is_file():
+    if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"'{path}' is not a Python file; a file with a function '{measure.function}' was expected")
-    module = importlib.util.module_from_spec(spec)
-    _run_user_code(f"'{path}'", partial(spec.loader.exec_module, module))
+    name = f"sartor_measure_{path.stem}"
+    loader = _LeavesNothing(name, str(path))
+    module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
+    module.__file__ = str(path)
+    _run_user_code(f"'{path}'", partial(loader.exec_module, module))
     function = getattr(module, measure.function, None)
     if not callable(function):
         raise UsageError(f"'{path}' has no function '{measure.function}'")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,15 +13,13 @@ from sartor.codegen.routine_registry import may_name
 from sartor.errors import UsageError
 from sartor.policies import DEFAULT_MAX_ERROR, DEFAULT_PLANS, LOW_PRECISION_MAX_ERROR, Precision
 from sartor.precision.fake_quantisation import I8
-from sartor.settings.quantities import read_size
+from sartor.settings.values import byte_count
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.registry import SELECTORS
-
-_BYTES = re.compile("[0-9]{1,18}")
 
 PrecisionOption = Annotated[
     Literal["f32", "bf16", "f16", "int8", "mixed"] | None,
@@ -159,7 +156,7 @@ def read_memory_limit(text: str | None) -> int | None:
     """
     if text is None:
         return None
-    return int(text) if _BYTES.fullmatch(text) else read_size("--memory-limit", text)
+    return byte_count("--memory-limit", text)
 
 
 def read_pins(texts: Sequence[str] | None) -> tuple[Pin, ...]:

@@ -54,6 +54,8 @@ def _levels(cpu: str | None) -> Sequence[str | None]:
     levels = cpu.split(",")
     if not all(levels):
         raise UsageError(f"--cpu '{cpu}' lacks a level, expected for example x86-64-v3,x86-64-v4")
+    if ALL in levels:
+        raise UsageError(f"--cpu '{cpu}' names levels beside '{ALL}', which stands for all of them; give it alone")
     return levels
 
 

@@ -38,6 +38,7 @@ def test_all_levels_are_those_of_this_instruction_set(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("devices", "cpu", "arch", "complaint"),
     [
+        (None, "all,x86-64-v3", None, "stands for all of them; give it alone"),
         (None, "x86-64-v3,,x86-64-v4", None, "lacks a level"),
         (["vulkan"], "x86-64-v3,x86-64-v4", None, "--cpu is for --target cpu"),
         (["cpu"], "x86-64-v3,x86-64-v4", "sm_80", "--arch is for the targets vulkan and cuda"),
