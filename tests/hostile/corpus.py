@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import unsplit_recipe
 from sartor.runtime.driver.iree_runtime import write_parameters
+from sartor.runtime.manifest import Manifest
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.store.export import write_export
 from sartor.tuning.store.store import Store
@@ -74,7 +76,7 @@ def _compiled(folder: Path) -> dict[str, Mapping[str, bytes]]:
     module = folder / "module.vmfb"
     compile_unsplit(imported.unsplit, imported.weights, config.target, manifest, module)
     split = json.dumps(guessed.to_json())
-    full = json.dumps({**json.loads(manifest), "plan": guessed.to_json()})
+    full = replace(Manifest.from_json(manifest), plan=guessed.to_json()).to_json()
     archive = folder / "weights.irpa"
     write_parameters(archive, {"p0": np.zeros((3, 4), np.float32), "p1": np.ones(5, np.int8)})
     return {

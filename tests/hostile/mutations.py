@@ -82,10 +82,21 @@ def _repeat(content: bytearray, random: Random) -> None:
 _EDITS = (_flip, _flip, _overwrite, _overwrite, _cut, _delete, _insert, _repeat)
 
 
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
 def damage_json(data: bytes, random: Random) -> bytes:
-    """Return a JSON text with wrong values, keys or nesting, or with damaged bytes."""
+    """Return a JSON text with wrong values, keys or nesting, or with damaged bytes; of several lines one is damaged."""
     if random.random() < 0.2:
         return damage_bytes(data, random)
+    if len(lines := data.splitlines()) > 1 and all(_is_json(line) for line in lines):
+        chosen = random.randrange(len(lines))
+        return b"\n".join([*lines[:chosen], damage_json(lines[chosen], random), *lines[chosen + 1 :]])
     content = json.loads(data)
     for _ in range(random.randint(1, 3)):
         content = _edited(content, random)

@@ -72,7 +72,11 @@ FAULTS = (
         "for axis in chosen.order\n",
         "for axis in (chosen.order if layout == 'nchw' else [{2: 3, 3: 2}.get(each, each) for each in chosen.order])\n",
     ),
-    Fault("codegen/kernels/windows/window.py", "vector.fma(pixel, tap, total)", "vector.fma(pixel, pixel, total)"),
+    Fault(
+        "codegen/kernels/windows/window.py",
+        "asm.multiply_add(pixel, tap, total)",
+        "asm.multiply_add(pixel, pixel, total)",
+    ),
     Fault(
         "codegen/kernels/isa/microkernel.py",
         "asm.add(lhs.start, asm.mul(index, multiplier.group), step * multiplier.group)",

@@ -47,6 +47,7 @@ class FakeProfiler:
         allowed: largest error of a correct run.
         build_seconds: of a network.
         by_threads: seconds of every network by number of threads.
+        times_dispatches: whether layers are timed in the network.
     """
 
     seconds: Callable[[str, str], float]
@@ -57,6 +58,7 @@ class FakeProfiler:
     allowed: float = math.inf
     build_seconds: float | None = None
     by_threads: dict[int, float] = field(default_factory=dict)
+    times_dispatches: bool = True
 
     def run(self, recipes: Sequence[Recipe]) -> None:
         self.ran.extend(each for each in recipes if not any(each.is_same_as(other) for other in self.ran))

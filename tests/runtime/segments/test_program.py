@@ -136,7 +136,7 @@ def test_a_tensor_is_moved_to_a_device_once(
     monkeypatch.setattr(segments_program, "upload", count)
     again = Segment("main_graph", vulkan, ("a", "b"), _specs("g", "h"), _PART)
     manifest = _manifest(make_manifest, vulkan, (*_segments(vulkan), again))
-    monkeypatch.setattr(session_file, "find_manifest", lambda _: manifest)
+    monkeypatch.setattr(session_file, "find_manifest", lambda _, whole=True: manifest)
     with Session(segmented(vulkan)) as session:
         session.run(None, feeds)
     # a and b to the GPU, c and the product back.
@@ -173,6 +173,6 @@ def test_a_segment_that_is_not_in_the_file_is_refused(
 ) -> None:
     first, second, *others = _segments("cpu")
     manifest = _manifest(make_manifest, "cpu", (first, replace(second, **change), *others))
-    monkeypatch.setattr(session_file, "find_manifest", lambda _: manifest)
+    monkeypatch.setattr(session_file, "find_manifest", lambda _, whole=True: manifest)
     with pytest.raises(UsageError, match=complaint):
         Session(segmented("cpu"))
