@@ -45,6 +45,8 @@ def __getattr__(name: str) -> Any:
         try:
             value = getattr(import_module(_HOME[name]), name)
         except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == __name__:
+                raise
             message = f"sartor.{name} needs {error.name}, which running models does not: pip install 'sartor[compile]'"
             raise ImportError(message, name=error.name) from error
     else:

@@ -231,20 +231,24 @@ class Session:
     def _bound(
         self, signature: Signature, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray]
     ) -> Callable[[], None]:
-        """Runs the model on these arrays, one run after another."""
-        program, entry = self._open_program(), signature.entry + BOUND_SUFFIX
-        if isinstance(program, Program) and entry in self._functions:
-            call = program.prepare(entry, [each.view for each in (*inputs, *outputs)])
-        else:
-            views = [each.view for each in inputs]
-            call = copying(lambda: self._outputs(signature, program.invoke(self._entry(signature), views)), outputs)
+        """Runs the model on these arrays, one run after another; by the plan of the moment if there are two."""
+        program, calls = self._open_program(), dict[str, Callable[[], None]]()
+        views = [each.view for each in inputs]
+
+        def prepared(entry: str) -> Callable[[], None]:
+            if isinstance(program, Program) and entry + BOUND_SUFFIX in self._functions:
+                return program.prepare(entry + BOUND_SUFFIX, [*views, *(each.view for each in outputs)])
+            return copying(lambda: self._outputs(signature, program.invoke(entry, views)), outputs)
 
         def execute() -> None:
             self._check_process()
             with self._lock:
                 self._open_program()
                 self._overlap.begin_run()
-                call()
+                entry = self._entry(signature)
+                if entry not in calls:
+                    calls[entry] = prepared(entry)
+                calls[entry]()
                 self._overlap.end_run()
 
         return execute

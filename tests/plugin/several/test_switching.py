@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,6 +164,25 @@ def test_runs_that_do_not_wait_switch_too(made: Made, called: list[str]) -> None
         for each in runs:
             check(each.result()[0], made)
     assert [name.removesuffix("$async") for name in called] == ["main_graph", LATER_ENTRY]
+
+
+def test_runs_on_bound_memory_switch_too(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[str] = []
+    prepare = Program.prepare
+
+    def noted(program: Program, function: str, views: Sequence[Any]) -> Callable[[], None]:
+        prepared.append(function)
+        return prepare(program, function, views)
+
+    monkeypatch.setattr(Program, "prepare", noted)
+    with Session(made.files.module, threads=1) as session:
+        bound = session.bind({"x": inputs()})
+        (result,) = (each.to_host() for each in bound.outputs.values())
+        for _ in range(3):
+            result[...] = 0
+            bound.run()
+            check(result, made)
+    assert prepared == ["main_graph$bound", f"{LATER_ENTRY}$bound"]
 
 
 def test_who_has_waited_needs_no_plan_for_the_first_inference(large: Path, made: Made, called: list[str]) -> None:
