@@ -54,7 +54,10 @@ class Row:
         third: the one after that.
         warm: the median of the later half.
         whole: from the start of the process to the first result.
-        ratio: ``cold`` divided by ``warm``.
+        least_whole: the least of these.
+        processor: the least processor time of all threads for ``cold``; 0 if it is not known, like the next.
+        later: the least of an inference of the later half.
+        ratio: ``cold`` divided by ``warm``; beside other programs ``processor`` by ``later`` tells more.
     """
 
     network: str
@@ -68,6 +71,9 @@ class Row:
     third: float
     warm: float
     whole: float
+    least_whole: float
+    processor: float
+    later: float
     ratio: float
 
 
@@ -92,33 +98,32 @@ class Size:
     seconds: float
 
 
-def ablation(network: str, directory: Path, threads: int, rounds: int, load: int) -> tuple[list[Row], list[Size]]:
+def ablation(
+    network: str, directory: Path, plans: tuple[Objective, ...], threads: int, rounds: int, load: int
+) -> tuple[list[Row], list[Size]]:
     """Time a network's plans for warm and for cold inferences, with and without overlap.
 
     Raises:
         SartorError: as ``measure``.
     """
     model = write(network, directory)
-    sizes = [_compiled(network, model, directory, objective, threads) for objective in _PLANS]
-    modules = {objective: _module(network, directory, objective) for objective in _PLANS}
-    latency, cold = modules[Objective.LATENCY], modules[Objective.COLD]
-    rivals = {
-        "latency, settled": Rival(latency, settled=True),
-        "latency + P": Rival(latency),
-        "K, settled": Rival(cold, settled=True),
-        "K + P": Rival(cold),
-        "both": Rival(modules[Objective.COLD_LATENCY]),
-    }
-    signature, device = module_signature(latency), device_settings("cpu", threads)
+    sizes = [_compiled(network, model, directory, objective, threads) for objective in plans]
+    begins = _module(network, directory, plans[0])
+    rivals = {}
+    for objective in plans:
+        module, name = _module(network, directory, objective), _NAMES[objective]
+        if objective is Objective.COLD_LATENCY:
+            rivals[name] = Rival(module)
+        else:
+            rivals |= {f"{name}, settled": Rival(module, settled=True), f"{name} + P": Rival(module)}
+    signature, device = module_signature(begins), device_settings("cpu", threads)
     feeds = make_feeds(signature.inputs, {}, ())
-    runs = ColdRuns(
-        latency, signature.entry, {}, device, None, (), threads, feeds, {}, rounds, rivals=rivals, load=load
-    )
+    runs = ColdRuns(begins, signature.entry, {}, device, None, (), threads, feeds, {}, rounds, rivals=rivals, load=load)
     found = time_cold(runs)
     return [_row(network, files, name, each) for (name, files), each in found.items() if name in rivals], sizes
 
 
-_PLANS = (Objective.LATENCY, Objective.COLD, Objective.COLD_LATENCY)
+_NAMES = {Objective.LATENCY: "latency", Objective.COLD: "K", Objective.COLD_LATENCY: "both"}
 
 
 def _module(network: str, directory: Path, objective: Objective) -> Path:
@@ -171,6 +176,9 @@ def _row(network: str, files: str, runtime: str, samples: list[FirstRun]) -> Row
         third=third * 1e3,
         warm=warm * 1e3,
         whole=median(run.whole for run in samples) * 1e3,
+        least_whole=min(run.whole for run in samples) * 1e3,
+        processor=min((run.taken[0] for run in samples if run.taken), default=0.0) * 1e3,
+        later=min((each for run in samples for each in run.taken[len(run.taken) // 2 :]), default=0.0) * 1e3,
         ratio=cold / warm if warm else 0.0,
     )
 
@@ -183,12 +191,16 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Samples of each runtime in each state.")] = 7,
     parts: Annotated[bool, typer.Option("--ablation", help="Compare plans, with and without overlap.")] = False,
+    plans: Annotated[
+        list[Objective] | None, typer.Option("--plan", help="Only plans of this objective, in an ablation; repeatable.")
+    ] = None,
     load: Annotated[int, typer.Option(min=0, help="Programs that compute beside an ablation.")] = 0,
 ) -> None:
     """Time the networks and write `cold.csv`, or `ablation.csv` and `sizes.csv`."""
     directory.mkdir(parents=True, exist_ok=True)
     if parts:
-        found = [ablation(name, directory, threads, rounds, load) for name in networks or ["squeezenet"]]
+        of = tuple(plans or _NAMES)
+        found = [ablation(name, directory, of, threads, rounds, load) for name in networks or ["squeezenet"]]
         for name, table in (
             ("ablation", [row for rows, _ in found for row in rows]),
             ("sizes", [row for _, rows in found for row in rows]),

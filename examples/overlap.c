@@ -30,7 +30,7 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-enum { HUGE = 2 << 20, AT_ONCE = 4 << 20, BLOCK = 8 << 20 };
+enum { HUGE = 2 << 20, AT_ONCE = 4 << 20, BLOCK = 8 << 20, END = 512 << 10 };
 
 struct overlap {
   uint8_t* data;
@@ -57,7 +57,6 @@ static uint8_t* reserve(size_t size) {
 
 static void* read_ahead(void* argument) {
   struct overlap* file = argument;
-  madvise(file->data, file->size, MADV_WILLNEED);
   for (size_t begin = 0; begin < file->size && !file->is_stopped; begin += AT_ONCE) {
     size_t size = file->size - begin < AT_ONCE ? file->size - begin : AT_ONCE;
     if (madvise(file->data + begin, size, MADV_POPULATE_READ)) break;
@@ -104,6 +103,11 @@ int overlap_open(const char* path, struct overlap* file) {
   file->data = reserve(file->reserved);
   if (file->data == MAP_FAILED) goto failed;
   if (mmap(file->data, file->size, PROT_READ, MAP_PRIVATE | MAP_FIXED, file->handle, 0) == MAP_FAILED) goto unmapped;
+  // Where the file system can, it is read into huge pages of the page cache, and ahead.
+  madvise(file->data, file->size, MADV_HUGEPAGE);
+  posix_fadvise(file->handle, 0, 0, POSIX_FADV_SEQUENTIAL);
+  // Code and the directory are at the end, and are needed before most of the weights.
+  posix_fadvise(file->handle, file->size > END ? file->size - END : 0, END, POSIX_FADV_WILLNEED);
   if ((errno = pthread_create(&file->reader, NULL, read_ahead, file))) goto unmapped;
   return 0;
 unmapped:

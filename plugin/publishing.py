@@ -21,6 +21,9 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
 )
 
+# A multiple of a huge page.
+_WRITTEN_AT_ONCE = 16 << 20
+
 _Identity = str | tuple[int, int]
 
 
@@ -177,9 +180,19 @@ def staged(source: Path, target: Path) -> Iterator[StagedFile]:
     with ExitStack() as stack:
         with _writing(target):
             path = stack.enter_context(_beside(target))
-            shutil.copyfile(source, path)
+            _copy(source, path)
             _open_to_others(path)
         yield StagedFile(path, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file's content, written such that the page cache may keep it in huge pages.
+
+    The first inference of a module that was just compiled then finds few pages missing. The file is buffered, because a
+    raw write may store a part only, as on a full disk, without an error.
+    """
+    with source.open("rb") as content, target.open("wb") as copy:
+        shutil.copyfileobj(content, copy, _WRITTEN_AT_ONCE)
 
 
 @contextmanager

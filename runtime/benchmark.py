@@ -16,6 +16,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+BLOCK = 0.25
+"""Seconds for which each runtime runs in its turn, where runtimes are compared."""
+
+PAUSE = 0.03
+"""Seconds between two blocks: threads of some runtimes spin after a run, on cores that the next one needs."""
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -60,6 +66,7 @@ def time_interleaved(
     min_seconds: float = 1.0,
     max_seconds: float = math.inf,
     block: float = 0.0,
+    pause: float = 0.0,
     warmup: int = 2,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
@@ -77,6 +84,7 @@ def time_interleaved(
         min_seconds: rounds continue until they have taken this time in all.
         max_seconds: no round after the first begins after this time.
         block: seconds of a block; 0 for single runs.
+        pause: seconds before each turn in which nothing runs.
         warmup: untimed runs of each callable before the first round.
         seed: of the random order.
         clock: returns seconds.
@@ -96,6 +104,8 @@ def time_interleaved(
     while rounds == 0 or not _enough(rounds, clock() - start, min_rounds, min_seconds, max_seconds):
         with _collector_off():
             for name in order.sample(list(callables), len(callables)):
+                if pause:
+                    time.sleep(pause)
                 begin, taken = _time_block(callables[name], block, clock)
                 begins[name].append(begin)
                 seconds[name].append(taken)

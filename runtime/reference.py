@@ -48,8 +48,9 @@ class OnnxRuntimeReference:
             model: path or content of an ONNX file.
             threads: threads within an operator; None for ONNX Runtime's default.
             optimises: whether all graph optimisations are on, or all off.
-            is_timed: whether the weights of f16 models are widened once, and not in each run. ONNX Runtime 1.32
-                crashes while it does so for some models.
+            is_timed: whether it runs with its own settings, as its users run it: threads spin after a run, and the
+                weights of f16 models are widened once and not in each run, though ONNX Runtime 1.32 crashes while it
+                does so for some models. Leave a pause before others are timed.
             cuts: whether outputs of a prepared model are cut to the counts beside them, as ``Session`` does.
 
         Raises:
@@ -57,7 +58,7 @@ class OnnxRuntimeReference:
             UnsupportedModelError: if ONNX Runtime does not load the model.
         """
         source = model if isinstance(model, bytes) else str(model)
-        options = _session_options(threads, optimises=optimises)
+        options = _session_options(threads, optimises=optimises, spins=is_timed)
         try:
             self._session = onnxruntime.InferenceSession(
                 source,
@@ -88,7 +89,7 @@ class OnnxRuntimeReference:
         return cut_outputs(self._names, outputs) if self._cuts else outputs
 
 
-def _session_options(threads: int | None, *, optimises: bool = True) -> Any:
+def _session_options(threads: int | None, *, optimises: bool = True, spins: bool = False) -> Any:
     if threads is not None and threads < 1:
         raise UsageError(f"ONNX Runtime needs at least 1 thread, but {threads} were asked for")
     options = onnxruntime.SessionOptions()
@@ -97,8 +98,9 @@ def _session_options(threads: int | None, *, optimises: bool = True) -> Any:
     options.inter_op_num_threads = 1
     if not optimises:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # Workers may spin within a run, which is the default, but not after it, when another runtime is timed.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if not spins:
+        # Workers may spin within a run, which is the default, but not after it, when something else runs.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
 

@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sartor.errors import DeviceError, UsageError
-from sartor.runtime.driver.amx import unusable
+from sartor.errors import UsageError
 from sartor.runtime.driver.counts import find_cuts, shown_outputs, to_host
-from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
-from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program, Weights
-from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names, merged
-from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest, find_manifest, read_signature
-from sartor.runtime.mapping.heap import extend_heap
-from sartor.runtime.mapping.mapped_file import MappedFile
-from sartor.runtime.mapping.overlap import Overlap, Takeover
+from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
+from sartor.runtime.driver.signature import (
+    SESSION_TYPES,
+    Array,
+    Signature,
+    TensorSpec,
+    check_array,
+    check_names,
+    merged,
+)
+from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest
+from sartor.runtime.mapping.overlap import Overlap
 from sartor.runtime.mapping.reading import Step
-from sartor.runtime.module import Module, beside, has_huge_pages, load_module, load_weights
+from sartor.runtime.opening import Place, open_model
 from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
 from sartor.runtime.runs.pending import PendingRun
 
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from sartor.runtime.segments.program import SegmentedProgram
-    from sartor.runtime.several.record import Alternative
 
 Feeds = Mapping[str, Array | DeviceArray]
 
@@ -92,29 +95,26 @@ class Session:
         _check_type("parameters", parameters, (Mapping, NoneType), "weight files by scope")
         _check_type("signature", signature, (Signature, NoneType), "a Signature")
         _check_type("entry", entry, (str, NoneType), "the name of a function")
+        for scope, file in (parameters or {}).items():
+            _check_type("parameters", scope, (str,), "a scope's name")
+            _check_path("parameters", file)
+        if not isinstance(model, bytes):
+            _check_path("model", model)
         source = model if isinstance(model, bytes) else Path(model)
-        module = load_module(source, huge_pages=huge_pages)
-        self._manifest = find_manifest(module, whole=False)
-        self._device = _choose_device(device, self._manifest, threads, spin_us)
-        plans = _plans_of(self._manifest, self._device, module.label)
-        if plans and plans[0].part:
-            module = module.part(plans[0].part)
-        self._signature = _find_signature(module, self._manifest, signature, entry)
-        self._signatures = _signatures(plans, self._signature) if signature is None else (self._signature,)
+        opened = open_model(
+            source,
+            Place(device, threads, spin_us),
+            huge_pages=huge_pages,
+            parameters=parameters or {},
+            signature=signature,
+            entry=entry,
+        )
+        self._manifest, self._device, self._level = opened.manifest, opened.device, opened.level
+        self._signature, self._signatures = opened.signature, opened.signatures
         self._cuts = find_cuts([spec.name for spec in self._signature.outputs])
-        self._takeover = _takeover(module, self._manifest) if signature is None else None
-        is_segmented = self._manifest is not None and bool(self._manifest.segments)
-        self._functions = frozenset(module.functions)
-        self._has_async_entry = not is_segmented and self._signature.entry + ASYNC_SUFFIX in module.functions
-        _check_features(module.label, self._manifest.features if self._manifest else (), self._device)
-        found = _find_parameters(source, self._manifest, parameters or {})
-        loaded = {scope: load_weights(Path(file), huge_pages=huge_pages) for scope, file in found.items()}
-        mapped = [each for each in (module.mapped, *(own for _, own in loaded.values())) if each is not None]
-        self._overlap = _overlap(mapped, self._device, huge_pages, self._takeover)
-        weights = {scope: (Path(file), loaded[scope][0]) for scope, file in found.items()}
-        self._program: Program | SegmentedProgram | None = _load(module, self._manifest, self._device, weights, plans)
-        self._level = _chosen_level(self._program, plans, self._signature.entry)
-        _check_features(module.label, _needed(plans, self._level), self._device)
+        self._functions, self._has_async_entry = opened.functions, opened.has_async_entry
+        self._takeover, self._overlap = opened.takeover, opened.overlap
+        self._program: Program | SegmentedProgram | None = opened.program
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._in_flight: list[tuple[Fences, object]] = []
@@ -254,8 +254,16 @@ class Session:
         return execute
 
     def to_device(self, array: Array) -> DeviceArray:
-        """Copy an array to the session's device; the result can be an input of any number of runs."""
-        return upload(array, self._device)
+        """Copy an array to the session's device; the result can be an input of any number of runs.
+
+        Raises:
+            UsageError: if no input can be of its element type.
+            DeviceError: if the device has no memory left.
+        """
+        given = np.asarray(array)
+        if given.dtype.name not in SESSION_TYPES:
+            raise UsageError(f"no input of a model can be of element type {given.dtype}")
+        return upload(given, self._device)
 
     def allocate(self, input_name: str) -> DeviceArray:
         """Allocate a device array of zeros for an input, to be filled by ``copy_from`` or, on a CPU, through
@@ -281,7 +289,14 @@ class Session:
 
         Returns:
             Whether the model is memory of this process only, so that what happens to its files does not matter.
+
+        Raises:
+            UsageError: if the time is no number of seconds.
         """
+        _check_type("timeout", timeout, (int, float, NoneType), "a number of seconds, or None")
+        if timeout is not None and not timeout >= 0:
+            raise UsageError(f"timeout is {timeout!r}, expected a number of seconds, or None")
+        timeout = None if timeout is None or timeout > threading.TIMEOUT_MAX else timeout
         if self._takeover is not None:
             self._takeover.settle()
         return self._overlap.settle(timeout)
@@ -345,12 +360,18 @@ class Session:
         if output_names is None:
             counts = {cut.counted for cut in self._cuts.values()}
             return [index for index in positions.values() if index not in counts]
-        if unknown := [name for name in output_names if name not in positions]:
+        if isinstance(output_names, str) or not isinstance(output_names, Iterable):
+            raise UsageError(f"output_names is {output_names!r}, expected a list of names, or None for all outputs")
+        names = list(output_names)
+        if unknown := [name for name in names if name not in positions]:
             raise UsageError(f"the model has no output '{unknown[0]}'; its outputs are {list(positions)}")
-        return [positions[name] for name in output_names]
+        return [positions[name] for name in names]
 
     def _fitting(self, feeds: Feeds) -> Signature:
         """The signature with the shapes of these inputs, if there are several."""
+        # Checking for any mapping takes longer, and a small model runs in microseconds.
+        if not isinstance(feeds, dict) and not isinstance(feeds, Mapping):
+            raise UsageError(f"feeds is of type {type(feeds).__name__}, expected arrays by input name")
         if len(self._signatures) == 1:
             return self._signature
         from sartor.runtime.several.choice import fitting
@@ -392,141 +413,16 @@ def _check_type(name: str, value: object, types: tuple[type, ...], expected: str
         raise UsageError(f"{name} is {value!r}, expected {expected}")
 
 
+def _check_path(name: str, value: object) -> None:
+    """Python finds a NUL only when it opens the file, and then without its name."""
+    _check_type(name, value, (str, PathLike), "the path of a file")
+    text = os.fspath(value)  # type: ignore[call-overload]
+    if not isinstance(text, str) or "\0" in text:
+        raise UsageError(f"{name} is {text!r}, expected the path of a file, as text without NUL")
+
+
 def _node_args(specs: Sequence[TensorSpec]) -> list[NodeArg]:
     return [NodeArg(spec.name, spec.onnx_runtime_type, list(spec.shape)) for spec in specs]
-
-
-def _find_signature(module: Module, manifest: Manifest | None, given: Signature | None, entry: str | None) -> Signature:
-    """The signature of an exported function: the caller's, or else the manifest's, or else IREE's record."""
-    found = given
-    if found is None:
-        found = manifest.signature if manifest else read_signature(module, entry)
-    if found.entry not in module.functions and not (manifest and manifest.segments):
-        raise UsageError(f"{module.label} exports no function '{found.entry}'")
-    return found
-
-
-def _load(
-    module: Module,
-    manifest: Manifest | None,
-    device: NativeDevice,
-    weights: Mapping[str, Weights],
-    plans: Sequence[Alternative],
-) -> Program | SegmentedProgram:
-    """Load a module on its device, or the modules of its segments on theirs; ``plans`` are those of the device."""
-    if plans:
-        from sartor.runtime.several.loading import load
-
-        return load(module.native, module.label, device, weights, plans)
-    if manifest is None or not manifest.segments:
-        return Program(module.native, module.label, device, weights)
-    from sartor.runtime.segments.program import SegmentedProgram
-
-    programs: dict[tuple[str, str], Program] = {}
-    for segment in manifest.segments:
-        part = module.part(segment.part) if segment.part else module
-        if segment.entry not in part.functions:
-            raise UsageError(f"{part.label} exports no function '{segment.entry}'")
-        if (segment.part, segment.device) not in programs:
-            where = device if segment.device == manifest.devices[0] else open_device(segment.device)
-            programs[segment.part, segment.device] = Program(part.native, part.label, where, weights)
-    return SegmentedProgram(manifest.segments, programs, device, manifest.signature)
-
-
-def _overlap(
-    mapped: Sequence[MappedFile], device: NativeDevice, huge_pages: bool, takeover: Takeover | None
-) -> Overlap:
-    """Begin to bring what is mapped into memory; a GPU reads it once, from wherever it is."""
-    wanted = huge_pages and device.host_memory and has_huge_pages()
-    if wanted:
-        extend_heap()
-    return Overlap(mapped, huge_pages=wanted, prepare=None if takeover is None else takeover.prepare)
-
-
-def _takeover(module: Module, manifest: Manifest | None) -> Takeover | None:
-    """What chooses between the plans for the first inference and for later ones, of a file that has both.
-
-    Raises:
-        UsageError: if the module lacks the function of the latter.
-    """
-    later = None if manifest is None else manifest.successor
-    if manifest is None or later is None:
-        return None
-    entry = later["entry"]
-    if entry not in module.functions:
-        raise UsageError(f"{module.label} exports no function '{entry}'")
-    return Takeover(module.label, manifest.entry, entry, later["weight_bytes"])
-
-
-def _choose_device(
-    device: str | NativeDevice | None, manifest: Manifest | None, threads: int | None, spin_us: int
-) -> NativeDevice:
-    if isinstance(device, NativeDevice):
-        if threads is not None or spin_us:
-            raise UsageError("threads and spinning are settled when a device is opened; pass them there")
-        return device
-    if device is None:
-        device = manifest.devices[0] if manifest and manifest.devices else "cpu"
-    if threads is None and device == "cpu" and manifest is not None:
-        threads = manifest.workers
-    return open_device(device, threads, spin_us)
-
-
-# Few files have several plans, and what chooses among them takes as long to import as a small layer to run.
-def _plans_of(manifest: Manifest | None, device: NativeDevice, label: str) -> tuple[Alternative, ...]:
-    """The plans for a device, of a file that has several."""
-    if manifest is None or not manifest.alternatives:
-        return ()
-    from sartor.runtime.several.choice import of_device
-
-    kind = "cpu" if device.host_memory else device.label.partition(":")[0]
-    return of_device(manifest.alternatives, kind, label)
-
-
-def _signatures(plans: Sequence[Alternative], own: Signature) -> tuple[Signature, ...]:
-    """What the plans take and give, or ``own`` if there are none."""
-    if not plans:
-        return (own,)
-    from sartor.runtime.several.choice import signatures_of
-
-    return signatures_of(plans, own.entry)
-
-
-def _chosen_level(program: Program | SegmentedProgram, plans: Sequence[Alternative], entry: str) -> str | None:
-    """The level that the module chose; None if it has not several."""
-    if not plans or not isinstance(program, Program):
-        return None
-    from sartor.runtime.several.loading import chosen_level
-
-    return chosen_level(program, plans, entry)
-
-
-def _needed(plans: Sequence[Alternative], level: str | None) -> set[str]:
-    """CPU extensions that an operating system may withhold and the plans of a level need."""
-    return {feature for each in plans if level in (None, each.level) for feature in each.features}
-
-
-def _check_features(label: str, features: Iterable[str], device: NativeDevice) -> None:
-    """Refuse code that needs extensions which this CPU lacks: the first run would end the process."""
-    missing = unusable(features) if device.host_memory else ()
-    if missing:
-        raise DeviceError(
-            f"{label} needs {', '.join(missing)}, which this CPU lacks or its operating system withholds; "
-            "compile it here"
-        )
-
-
-def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapping[str, Path]) -> dict[str, Path]:
-    found = dict(given)
-    for scope, file_name in manifest.parameters.items() if manifest else ():
-        if scope not in found:
-            if isinstance(model, bytes):
-                raise UsageError(f"the model needs the weights '{file_name}'; pass parameters for '{scope}'")
-            found[scope] = beside(model, file_name)
-    for scope, file in found.items():
-        if not Path(file).is_file():
-            raise UsageError(f"the weights '{file}' are missing; pass parameters={{'{scope}': path}}")
-    return found
 
 
 def _independent(arrays: list[Array]) -> list[Array]:

@@ -27,13 +27,15 @@ def main() -> None:
     load, told = prepare_load(job)
     imported = time.perf_counter_ns()
     feeds = _feeds(job["feeds"])
-    loading = time.perf_counter_ns()
+    loading, taken = time.perf_counter_ns(), [time.process_time_ns()]
     run = load()
     loaded, ends = time.perf_counter_ns(), []
     for _ in range(job["runs"]):
         run(feeds)
         ends.append(time.perf_counter_ns())
+        taken.append(time.process_time_ns())
     times = {"begun": _BEGUN, "imported": imported, "loading": loading, "loaded": loaded, "runs": ends}
+    times["taken"] = taken
     print(json.dumps(times | told()), flush=True)
     # What a runtime does when it is torn down is not timed.
     os._exit(0)

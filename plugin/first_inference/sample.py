@@ -20,6 +20,8 @@ class FirstRun:
         imports: loading the runtime as a library.
         load: opening the model.
         runs: each inference; the first is cold. A tool that tells nothing has all in its first.
+        taken: processor time of all threads, of ``load`` with the first inference, and of each later one; which other
+            programs lengthen less than the time by the clock. Empty if it is not known.
         steps: what a thread of the process did beside: kind, begin and end since the begin of ``load``, and bytes.
     """
 
@@ -28,6 +30,7 @@ class FirstRun:
     load: float
     runs: tuple[float, ...]
     steps: tuple[tuple[str, float, float, int], ...] = ()
+    taken: tuple[float, ...] = ()
 
     @property
     def first(self) -> float:
@@ -57,6 +60,7 @@ class FirstRun:
                 (kind, (begin - told["loading"]) / _SECOND, (end - told["loading"]) / _SECOND, size)
                 for kind, begin, end, size in told.get("steps", ())
             ),
+            tuple((end - begin) / _SECOND for begin, end in pairwise(told["taken"])),
         )
 
 

@@ -24,7 +24,11 @@ class DeviceArray:
 
     def __del__(self) -> None:
         # The memory is returned to the device, which must still exist.
-        del self.view
+        self.__dict__.pop("view", None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be copied or sent to another process, as the memory is the device's."""
+        raise UsageError("an array on a device cannot be copied or pickled; copy what to_host() gives")
 
     def __repr__(self) -> str:
         return f"DeviceArray({self.dtype}{list(self.shape)} on {self.device})"

@@ -3,8 +3,8 @@
 The runtime takes memory for activations anew in each inference. The GNU C library maps large blocks by themselves and
 gives them back, until it has seen one freed: so the first two inferences find all their pages missing, a third of the
 time of a small network. Here one is freed before the first inference, without being used, and the heap is extended by
-its size in advance. A thread brings in its beginning, in huge pages, while the model is loaded; nothing of the rest is
-taken until it is used.
+its size in advance. A thread brings in its beginning while the model is loaded; nothing of the rest is taken until it
+is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import threading
 
 from sartor.runtime.mapping import pages
 
@@ -20,15 +19,32 @@ from sartor.runtime.mapping import pages
 _LARGEST = (32 << 20) - (64 << 10)
 # As much as the activations of common networks for images take.
 _BROUGHT_IN = 8 << 20
+# What the C library puts before a block, at most.
+_HEADER = 32
+
+
+class NewHeap:
+    """The new part of the heap, which begins at a huge page.
+
+    Attributes:
+        begin: its address.
+        is_present: whether its first pages are there.
+    """
+
+    def __init__(self, begin: int) -> None:
+        self.begin = begin
+        self.is_present = False
+
+    def bring_in(self) -> None:
+        """Make its first pages present, which changes nothing in them, whoever uses them by now."""
+        for address in range(self.begin, self.begin + _BROUGHT_IN, pages.HUGE):
+            pages.advise(address, pages.HUGE, pages.POPULATE_WRITE)
+        self.is_present = True
 
 
 @functools.cache
-def extend_heap() -> threading.Thread | None:
-    """Extend the heap of the calling thread, once.
-
-    Returns:
-        The thread that brings its beginning in; None if this is not the GNU C library, or there was no memory.
-    """
+def extend_heap() -> NewHeap | None:
+    """Extend the heap of the calling thread, once; None if this is not the GNU C library, or there was no memory."""
     library = ctypes.CDLL(None)
     if not pages.CAN_MOVE or not hasattr(library, "gnu_get_libc_version"):
         return None
@@ -41,14 +57,7 @@ def extend_heap() -> threading.Thread | None:
     begin = pages.rounded(block)
     pages.advise(begin, (block + _LARGEST - begin) // pages.HUGE * pages.HUGE, mmap.MADV_HUGEPAGE)
     library.free(block)
-    thread = threading.Thread(target=_bring_in, args=(block,), name="sartor-heap", daemon=True)
-    thread.start()
-    return thread
-
-
-def _bring_in(block: int) -> None:
-    """Make pages of the heap present, which changes nothing in them, whoever uses them by now."""
-    begin = block // mmap.PAGESIZE * mmap.PAGESIZE
-    pages.advise(begin, pages.rounded(block) - begin, pages.POPULATE_WRITE)
-    for address in range(pages.rounded(block), block + _BROUGHT_IN, pages.HUGE):
-        pages.advise(address, pages.HUGE, pages.POPULATE_WRITE)
+    # What lies before the first huge page is kept, unused: who got it would find small pages missing.
+    if begin - block > _HEADER:
+        library.malloc(begin - block - _HEADER)
+    return NewHeap(begin)

@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from weakref import WeakSet
 
+from sartor.runtime.mapping.background import Background
 from sartor.runtime.mapping.free_memory import free_bytes
+from sartor.runtime.mapping.heap import extend_heap
 from sartor.runtime.mapping.huge_pages import BLOCK, move_to_huge_pages
 from sartor.runtime.mapping.mapped_file import MappedFile
 from sartor.runtime.mapping.reading import Step, step
@@ -105,13 +107,14 @@ class Overlap:
     """
 
     def __init__(self, files: Sequence[MappedFile], *, huge_pages: bool, prepare: Prepare | None = None) -> None:
-        """Begin to wait.
+        """Extend the heap if huge pages are wanted, and begin to wait.
 
         Args:
             files: in the order in which they are needed.
             huge_pages: whether they are moved to huge pages.
             prepare: is called once the files were read.
         """
+        self._heap = extend_heap() if huge_pages else None
         self._moves: list[Step] = []
         self._files = tuple(files)
         self._huge_pages = huge_pages
@@ -119,10 +122,10 @@ class Overlap:
         self._runs = 0
         self._ran = threading.Event()
         self._stopped = False
-        self._thread = threading.Thread(target=self._work, name="sartor-overlap", daemon=True)
-        if not all(file.is_own for file in self._files):
+        self._thread: Background | None = None
+        if not self._is_own or (self._heap is not None and not self._heap.is_present):
             _RUNNING.add(self)
-            self._thread.start()
+            self._thread = Background(self._work)
         elif prepare is not None:
             prepare()
 
@@ -166,16 +169,22 @@ class Overlap:
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until the files are where they stay; returns whether all is memory of the process."""
         self._ran.set()
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
+        if self._thread is not None:
+            self._thread.wait(timeout)
+        return self._is_own
+
+    @property
+    def _is_own(self) -> bool:
         return all(file.is_own for file in self._files)
 
     def _work(self) -> None:
+        if self._heap is not None:
+            self._heap.bring_in()
         for file in self._files:
             file.reading.wait()
         if self._prepare is not None and not self._stopped:
             self._prepare()
-        if self._huge_pages:
+        if self._huge_pages and not self._is_own:
             self._wait_for_inference()
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LATER)

@@ -6,17 +6,20 @@ Files hold weights in the order of execution, so that reading them from the begi
 
 from __future__ import annotations
 
-import mmap
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from sartor.runtime.mapping import pages
+from sartor.runtime.mapping.background import Background
 
-# What is brought in by one call: others that need the process's list of mappings wait for its end.
-_AT_ONCE = 4 << 20
+# What is brought in by one call. Others that need the process's list of mappings wait for its end, so that calls that
+# take more than a quarter of a millisecond are made smaller; but after each the thread needs the interpreter, as a load
+# does.
+_LEAST, _MOST = 4 << 20, 256 << 20
+_LONG_NS = 250_000
 
 
 class Step(NamedTuple):
@@ -42,8 +45,7 @@ class Reading:
     def __init__(self, address: int, size: int, owner: object) -> None:
         self.steps: list[Step] = []
         self._stopped = False
-        self._thread = threading.Thread(target=self._read, args=(address, size, owner), name="sartor-read", daemon=True)
-        self._thread.start()
+        self._thread = Background(partial(self._read, address, size, owner))
 
     def stop(self) -> None:
         """Do no more; returns when nothing is done."""
@@ -52,15 +54,16 @@ class Reading:
 
     def wait(self) -> None:
         """Wait for its end."""
-        self._thread.join()
+        self._thread.wait()
 
     def _read(self, address: int, size: int, owner: object) -> None:
-        with step(self.steps, "read", 0):
-            # All that the disk has to do is asked for, and then waited for in order.
-            pages.advise(address, size, mmap.MADV_WILLNEED)
-        for begin in range(0, size, _AT_ONCE):
-            length = min(_AT_ONCE, size - begin)
-            with step(self.steps, "read", length):
-                is_read = not self._stopped and pages.advise(address + begin, length, pages.POPULATE_READ)
+        begin, length = 0, _LEAST
+        while begin < size and not self._stopped:
+            part = min(length, size - begin)
+            with step(self.steps, "read", part):
+                is_read = pages.advise(address + begin, part, pages.POPULATE_READ)
             if not is_read:
                 return
+            begin += part
+            last = self.steps[-1]
+            length = _LEAST if last.end - last.begin > _LONG_NS else min(2 * length, _MOST)

@@ -66,6 +66,21 @@ def test_a_block_is_worth_one_sample_and_its_first_run_none() -> None:
     assert clock.log.count("a") == clock.log.count("b") == 4 * 4
 
 
+def test_nothing_runs_in_the_pause_before_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("sartor.runtime.benchmark.time.sleep", lambda seconds: clock.log.append(f"pause {seconds}"))
+    time_interleaved(
+        {name: clock.runs(name, lambda: 1.0) for name in "ab"},
+        min_rounds=2,
+        min_seconds=0,
+        pause=0.03,
+        warmup=0,
+        clock=clock,
+    )
+    assert clock.log[::2] == ["pause 0.03"] * 4
+    assert sorted(clock.log[1::2]) == ["a", "a", "b", "b"]
+
+
 def test_the_order_varies_and_is_reproducible() -> None:
     def order(seed: int) -> list[str]:
         clock = Clock()

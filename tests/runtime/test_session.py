@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import platform
+import re
 import subprocess
 import sys
 import threading
@@ -17,7 +20,7 @@ from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
-from sartor.runtime.session import NodeArg, Session, _choose_device
+from sartor.runtime.session import NodeArg, Session
 
 Feeds = dict[str, Array]
 
@@ -105,6 +108,33 @@ def test_feeds_that_do_not_fit_are_named(
 def test_an_argument_of_another_type_is_named(model: Path, arguments: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         Session(**{"model": model, **arguments})
+
+
+@pytest.mark.parametrize("given", [None, [np.zeros((4, 6), np.float32)]])
+def test_feeds_that_are_not_named_are_refused(model: Path, given: Any) -> None:
+    with Session(model) as session:
+        for run in (session.run, session.run_device, session.run_async):
+            with pytest.raises(UsageError, match=r"feeds is of type (NoneType|list), expected"):
+                run(None, given)
+
+
+@pytest.mark.parametrize("names", ["sum", 3])
+def test_output_names_that_are_no_list_are_refused(model: Path, feeds: Feeds, names: Any) -> None:
+    with Session(model) as session, pytest.raises(UsageError, match=f"output_names is {names!r}, expected a list"):
+        session.run(names, feeds)
+
+
+def test_output_names_may_be_produced_one_by_one(model: Path, feeds: Feeds) -> None:
+    produced: Any = (name for name in ["product"])
+    with Session(model) as session:
+        [product] = session.run(produced, feeds)
+    np.testing.assert_array_equal(product, np.multiply(*_numeric(feeds)))
+
+
+@pytest.mark.parametrize("given", [None, [1j], "text", np.zeros(2, "M8[D]"), np.zeros(2, np.longdouble)])
+def test_what_no_input_can_be_of_is_not_copied_to_a_device(model: Path, given: Any) -> None:
+    with Session(model) as session, pytest.raises(UsageError, match="no input of a model can be of element type"):
+        session.to_device(given)
 
 
 def test_an_unknown_output_is_named(model: Path, feeds: Feeds) -> None:
@@ -453,10 +483,34 @@ def test_a_forked_process_runs_or_says_why_not(model: Path, threads: str, said: 
     assert parent == "parent ran 2"
 
 
-def test_by_default_a_session_has_the_threads_with_which_its_module_is_fastest(
-    make_manifest: Callable[..., Manifest],
-) -> None:
-    fastest_alone, unknown = make_manifest(plan={"workers": 1}), make_manifest(plan={})
-    assert _choose_device(None, fastest_alone, None, 0) is open_device("cpu", 1)
-    assert _choose_device("cpu", fastest_alone, 3, 0) is open_device("cpu", 3)
-    assert _choose_device(None, unknown, None, 0) is open_device("cpu")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "a\0b"}, "model is 'a\\x00b', expected the path"),
+        ({"parameters": {1: "w.irpa"}}, "parameters is 1, expected a scope's name"),
+        ({"parameters": {"model": 2}}, "parameters is 2, expected the path"),
+        ({"entry": "absent"}, "only; leave entry='absent' out"),
+    ],
+)
+def test_arguments_that_no_session_can_have_are_refused(model: Path, changes: dict[str, Any], said: str) -> None:
+    arguments = {"model": model, **changes}
+    with pytest.raises(UsageError, match=re.escape(said)):
+        Session(arguments.pop("model"), **arguments)
+
+
+def test_settling_takes_any_time_that_is_one(model: Path) -> None:
+    with Session(model) as session:
+        session.settle(float("inf"))
+        session.settle(1e300)
+        session.settle(0)
+        for wrong in (-1, float("nan"), "1"):
+            with pytest.raises(UsageError, match="timeout is"):
+                session.settle(wrong)  # type: ignore[arg-type]
+
+
+def test_arrays_of_a_device_are_not_copied(model: Path, feeds: Feeds) -> None:
+    with Session(model) as session:
+        array = session.to_device(next(iter(feeds.values())))
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(UsageError, match="cannot be copied or pickled"):
+                copied(array)

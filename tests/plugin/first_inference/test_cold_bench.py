@@ -61,5 +61,9 @@ def test_rivals_take_turns_beside_other_programs(module: Path, monkeypatch: pyte
     found = time_cold(runs)
     assert {*found} == {(name, state) for name in (SELF, "settled") for state in (CACHED, DROPPED)}
     assert all(len(samples) == 1 and len(samples[0].runs) == 2 for samples in found.values())
+    for (sample,) in found.values():
+        # Both a load with a run and a run alone take some; the settled file was read and moved whole.
+        assert len(sample.taken) == 2
+        assert 0 < sample.taken[1] < sum(sample.taken)
     assert beside == [1] * 4
     assert all(each.poll() is not None for each in others)

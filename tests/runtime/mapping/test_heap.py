@@ -14,7 +14,7 @@ import ctypes, resource, sys
 from sartor.runtime.mapping.heap import extend_heap
 
 if sys.argv[1] == "extended":
-    extend_heap().join()
+    extend_heap().bring_in()
 library = ctypes.CDLL(None)
 library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 library.free.argtypes = [ctypes.c_void_p]

@@ -5,10 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from sartor.runtime.mapping import pages
+import pytest
+
+from sartor.errors import UsageError
+from sartor.runtime.mapping import pages, reading
 from sartor.runtime.mapping.mapped_file import MappedFile
 
 Opened = Callable[[Path], MappedFile]
@@ -40,6 +44,44 @@ def test_memory_lives_as_long_as_its_views(path: Path, opened: Opened) -> None:
     del content
     gc.collect()
     assert str(path) not in Path("/proc/self/maps").read_text(encoding="utf-8")
+
+
+def test_reading_a_file_that_shrinks_ends(path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    advise, may_go_on = pages.advise, threading.Event()
+
+    def held_up(address: int, size: int, advice: int) -> bool:
+        if advice == pages.POPULATE_READ:
+            may_go_on.wait()
+        return advise(address, size, advice)
+
+    monkeypatch.setattr(pages, "advise", held_up)
+    monkeypatch.setattr(reading, "_LEAST", pages.HUGE)
+    file = opened(path)
+    os.truncate(path, pages.HUGE)
+    may_go_on.set()
+    # Nothing touches what is gone, which would end the process; the second part is the last that is tried.
+    file.reading.wait()
+    assert len(file.reading.steps) == 2
+    with pytest.raises(UsageError, match="was changed while it was open"):
+        file.check()
+
+
+def test_a_file_is_read_whole_in_parts_that_grow(path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_LEAST", 4096)
+    monkeypatch.setattr(reading, "_LONG_NS", 10**10)
+    file = opened(path)
+    file.reading.wait()
+    sizes = [each.size for each in file.reading.steps]
+    assert sizes[:3] == [4096, 8192, 16384]
+    assert sum(sizes) == path.stat().st_size
+
+
+def test_calls_that_take_long_stay_small(path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_LEAST", pages.HUGE)
+    monkeypatch.setattr(reading, "_LONG_NS", -1)
+    file = opened(path)
+    file.reading.wait()
+    assert [each.size for each in file.reading.steps] == [pages.HUGE, pages.HUGE, 12_345]
 
 
 def test_a_file_that_is_replaced_by_another_stays_what_it_was(path: Path, opened: Opened) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sartor.errors import DeviceError, UsageError
-from sartor.runtime import session as session_file
+from sartor.runtime import opening
 from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.driver.signature import Array, TensorSpec
@@ -136,7 +136,7 @@ def test_a_tensor_is_moved_to_a_device_once(
     monkeypatch.setattr(segments_program, "upload", count)
     again = Segment("main_graph", vulkan, ("a", "b"), _specs("g", "h"), _PART)
     manifest = _manifest(make_manifest, vulkan, (*_segments(vulkan), again))
-    monkeypatch.setattr(session_file, "find_manifest", lambda _, whole=True: manifest)
+    monkeypatch.setattr(opening, "find_manifest", lambda _, whole=True: manifest)
     with Session(segmented(vulkan)) as session:
         session.run(None, feeds)
     # a and b to the GPU, c and the product back.
@@ -173,6 +173,6 @@ def test_a_segment_that_is_not_in_the_file_is_refused(
 ) -> None:
     first, second, *others = _segments("cpu")
     manifest = _manifest(make_manifest, "cpu", (first, replace(second, **change), *others))
-    monkeypatch.setattr(session_file, "find_manifest", lambda _, whole=True: manifest)
+    monkeypatch.setattr(opening, "find_manifest", lambda _, whole=True: manifest)
     with pytest.raises(UsageError, match=complaint):
         Session(segmented("cpu"))

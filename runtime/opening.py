@@ -1,0 +1,239 @@
+"""Opens a .vmfb on a device: the module, its weights, its signature, and the plan or plans that run there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sartor.errors import DeviceError, UsageError
+from sartor.runtime.driver.amx import unusable
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.iree_runtime import NativeDevice, Program, Weights
+from sartor.runtime.driver.signature import Signature
+from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
+from sartor.runtime.mapping.mapped_file import MappedFile
+from sartor.runtime.mapping.overlap import Overlap, Takeover
+from sartor.runtime.module import Module, beside, has_huge_pages, load_module, load_weights
+
+if TYPE_CHECKING:
+    from sartor.runtime.segments.program import SegmentedProgram
+    from sartor.runtime.several.record import Alternative
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model runs: a device's name or an open device, its threads, and how long idle ones spin, in
+    microseconds; None as for ``Session``."""
+
+    device: str | NativeDevice | None
+    threads: int | None
+    spin_us: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model that can run.
+
+    Attributes:
+        manifest: None if another program compiled the module.
+        device: where it runs.
+        level: the target level of its code, of a module that has several.
+        signature: of its first plan.
+        signatures: one for each of the shapes that it has a plan for.
+        functions: what the module exports.
+        has_async_entry: whether the first plan has an entry that does not wait.
+        takeover: what chooses between the plans for the first inference and for later ones, if it has both.
+        overlap: reads its files ahead.
+        program: the loaded module, or those of its segments.
+    """
+
+    manifest: Manifest | None
+    device: NativeDevice
+    level: str | None
+    signature: Signature
+    signatures: tuple[Signature, ...]
+    functions: frozenset[str]
+    has_async_entry: bool
+    takeover: Takeover | None
+    overlap: Overlap
+    program: Program | SegmentedProgram
+
+
+def open_model(
+    source: Path | bytes,
+    place: Place,
+    *,
+    huge_pages: bool,
+    parameters: Mapping[str, Path],
+    signature: Signature | None,
+    entry: str | None,
+) -> Opened:
+    """Open a model; arguments and errors are those of ``Session``."""
+    module = load_module(source, huge_pages=huge_pages)
+    manifest = find_manifest(module, whole=False)
+    device = _choose_device(place, manifest)
+    plans = _plans_of(manifest, device, module.label)
+    if plans and plans[0].part:
+        module = module.part(plans[0].part)
+    own = _find_signature(module, manifest, signature, entry)
+    takeover = _takeover(module, manifest) if signature is None else None
+    _check_features(module.label, manifest.features if manifest else (), device)
+    found = _find_parameters(source, manifest, parameters)
+    loaded = {scope: load_weights(Path(file), huge_pages=huge_pages) for scope, file in found.items()}
+    mapped = [each for each in (module.mapped, *(file for _, file in loaded.values())) if each is not None]
+    overlap = _overlap(mapped, device, huge_pages, takeover)
+    weights = {scope: (Path(found[scope]), loaded[scope][0]) for scope in found}
+    with ExitStack() as undone:
+        undone.callback(overlap.stop)
+        program = _load(module, manifest, device, weights, plans)
+        level = _chosen_level(program, plans, own.entry)
+        _check_features(module.label, _needed(plans, level), device)
+        undone.pop_all()
+    is_segmented = manifest is not None and bool(manifest.segments)
+    return Opened(
+        manifest,
+        device,
+        level,
+        own,
+        _signatures(plans, own) if signature is None else (own,),
+        frozenset(module.functions),
+        not is_segmented and own.entry + ASYNC_SUFFIX in module.functions,
+        takeover,
+        overlap,
+        program,
+    )
+
+
+def _find_signature(module: Module, manifest: Manifest | None, given: Signature | None, entry: str | None) -> Signature:
+    """The signature of an exported function: the caller's, or else the manifest's, or else IREE's record."""
+    found = given
+    if found is None:
+        if manifest is not None and entry not in (None, manifest.entry):
+            raise UsageError(f"{module.label} runs its function '{manifest.entry}' only; leave entry='{entry}' out")
+        found = manifest.signature if manifest else read_signature(module, entry)
+    if found.entry not in module.functions and not (manifest and manifest.segments):
+        raise UsageError(f"{module.label} exports no function '{found.entry}'")
+    return found
+
+
+def _load(
+    module: Module,
+    manifest: Manifest | None,
+    device: NativeDevice,
+    weights: Mapping[str, Weights],
+    plans: Sequence[Alternative],
+) -> Program | SegmentedProgram:
+    """Load a module on its device, or the modules of its segments on theirs; ``plans`` are those of the device."""
+    if plans:
+        from sartor.runtime.several.loading import load
+
+        return load(module.native, module.label, device, weights, plans)
+    if manifest is None or not manifest.segments:
+        return Program(module.native, module.label, device, weights)
+    from sartor.runtime.segments.program import SegmentedProgram
+
+    programs: dict[tuple[str, str], Program] = {}
+    for segment in manifest.segments:
+        part = module.part(segment.part) if segment.part else module
+        if segment.entry not in part.functions:
+            raise UsageError(f"{part.label} exports no function '{segment.entry}'")
+        if (segment.part, segment.device) not in programs:
+            where = device if segment.device == manifest.devices[0] else open_device(segment.device)
+            programs[segment.part, segment.device] = Program(part.native, part.label, where, weights)
+    return SegmentedProgram(manifest.segments, programs, device, manifest.signature)
+
+
+def _overlap(
+    mapped: Sequence[MappedFile], device: NativeDevice, huge_pages: bool, takeover: Takeover | None
+) -> Overlap:
+    """Begin to bring what is mapped into memory; a GPU reads it once, from wherever it is."""
+    wanted = huge_pages and device.host_memory and has_huge_pages()
+    return Overlap(mapped, huge_pages=wanted, prepare=None if takeover is None else takeover.prepare)
+
+
+def _takeover(module: Module, manifest: Manifest | None) -> Takeover | None:
+    """What chooses between the plans for the first inference and for later ones, of a file that has both.
+
+    Raises:
+        UsageError: if the module lacks the function of the latter.
+    """
+    later = None if manifest is None else manifest.successor
+    if manifest is None or later is None:
+        return None
+    entry = later["entry"]
+    if entry not in module.functions:
+        raise UsageError(f"{module.label} exports no function '{entry}'")
+    return Takeover(module.label, manifest.entry, entry, later["weight_bytes"])
+
+
+def _choose_device(place: Place, manifest: Manifest | None) -> NativeDevice:
+    device, threads, spin_us = place.device, place.threads, place.spin_us
+    if isinstance(device, NativeDevice):
+        if threads is not None or spin_us:
+            raise UsageError("threads and spinning are settled when a device is opened; pass them there")
+        return device
+    if device is None:
+        device = manifest.devices[0] if manifest and manifest.devices else "cpu"
+    if threads is None and device == "cpu" and manifest is not None:
+        threads = manifest.workers
+    return open_device(device, threads, spin_us)
+
+
+# Few files have several plans, and what chooses among them takes as long to import as a small layer to run.
+def _plans_of(manifest: Manifest | None, device: NativeDevice, label: str) -> tuple[Alternative, ...]:
+    """The plans for a device, of a file that has several."""
+    if manifest is None or not manifest.alternatives:
+        return ()
+    from sartor.runtime.several.choice import of_device
+
+    kind = "cpu" if device.host_memory else device.label.partition(":")[0]
+    return of_device(manifest.alternatives, kind, label)
+
+
+def _signatures(plans: Sequence[Alternative], own: Signature) -> tuple[Signature, ...]:
+    """What the plans take and give, or ``own`` if there are none."""
+    if not plans:
+        return (own,)
+    from sartor.runtime.several.choice import signatures_of
+
+    return signatures_of(plans, own.entry)
+
+
+def _chosen_level(program: Program | SegmentedProgram, plans: Sequence[Alternative], entry: str) -> str | None:
+    """The level that the module chose; None if it has not several."""
+    if not plans or not isinstance(program, Program):
+        return None
+    from sartor.runtime.several.loading import chosen_level
+
+    return chosen_level(program, plans, entry)
+
+
+def _needed(plans: Sequence[Alternative], level: str | None) -> set[str]:
+    """CPU extensions that an operating system may withhold and the plans of a level need."""
+    return {feature for each in plans if level in (None, each.level) for feature in each.features}
+
+
+def _check_features(label: str, features: Iterable[str], device: NativeDevice) -> None:
+    """Refuse code that needs extensions which this CPU lacks: the first run would end the process."""
+    missing = unusable(features) if device.host_memory else ()
+    if missing:
+        raise DeviceError(
+            f"{label} needs {', '.join(missing)}, which this CPU lacks or its operating system withholds; "
+            "compile it here"
+        )
+
+
+def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapping[str, Path]) -> dict[str, Path]:
+    found = dict(given)
+    for scope, file_name in manifest.parameters.items() if manifest else ():
+        if scope not in found:
+            if isinstance(model, bytes):
+                raise UsageError(f"the model needs the weights '{file_name}'; pass parameters for '{scope}'")
+            found[scope] = beside(model, file_name)
+    for scope, file in found.items():
+        if not Path(file).is_file():
+            raise UsageError(f"the weights '{file}' are missing; pass parameters={{'{scope}': path}}")
+    return found
