@@ -1,9 +1,10 @@
-"""Networks on a GPU of NVIDIA, by stock IREE and tuned, with and without f16: all in a bounded time.
+"""Networks on a GPU of NVIDIA, by stock IREE, tuned in f32, TF32 and f16, and by other runtimes: in a bounded time.
 
 ``python -m benchmarks.cuda -o build/cuda`` runs on the machine that has the GPU. It compiles and times networks, one
-after the other, until the time is over, and leaves in its folder all that is worth taking home: ``results.json``, the
-measurements (``tuning.jsonl``, for ``sartor db import``), the plans, and a log of each command. Modules that are there
-already are not compiled again.
+after the other, until the time is over, also by PyTorch and ONNX Runtime if they are installed. It leaves in its folder
+all that is worth taking home: ``results.json``, the measurements (``tuning.jsonl``, for ``sartor db import``), the
+plans, and a log of each command. What fails is noted in ``results.json``, which is written anew after each result, and
+the next is tried. Modules that are there already are not compiled again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
+import onnx
+
+from benchmarks.gpu_peers import NOT_INSTALLED, PEERS
 from benchmarks.zoo import write
 from sartor.cli.options.common import read_architecture
 from sartor.codegen.ir.target import Target
@@ -28,7 +33,20 @@ _SHARE = 0.5
 _LEAST_SECONDS = 30.0
 # Timing a module and taking measurements home may take so long even when the time is over.
 _RESERVE = 60.0
-_STOCK, _TUNED, _NARROW = "stock", "tuned", "f16"
+_STOCK, _TUNED = "stock", "tuned"
+_KINDS: Mapping[str, tuple[str, ...]] = {_TUNED: (), "tf32": ("--precision", "tf32"), "f16": ("--precision", "f16")}
+_FAILED = "failed"
+_ELEMENTS: Mapping[int, str] = {
+    onnx.TensorProto.FLOAT: "f32",
+    onnx.TensorProto.INT64: "i64",
+    onnx.TensorProto.INT32: "i32",
+}
+
+
+# Characters that are kept of what a failed command said last; its log has everything.
+_SAID = 300
+
+Result: TypeAlias = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -72,6 +90,8 @@ class Machine:
             done = subprocess.run(whole, capture_output=True, text=True, timeout=max(self.left, least))
         except subprocess.TimeoutExpired as late:
             done = subprocess.CompletedProcess(whole, 124, "", f"stopped after {late.timeout:.0f} s")
+        except OSError as error:
+            done = subprocess.CompletedProcess(whole, 127, "", f"it could not be started: {error}")
         log = f"$ {' '.join(whole)}\n{done.stdout}\n{done.stderr}\nexit code {done.returncode}\n"
         (self.folder / f"{name}.log").write_text(log, encoding="utf-8")
         return done
@@ -90,19 +110,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arch = None if options.target == "cpu" else read_architecture(options.target, options.arch)
     machine = Machine(options.o, Target.create(options.target, arch), time.monotonic() + options.seconds)
     results = benchmark(machine, options.names or _NETWORKS)
-    return int(not any(results.values()))
+    return int(not any(_FAILED not in found for kinds in results.values() for found in kinds.values()))
 
 
-def benchmark(machine: Machine, names: Sequence[str]) -> dict[str, dict[str, object]]:
-    """Compile and time networks, and write ``results.json`` after each.
+def benchmark(machine: Machine, names: Sequence[str]) -> dict[str, dict[str, Result]]:
+    """Compile and time networks, and write ``results.json`` after each result.
 
     Returns:
-        For each network the summary of ``sartor bench`` of each module.
+        For each network what is known of each kind: the summary of ``sartor bench``, the times of another runtime, or
+        under ``failed`` why there are none.
 
     Raises:
         UsageError: for a network that is not in the zoo.
     """
-    results: dict[str, dict[str, object]] = {}
+    results: dict[str, dict[str, Result]] = {}
     if machine.target.device == "cuda":
         machine.run("driver", "nvidia-smi", "-q")
     for number, name in enumerate(names):
@@ -111,42 +132,84 @@ def benchmark(machine: Machine, names: Sequence[str]) -> dict[str, dict[str, obj
         model = write(name, machine.folder)
         share = machine.left * _SHARE / (len(names) - number)
         results[name] = {}
-        for kind, module in compiled(machine, name, model, share):
-            if (found := timed(machine, name, kind, module)) is not None:
-                results[name][kind] = found
+        for kind, found in _found(machine, name, model, share):
+            results[name][kind] = found
             (machine.folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
         export = ("sartor", "db", "export", str(machine.folder / "tuning.jsonl"), *_database(machine))
         machine.run("export", *export, least=_RESERVE)
     return results
 
 
-def compiled(machine: Machine, name: str, model: Path, seconds: float) -> Iterator[tuple[str, Path]]:
-    """A network's modules by kind: stock IREE's, tuned in its own types, and tuned with f16 allowed."""
+def _found(machine: Machine, name: str, model: Path, seconds: float) -> Iterator[tuple[str, Result]]:
+    """What there is to say of a network, by kind."""
+    for kind, module in compiled(machine, name, model, seconds):
+        signature = ("--signature", stock_signature(model)) if kind == _STOCK else ()
+        yield kind, module if isinstance(module, dict) else timed(machine, name, kind, module, signature)
+    for peer in PEERS if machine.target.device == "cuda" else ():
+        if machine.left < _LEAST_SECONDS:
+            return
+        command = (Path(sys.executable).name, "-m", "benchmarks.gpu_peers", str(model), peer)
+        done = machine.run(f"{name}.{peer}", *command)
+        if done.returncode != NOT_INSTALLED:
+            yield peer, _result(done)
+
+
+def compiled(machine: Machine, name: str, model: Path, seconds: float) -> Iterator[tuple[str, Path | Result]]:
+    """A network's modules by kind: stock IREE's, tuned in its own types, and tuned with TF32 or f16 allowed; why there
+    is none if it could not be compiled."""
     stock = machine.folder / f"{name}.{_STOCK}.vmfb"
     if not stock.exists():
         text = str(machine.folder / f"{name}.mlir")
         machine.run(f"{name}.{_STOCK}.import", "iree-import-onnx", str(model), "-o", text, "--opset-version", "17")
         machine.run(f"{name}.{_STOCK}.compile", "iree-compile", text, "-o", str(stock), *machine.target.flags)
-    if stock.exists():
-        yield _STOCK, stock
-    kinds: Mapping[str, tuple[str, ...]] = {_TUNED: (), _NARROW: ("--precision", "f16")}
-    for kind, options in kinds.items():
+    yield _STOCK, stock if stock.exists() else {_FAILED: f"see {name}.{_STOCK}.compile.log"}
+    for kind, options in _KINDS.items():
+        if kind == "tf32" and not machine.target.multiplies_tf32:
+            continue
         module = machine.folder / f"{name}.{kind}.vmfb"
         if not module.exists():
             plan = ("--save-plan", str(machine.folder / f"{name}.{kind}.json"))
-            given = (*machine.options, "--time-budget", f"{seconds:.0f}", *options, *plan, *_database(machine))
+            given = (
+                *machine.options,
+                "--time-budget",
+                f"{seconds / len(_KINDS):.0f}",
+                *options,
+                *plan,
+                *_database(machine),
+            )
             machine.run(f"{name}.{kind}.compile", "compile-to-vmfb", str(model), "-o", str(module), *given)
-        if module.exists():
-            yield kind, module
+        yield kind, module if module.exists() else {_FAILED: f"see {name}.{kind}.compile.log"}
 
 
-def timed(machine: Machine, name: str, kind: str, module: Path) -> object:
-    """What ``sartor bench`` says of a module; None if it failed."""
-    command = ("sartor", "bench", str(module), "--device", machine.target.device, "--json")
+def stock_signature(model: Path) -> str:
+    """What a model takes and gives, which modules by stock IREE do not record."""
+    graph = onnx.load(model, load_external_data=False).graph
+    weights = {each.name for each in graph.initializer}
+    inputs = [_tensor(each) for each in graph.input if each.name not in weights]
+    return f"func @{graph.name}({', '.join(inputs)}) -> ({', '.join(map(_tensor, graph.output))})"
+
+
+def _tensor(value: onnx.ValueInfoProto) -> str:
+    kind = value.type.tensor_type
+    shape = "x".join(str(each.dim_value) for each in kind.shape.dim)
+    return f"%{value.name}: tensor<{shape}x{_ELEMENTS[kind.elem_type]}>"
+
+
+def timed(machine: Machine, name: str, kind: str, module: Path, options: Sequence[str] = ()) -> Result:
+    """What ``sartor bench`` says of a module, or why it failed."""
+    command = ("sartor", "bench", str(module), "--device", machine.target.device, "--json", *options)
     done = machine.run(f"{name}.{kind}.bench", *command, least=_RESERVE)
+    return _result(done)
+
+
+def _result(done: subprocess.CompletedProcess[str]) -> Result:
+    """The object that a command printed, or why there is none."""
     if done.returncode:
-        return None
-    found: object = json.loads(done.stdout)
+        return {_FAILED: f"exit code {done.returncode}: {done.stderr.strip()[-_SAID:]}"}
+    try:
+        found: Result = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        return {_FAILED: f"it printed no JSON: {done.stdout.strip()[-_SAID:]}"}
     return found
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from benchmarks import cuda
+from benchmarks.gpu_peers import NOT_INSTALLED, PEERS
+from tests.tiny_models import Builder
 
 
 class Commands:
@@ -29,12 +33,22 @@ class Commands:
         for place, each in enumerate(command):
             if each == "-o":
                 Path(command[place + 1]).write_text("", encoding="utf-8")
-        return subprocess.CompletedProcess(list(command), 0, json.dumps({"seconds": 1.0}), "")
+        code = NOT_INSTALLED if text.endswith(" onnxruntime") else 0
+        return subprocess.CompletedProcess(list(command), code, json.dumps({"seconds": 1.0}), "")
+
+
+def written(name: str, folder: Path) -> Path:
+    """Stands in for a network of the zoo."""
+    builder = Builder()
+    model = builder.model([("x", (2, 3))], [(builder.op("Relu", "y", "x"), (2, 3))])
+    model.graph.name = name
+    onnx.save(model, folder / f"{name}.onnx")
+    return folder / f"{name}.onnx"
 
 
 def run(folder: Path, patch: pytest.MonkeyPatch, commands: Commands, seconds: float = 600) -> int:
     """Run the benchmark of one network."""
-    patch.setattr(cuda, "write", lambda name, directory: directory / f"{name}.onnx")
+    patch.setattr(cuda, "write", written)
     patch.setattr(subprocess, "run", commands)
     return cuda.main(["-o", str(folder), "--arch", "sm_90", "--seconds", str(seconds), "lenet5"])
 
@@ -44,20 +58,57 @@ def test_each_module_is_timed_once_it_is_there(tmp_path: Path, monkeypatch: pyte
     assert run(tmp_path, monkeypatch, commands) == 0
     assert [each.partition(" ")[0] for each in commands.seen] == [
         *("nvidia-smi", "iree-import-onnx", "iree-compile", "sartor"),
-        *("compile-to-vmfb", "sartor", "compile-to-vmfb", "sartor", "sartor"),
+        *(("compile-to-vmfb", "sartor") * 3),
+        *([Path(sys.executable).name] * len(PEERS)),
+        "sartor",
     ]
     assert "--iree-cuda-target=sm_89" in commands.seen[2]
+    assert "--signature func @lenet5(%x: tensor<2x3xf32>) -> (%y: tensor<2x3xf32>)" in commands.seen[3]
     assert "--arch sm_90 --time-budget" in commands.seen[4]
+    peers = [each for each in PEERS if each != "onnxruntime"]
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert results == {"lenet5": {kind: {"seconds": 1.0} for kind in ("stock", "tuned", "f16")}}
+    assert results == {"lenet5": {kind: {"seconds": 1.0} for kind in ("stock", "tuned", "tf32", "f16", *peers)}}
     assert "exit code 0" in (tmp_path / "export.log").read_text(encoding="utf-8")
 
 
 def test_what_takes_too_long_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(tmp_path, monkeypatch, Commands("lenet5.tuned.vmfb --target")) == 0
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert list(results["lenet5"]) == ["stock", "f16"]
+    assert results["lenet5"]["tuned"] == {"failed": "see lenet5.tuned.compile.log"}
+    assert results["lenet5"]["f16"] == {"seconds": 1.0}
     assert "exit code 124" in (tmp_path / "lenet5.tuned.compile.log").read_text(encoding="utf-8")
+
+
+def test_what_fails_is_noted_and_the_next_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(tmp_path, monkeypatch, Commands(f"bench {tmp_path / 'lenet5.stock.vmfb'}")) == 0
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert str(results["lenet5"]["stock"]["failed"]).startswith("exit code 124: stopped after")
+    assert results["lenet5"]["tuned"] == {"seconds": 1.0}
+
+
+def test_results_are_written_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Commands):
+        def __call__(self, command: Sequence[str], timeout: float, **given: Any) -> subprocess.CompletedProcess[str]:
+            if "--precision tf32" in " ".join(command):
+                raise KeyboardInterrupt
+            return super().__call__(command, timeout, **given)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, monkeypatch, Interrupted())
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert list(results["lenet5"]) == ["stock", "tuned"]
+
+
+def test_a_program_that_is_missing_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+        raise FileNotFoundError("no such program")
+
+    monkeypatch.setattr(cuda, "write", written)
+    monkeypatch.setattr(subprocess, "run", missing)
+    assert cuda.main(["-o", str(tmp_path), "--arch", "sm_90", "--seconds", "600", "lenet5"]) == 1
+    assert "no such program" in (tmp_path / "driver.log").read_text(encoding="utf-8")
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert all("failed" in each for each in results["lenet5"].values())
 
 
 def test_without_time_nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
+from typer.testing import CliRunner
 
+from sartor.cli.apps import app
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
+from sartor.costing.candidates import find_candidates
+from sartor.costing.layer_costs import make_tuner
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model
+from sartor.policies import Precision
+from sartor.progress import silent
 from sartor.runtime.driver.device import is_available
+from sartor.runtime.manifest import read_manifest
+from sartor.tuning.cost_tables.tables import tuned_cases
+from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import WorkerPool
 from tests.tiny_models import Builder
-from tools.cuda.ptx import assemble, assembler, ptx_of
+from tools.cuda.ptx import assemble, assembler, instructions, ptx_of
+
+GPU = "NVIDIA A100 [1]"
 
 
 def network() -> onnx.ModelProto:
@@ -25,6 +42,75 @@ def network() -> onnx.ModelProto:
     given = builder.op("MatMul", "classes", flat, builder.weight(128, 40))
     chances = builder.op("Softmax", "y", given, axis=-1)
     return builder.model([("x", (1, 3, 64, 64))], [(chances, (1, 40))])
+
+
+def test_tf32_is_planned_where_it_is_allowed_and_named_in_the_manifest(tmp_path: Path) -> None:
+    builder = Builder()
+    product = builder.op("MatMul", "y", "x", builder.weight(256, 64))
+    model, module = tmp_path / "net.onnx", tmp_path / "net.vmfb"
+    onnx.save(builder.model([("x", (64, 256))], [(product, (64, 64))]), model)
+    target = Target.create("cuda", "sm_80")
+    config = CompileConfig(target=target, jobs=1, database=tmp_path / "tuning.db", precision=Precision.TF32)
+    compile_model(model, module, config)
+    manifest = read_manifest(module)
+    assert '"cuda:tf32/matmul.implicit{' in json.dumps(dict(manifest.plan))
+    (text,) = ptx_of(module.read_bytes())
+    count = instructions(text, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
+    assert instructions(text, "mma.sync") == {"mma.sync": sum(count.values())}
+    # One product for each fragment of LHS and RHS, not three.
+    exact = replace(config, precision=Precision.F32)
+    compile_model(model, module, exact)
+    assert "tf32" not in json.dumps(dict(read_manifest(module).plan))
+
+
+def test_a_plan_follows_from_an_imported_database_alone(tmp_path: Path) -> None:
+    if is_available("cuda"):
+        pytest.skip("this machine has a GPU, so layers are measured")
+    builder = Builder()
+    product = builder.op("MatMul", "y", "x", builder.weight(256, 64))
+    model, there, here = tmp_path / "net.onnx", tmp_path / "there.db", tmp_path / "here.db"
+    onnx.save(builder.model([("x", (64, 256))], [(product, (64, 64))]), model)
+    config = CompileConfig(target=Target.create("cuda", "sm_80"), jobs=1, database=here)
+    predicted = compile_model(model, tmp_path / "predicted.vmfb", config).plan.layers[0].variant
+    other = _measured_elsewhere(model, config, there, besides=predicted)
+    file = str(tmp_path / "tuning.jsonl")
+    assert CliRunner().invoke(app, ["db", "export", file, "--tuning-db", str(there)]).exit_code == 0
+    assert CliRunner().invoke(app, ["db", "import", file, "--tuning-db", str(here)]).exit_code == 0
+    plan = compile_model(model, tmp_path / "measured.vmfb", config).plan
+    assert plan.layers[0].variant == other != predicted
+    assert plan.basis == f"measured on another machine, {GPU}"
+
+
+def _measured_elsewhere(model: Path, config: CompileConfig, database: Path, besides: str) -> str:
+    """Note in a database that a GPU ran all variants of the only layer, and another one than ``besides`` fastest."""
+    imported = run_import(model, {}, None)
+    assert isinstance(imported, ImportedModel)
+    (case,) = tuned_cases(imported.graph, find_candidates(imported, config.planning, everything=False).variants)
+    tilings = (each.descriptor for each in case.variants if ".implicit{" in each.descriptor)
+    fastest = next(each for each in tilings if each != besides)
+    with Store.open(database) as store, WorkerPool(1) as pool:
+        tuner = make_tuner(store, pool, config.planning.target, silent)
+        for each in case.variants:
+            seconds = 1e-6 if each.descriptor == fastest else 1e-3
+            key = replace(tuner.key(case, each.descriptor), hardware=GPU)
+            store.put(Measurement(key, Status.OK, (seconds,), facts=case.facts))
+    return fastest
+
+
+def test_attention_is_one_kernel_of_the_plan(tmp_path: Path) -> None:
+    builder = Builder()
+    chances = builder.op("Softmax", "chances", builder.op("MatMul", "scores", "q", "k"), axis=-1)
+    context = builder.op("MatMul", "context", chances, "v")
+    shape = (12, 128, 64)
+    model, module = tmp_path / "net.onnx", tmp_path / "net.vmfb"
+    onnx.save(builder.model([("q", shape), ("k", (12, 64, 128)), ("v", shape)], [(context, shape)]), model)
+    target = Target.create("cuda", "sm_90")
+    config = CompileConfig(target=target, jobs=1, database=tmp_path / "tuning.db")
+    (layer,) = compile_model(model, module, config).plan.layers
+    assert layer.layer == "scores+chances+context"
+    assert layer.variant.startswith("cuda:f32/fused.attention{")
+    kernels = [text for text in ptx_of(module.read_bytes()) if "mma.sync" in text]
+    assert len(kernels) == 1
 
 
 def test_a_network_is_planned_by_the_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

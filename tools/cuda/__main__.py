@@ -1,16 +1,15 @@
 """Compiles every variant of the CUDA routines for typical layers and all architectures, and assembles it.
 
-``python -m tools.cuda`` prints what spills, exceeds a limit or lacks an instruction, and fails if anything does.
+``python -m tools.cuda`` prints what spills, exceeds a limit or lacks an instruction, and fails if anything does. With
+``-o`` it goes on where it was interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import onnx
@@ -27,6 +26,7 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tools.cuda.models import MODELS
 from tools.cuda.ptx import Assembled, assemble, instructions, ptx_of
+from tools.cuda.record import Kernel, Record
 
 _FOLDER = "sartor.codegen.routines.cuda"
 _EXPECTED = ("mma.sync", "cp.async", "ldmatrix.sync")
@@ -37,23 +37,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.cuda", description=__doc__)
     parser.add_argument("--arch", action="append", choices=list(ARCHITECTURES), help="architecture; repeatable")
     parser.add_argument("--model", action="append", choices=list(MODELS), help="layers; repeatable")
-    parser.add_argument("--routine", default="", help="only routines of this name")
-    parser.add_argument("-o", type=Path, help="JSON file for what the assembler says of each kernel")
+    parser.add_argument("--routine", default="", help="only routines whose name has this in it")
+    parser.add_argument("-o", type=Path, help="JSON file for what the assembler says of each kernel, kept as it goes")
     options = parser.parse_args(arguments)
-    found: dict[str, object] = {}
-    faults = 0
-    for name in options.model or MODELS:
-        for layer in _layers(name):
-            for architecture in options.arch or ARCHITECTURES:
-                for kernel, assembled, fault in check(layer, architecture, options.routine):
-                    found[f"{architecture} {layer.name} {kernel}"] = asdict(assembled)
-                    faults += fault is not None
-                    if fault is not None:
-                        print(f"{architecture} {layer.name} {kernel}: {fault}", flush=True)
-        print(f"{name}: {len(found)} kernels so far, {faults} faults", flush=True)
-    if options.o is not None:
-        options.o.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    return int(faults > 0)
+    record = Record.at(options.o)
+    for architecture in options.arch or ARCHITECTURES:
+        for name in options.model or MODELS:
+            for layer in _layers(name):
+                key = f"{architecture} {name} {layer.name} {options.routine}".strip()
+                if record.has(key):
+                    continue
+                record.add(key, [Kernel(*each) for each in check(layer, architecture, options.routine)])
+                for fault in record.faults(key):
+                    print(f"{key}: {fault}", flush=True)
+            print(f"{architecture} {name}: {record.summary(f'{architecture} {name} ')}", flush=True)
+    print(record.summary(""))
+    return int(any(record.faults("")))
 
 
 def check(layer: Layer, architecture: str, routine: str = "") -> Iterator[tuple[str, Assembled, str | None]]:
@@ -69,7 +68,7 @@ def check(layer: Layer, architecture: str, routine: str = "") -> Iterator[tuple[
         for name, each in variants.items()
     }
     pieces = {name: Piece(name, variants[name].implementation, code) for name, code in codes.items()}
-    for text in ptx_of(compile_bench(target, pieces, signatures, repeated=False)):
+    for text in ptx_of(compile_bench(target, pieces, signatures, repeated=())):
         bodies = {part.partition("(")[0]: part for part in text.split(".entry ")[1:]}
         for each in assemble(text, architecture):
             descriptor = variants[each.name.split("_")[0]].descriptor
@@ -98,11 +97,11 @@ def _layers(name: str) -> Iterator[Layer]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
         onnx.save(MODELS[name](), path)
-        imported = run_import(path, {}, None)
+        imported = run_import(path, {}, None, target=Target.create("cuda", "sm_80"))
     if not isinstance(imported, ImportedModel):
         raise ValueError(f"{name} cannot be imported: {imported}")
     seen = set()
-    for layer in imported.graph.layers:
+    for layer in (*imported.graph.layers, *(each.layer for each in imported.graph.fusions)):
         if layer.task.key not in seen:
             seen.add(layer.task.key)
             yield layer

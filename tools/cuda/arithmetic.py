@@ -138,6 +138,10 @@ ARITHMETIC: Mapping[str, Operation] = {
 """Operations that compute each element by itself."""
 
 
+ASSEMBLY: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"mov.f32 $0, $1;": lambda number: number}
+"""Instructions of PTX that kernels name themselves."""
+
+
 def _broadcast(op: ir.Operation, operands: list[np.ndarray]) -> np.ndarray:
     shape, _ = _parts(op.results[0].type)
     array = operands[0]

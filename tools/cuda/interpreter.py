@@ -15,11 +15,11 @@ import numpy as np
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested
-from tools.cuda.arithmetic import ARITHMETIC, SHAPES, constant, dtype_of
-from tools.cuda.matrices import multiply, row_places, to_lanes
+from tools.cuda.arithmetic import ARITHMETIC, ASSEMBLY, SHAPES, constant, dtype_of
+from tools.cuda.matrices import WARP, multiply, row_places, to_lanes
 from tools.cuda.memory import GlobalMemory, KernelFault, SharedMemory, bank_conflicts
 
-_UNIT = 16
+_UNIT, _WORD, _TURNED_BYTES = 16, 4, 2
 _THREADS = "workgroup_size = ["
 
 Value = np.ndarray | GlobalMemory | SharedMemory
@@ -30,7 +30,7 @@ class Counts:
     """What a kernel did.
 
     Attributes:
-        conflicts: how many times longer the worst access by ``ldmatrix`` takes than it has to.
+        conflicts: how many times longer the worst load from shared memory takes than it has to.
         groups: workgroups that ran.
         shared_bytes: shared memory of a workgroup.
     """
@@ -242,7 +242,12 @@ class Workgroup:
         self.counts.conflicts = max(self.counts.conflicts, bank_conflicts(starts, _UNIT))
         readers = np.arange(self.threads).reshape(-1, 1, 8, 4).repeat(count, axis=1)
         words = readers.repeat(_UNIT // 4 // size if size < 4 else 1, axis=3)
-        self._values[op.results[0]] = to_lanes(memory.read(places, words))
+        found = memory.read(places, words)
+        if ir.BoolAttr(op.attributes["transpose"]).value:
+            if size != _TURNED_BYTES:
+                raise KernelFault("ldmatrix transposes elements of two bytes only")
+            found = found.swapaxes(2, 3)
+        self._values[op.results[0]] = to_lanes(found)
 
     def _nvgpu_mma_sync(self, op: ir.Operation, active: np.ndarray) -> None:
         self._together(op, active)
@@ -257,6 +262,12 @@ class Workgroup:
         value, distance = self._every(op.operands[0]), self._uniform(op.operands[1])
         self._values[op.results[0]] = value[np.arange(self.threads) ^ distance]
         self._values[op.results[1]] = np.array([True])
+
+    def _llvm_inline_asm(self, op: ir.Operation, active: np.ndarray) -> None:
+        text = ir.StringAttr(op.attributes["asm_string"]).value
+        if text not in ASSEMBLY:
+            raise KernelFault(f"{text} is not known here")
+        self._values[op.results[0]] = ASSEMBLY[text](self._read(op.operands[0]))
 
     # Loads and stores.
 
@@ -285,6 +296,10 @@ class Workgroup:
         self._values[op.results[0]] = self._load(op, active, ir.VectorType(op.results[0].type).shape[0])
 
     def _memref_load(self, op: ir.Operation, active: np.ndarray) -> None:
+        memory = self._memory(op.operands[0])
+        if isinstance(memory, SharedMemory) and active.all():
+            starts = self._every(op.operands[1]).reshape(-1, WARP) * memory.values.itemsize
+            self.counts.conflicts = max(self.counts.conflicts, bank_conflicts(starts, _WORD))
         self._values[op.results[0]] = self._load(op, active, 1)[:, 0]
 
     def _vector_store(self, op: ir.Operation, active: np.ndarray) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.layouts import layout_packing
 from sartor.codegen.ir.variants.routine import Implementation
+from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tools.cuda.interpreter import Counts, run_kernel, types_of
 
+_NO_RANGES: Mapping[int | None, QuantisedRange] = {}
 _DISPATCH = re.compile(r"%(\w+) = flow\.dispatch @\w+::@\w+::@(\w+)\(([^)]*)\)")
 
 
 def run_layer(
-    code: Implementation, task: Task, inputs: Sequence[np.ndarray], weights: Sequence[np.ndarray]
+    code: Implementation,
+    task: Task,
+    inputs: Sequence[np.ndarray],
+    weights: Sequence[np.ndarray],
+    ranges: Mapping[int | None, QuantisedRange] = _NO_RANGES,
 ) -> tuple[np.ndarray, list[Counts]]:
     """The result of a layer, in ONNX's layout, and what each kernel did.
 
@@ -25,6 +31,7 @@ def run_layer(
         task: the layer.
         inputs: activations in ONNX's layout.
         weights: as ONNX has them.
+        ranges: of activations by position, and of the result, where they are stored in 8 bits.
 
     Raises:
         KernelFault: if a kernel is wrong.
@@ -33,10 +40,11 @@ def run_layer(
     if code.kernel is None:
         raise ValueError("the layer's code is IREE's")
     packed = [
-        schema.packing(tensor).apply(array)
-        for array, tensor, schema in zip(inputs, task.inputs, code.inputs, strict=True)
+        _stored(schema.packing(tensor).apply(array), ranges[index] if index in code.ranges else None)
+        for index, (array, tensor, schema) in enumerate(zip(inputs, task.inputs, code.inputs, strict=True))
     ]
     packed += [packing.apply(array) for array, packing in zip(weights, code.packings, strict=True)]
+    packed += [ranges[each].numbers for each in code.ranges]
     values = {f"a{index}": np.ascontiguousarray(each).ravel() for index, each in enumerate(packed)}
     texts = {_name(text): text for text in code.kernel.executables()}
     counts = []
@@ -46,7 +54,12 @@ def run_layer(
         values[name] = np.zeros(result.elements, result.numpy_dtype)
         given = [values[each.strip().removeprefix("%")] for each in arguments.split(",")]
         counts.append(run_kernel(text, [*given, values[name]]))
-    return _logical(values["r"], task.results[0], code.output.layout), counts
+    found = values["r"] if None not in code.ranges else ranges[None].dequantise(values["r"])
+    return _logical(found, task.results[0], code.output.layout), counts
+
+
+def _stored(array: np.ndarray, numbers: QuantisedRange | None) -> np.ndarray:
+    return array if numbers is None else numbers.quantise(array)
 
 
 def _name(text: str) -> str:

@@ -25,6 +25,17 @@ _CONVOLUTIONS = {
 _PRODUCTS = ((128, 768, 768), (128, 768, 3072), (128, 3072, 768), (1, 2048, 1000))
 
 
+_HEADS = (
+    # Heads, positions, and numbers of a head.
+    *((12, 128, 64), (8, 1024, 128), (3, 196, 64), (12, 128, 32)),
+)
+_ATTENTION = (
+    # Twelve heads of 64, over 128 positions.
+    ("scores", [1, 12, 128, 64], [1, 12, 64, 128]),
+    ("context", [1, 12, 128, 128], [1, 12, 128, 64]),
+)
+
+
 def _convolutions(name: str) -> ModelProto:
     nodes, inputs, outputs, weights = [], [], [], []
     for index, (depth, channels, size, kernel, stride, groups, is_added) in enumerate(_CONVOLUTIONS[name]):
@@ -54,6 +65,10 @@ def _transformer() -> ModelProto:
         nodes.append(helper.make_node("MatMul", [f"x{index}", f"w{index}"], [f"m{index}"]))
         nodes.append(helper.make_node("Add", [f"m{index}", f"b{index}"], [f"y{index}"]))
         outputs.append(_value(f"y{index}", [rows, columns]))
+    for name, left, right in _ATTENTION:
+        inputs += [_value(f"{name}.x", left), _value(f"{name}.y", right)]
+        nodes.append(helper.make_node("MatMul", [f"{name}.x", f"{name}.y"], [name]))
+        outputs.append(_value(name, [*left[:-1], right[-1]]))
     inputs.append(_value("s", [1, 12, 128, 128]))
     nodes.append(helper.make_node("Softmax", ["s"], ["t"], axis=-1))
     outputs.append(_value("t", [1, 12, 128, 128]))
@@ -74,9 +89,25 @@ def _model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10)
 
 
+def _attention() -> ModelProto:
+    nodes, inputs, outputs = [], [], []
+    for index, (heads, positions, depth) in enumerate(_HEADS):
+        names = {name: f"{name}{index}" for name in ("q", "k", "v", "s", "m", "t", "y")}
+        shape = [1, heads, positions, depth]
+        inputs += [_value(names["q"], shape), _value(names["k"], [1, heads, depth, positions])]
+        inputs += [_value(names["v"], shape), _value(f"mask{index}", [1, 1, 1, positions])]
+        nodes.append(helper.make_node("MatMul", [names["q"], names["k"]], [names["s"]]))
+        nodes.append(helper.make_node("Add", [names["s"], f"mask{index}"], [names["m"]]))
+        nodes.append(helper.make_node("Softmax", [names["m"]], [names["t"]], axis=-1))
+        nodes.append(helper.make_node("MatMul", [names["t"], names["v"]], [names["y"]]))
+        outputs.append(_value(names["y"], shape))
+    return _model(nodes, inputs, outputs, [])
+
+
 MODELS: dict[str, Callable[[], ModelProto]] = {
     "resnet": lambda: _convolutions("resnet"),
     "mobilenet": lambda: _convolutions("mobilenet"),
     "transformer": _transformer,
+    "attention": _attention,
 }
 """Models of separate layers, by name."""

@@ -1,1 +1,1 @@
-"""Kernels for GPUs of NVIDIA: blocks of threads, shared memory, and instructions that multiply matrices."""
+"""Layers on GPUs of NVIDIA: convolutions and products, windows and rows, and models of their run times."""

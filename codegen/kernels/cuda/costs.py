@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.machines.cuda import CudaArchitecture
 from sartor.codegen.ir.variants.traits import Sizes
-from sartor.codegen.kernels.cuda.instructions import MatrixInstruction
-from sartor.codegen.kernels.cuda.tiling import BlockTiling, BlockWork
 from sartor.codegen.kernels.emit.threads import WARP
+from sartor.codegen.kernels.tensor_cores.instructions import MatrixInstruction
+from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling, BlockWork
 
 # Bytes in a cycle: from the second-level cache to a multiprocessor, and from shared memory to its warps.
 _CACHE_BYTES, _SHARED_BYTES = 64, 128
@@ -25,6 +25,8 @@ _WARPS_TO_FILL = 8
 # Part of the peak that tensor cores reach at best by ``mma.sync``.
 _TENSOR_SHARE = 0.8
 _SUM_BYTES = 4
+# Cycles of a block of keys: a barrier, both products' first fragments, and the folds of its rows.
+_BLOCK_LATENCY = 600
 
 
 def product_cycles(
@@ -48,7 +50,7 @@ def _step_cycles(
     tiling: BlockTiling, gpu: CudaArchitecture, instruction: MatrixInstruction
 ) -> tuple[float, float, float]:
     """Cycles of a workgroup's step on tensor cores, on the second-level cache and on shared memory."""
-    rate = gpu.tensor_multiply_adds * _TENSOR_SHARE / (2 if instruction.is_tf32 else 1)
+    rate = gpu.tensor_multiply_adds * _TENSOR_SHARE * 2 / instruction.bytes
     depth = tiling.depth // instruction.bytes
     multiplying = tiling.rows * tiling.columns * depth * instruction.products / rate
     copied = (tiling.rows + tiling.columns) * tiling.depth
@@ -85,6 +87,31 @@ class ProductCost:
         work = BlockWork(sizes["batch"], rows, sizes["channels"], depth)
         tiling = BlockTiling(**{each.name: parameters[each.name] for each in fields(BlockTiling)})
         return product_cycles(work, tiling, core.gpu, self.instruction)
+
+
+@dataclass(frozen=True)
+class AttentionCost:
+    """The model of an attention by one kernel: tensor cores, and the latency of a workgroup's blocks of keys.
+
+    Attributes:
+        instruction: multiplies.
+    """
+
+    instruction: MatrixInstruction
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        """Predicted cycles of one inference on a GPU.
+
+        Raises:
+            ValueError: if the core is that of a CPU.
+        """
+        if core.gpu is None:
+            raise ValueError("the model is that of a GPU")
+        rate = core.gpu.tensor_multiply_adds * _TENSOR_SHARE * 2 / self.instruction.bytes
+        # A warp rescales and exponentiates between its products, and half of the warps multiply meanwhile.
+        products = sizes["operations"] / 2 * self.instruction.products
+        throughput = 2 * products / (rate * core.gpu.multiprocessors)
+        return throughput + _GROUP_LATENCY + _BLOCK_LATENCY * max(1, sizes["depth"] // parameters["block"])
 
 
 # Instructions for each product of a sum in code without tensor cores: a load, a multiply-add, an address.

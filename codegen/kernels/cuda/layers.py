@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.machines.cuda import CudaArchitecture, cuda_architecture
-from sartor.codegen.ir.packing import Reshape, Round, Step, Transpose, cut
+from sartor.codegen.ir.packing import Quantise, Reshape, Round, RoundMantissa, Step, Transpose, cut
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Rejected
-from sartor.codegen.kernels.cuda.implicit_product import ImplicitProduct
-from sartor.codegen.kernels.cuda.instructions import MatrixInstruction
-from sartor.codegen.kernels.cuda.results import FinishedResult, WarpSums
-from sartor.codegen.kernels.cuda.staging import PixelRows
-from sartor.codegen.kernels.cuda.tiling import BlockTiling
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
 from sartor.codegen.kernels.loops.epilogue import Epilogue
 from sartor.codegen.kernels.loops.tiles import Axis
+from sartor.codegen.kernels.tensor_cores.implicit_product import ImplicitProduct
+from sartor.codegen.kernels.tensor_cores.instructions import TF32_MANTISSA, MatrixInstruction
+from sartor.codegen.kernels.tensor_cores.integer_result import FilterPanels, IntegerResult
+from sartor.codegen.kernels.tensor_cores.matrix_rhs import MatrixRows
+from sartor.codegen.kernels.tensor_cores.results import FinishedResult, WarpSums
+from sartor.codegen.kernels.tensor_cores.staging import PixelRows
+from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 
 PAIR = 2
 """Adjacent columns that a thread has of each sum."""
@@ -47,12 +51,18 @@ def lanes_for(columns: int) -> int:
 
 
 def pack_columns(depth: int, columns: int, tiling: BlockTiling, instruction: MatrixInstruction) -> tuple[Step, ...]:
-    """Steps from a RHS ``[depth, columns]`` to ``[tiles, steps, columns, depth]``: tiles that are copied at once."""
+    """Steps from a RHS ``[depth, columns]`` to ``[tiles, steps, columns, depth]``: tiles that are copied at once.
+
+    Integers are in these places, and not quantised.
+    """
     step = tiling.depth // instruction.bytes
     tiles, steps = -(-columns // tiling.columns), -(-depth // step)
     flat = cut(((steps, step), (tiles, tiling.columns)), (2, 0, 3, 1))
-    rounded = () if instruction.element == "f32" else (Round(instruction.element),)
-    return (*flat, *rounded)
+    if instruction.is_integer:
+        return flat
+    if instruction.is_tf32:
+        return flat if instruction.parts > 1 else (*flat, RoundMantissa(TF32_MANTISSA))
+    return (*flat, Round(instruction.element))
 
 
 def convolution_product(
@@ -85,14 +95,21 @@ def convolution_product(
         (result[0].flattened(across), result[1].map_accesses(flattened)),
         tiling,
         instruction,
+        (convolution.filter.shape[2], convolution.filter.shape[3]) if convolution.is_padded else None,
     )
 
 
 def pack_filters(convolution: Convolution, tiling: BlockTiling, instruction: MatrixInstruction) -> tuple[Step, ...]:
-    """Steps from filters ``[OC, IC, KH, KW]`` to ``[tiles, steps, columns, depth]``; channels vary before taps."""
+    """Steps from filters ``[OC, IC, KH, KW]`` to ``[tiles, steps, columns, depth]``; channels vary before taps.
+
+    Panels of integers are followed by scales and sums, for each tap if the image is padded.
+    """
     channels, depth, height, width = convolution.filter.shape
-    turned = (Transpose((2, 3, 1, 0)), Reshape((height * width * depth, channels)))
-    return (*turned, *pack_columns(height * width * depth, channels, tiling, instruction))
+    turned: tuple[Step, ...] = (Transpose((2, 3, 1, 0)), Reshape((height * width * depth, channels)))
+    packed = (*turned, *pack_columns(height * width * depth, channels, tiling, instruction))
+    if not instruction.is_integer:
+        return packed
+    return (Quantise(0, tiling.columns, packed, (2, 3) if convolution.is_padded else ()),)
 
 
 def weight_product(product: ProductLayer, tiling: BlockTiling, instruction: MatrixInstruction) -> ImplicitProduct:
@@ -103,10 +120,26 @@ def weight_product(product: ProductLayer, tiling: BlockTiling, instruction: Matr
     """
     shape = product.shape
     index = product.weight
-    product.rewrite.extend_packing(index, pack_columns(shape.depth, shape.columns, tiling, instruction))
+    packed = pack_columns(shape.depth, shape.columns, tiling, instruction)
+    product.rewrite.extend_packing(index, (Quantise(1, tiling.columns, packed),) if instruction.is_integer else packed)
     axes = (_ONE, product.axes[1])
     source = PixelRows(axes, product.lhs, shape.depth, product.batches)
     return _product(source, shape.columns, product.memories, (product.result, product.epilogue), tiling, instruction)
+
+
+def activation_product(product: ProductLayer, tiling: BlockTiling, instruction: MatrixInstruction) -> ImplicitProduct:
+    """The product of a layer of two activations, in batches.
+
+    Raises:
+        ValueError: if the layer cannot be computed so.
+    """
+    shape = product.shape
+    batch, row = product.rhs_strides()
+    axes = (_ONE, product.axes[1])
+    source = PixelRows(axes, product.lhs, shape.depth, product.batches)
+    matrix = MatrixRows(batch, row, shape.depth, shape.columns)
+    result = product.result, product.epilogue
+    return _product(source, shape.columns, product.memories, result, tiling, instruction, matrix=matrix)
 
 
 def _product(
@@ -116,9 +149,15 @@ def _product(
     result: tuple[Access, Epilogue],
     tiling: BlockTiling,
     instruction: MatrixInstruction,
+    taps: tuple[int, int] | None = None,
+    matrix: MatrixRows | None = None,
 ) -> ImplicitProduct:
     lanes, block = lanes_for(columns), (tiling.rows, tiling.columns)
     sums = WarpSums(source.rows, columns, tiling.warp_tile, block, lanes)
-    code = ImplicitProduct(source, columns, memories, FinishedResult(sums, *result), tiling, instruction)
+    finished = FinishedResult(sums, *result)
+    code = ImplicitProduct(source, columns, memories, finished, tiling, instruction, matrix=matrix)
+    if instruction.is_integer and matrix is None:
+        panels = FilterPanels(tiling.columns, code.panel, taps)
+        code = replace(code, result=IntegerResult(sums, *result, source, memories, panels), trailer=panels.trailer)
     code.check()
     return code

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+from sartor.codegen.mlir.iree_compiler import arith, ir, memref, vector
 
 WARP = 32
 """Threads that run together, and that share the operands of an instruction on matrices."""
@@ -64,18 +64,25 @@ class ThreadAssembler(Assembler):
         number = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), pending)
         ir.Operation.create("nvvm.cp.async.wait.group", attributes={"n": number})
 
-    def load_matrices(self, memory: ir.Value, offset: Index, element: ir.Type, count: int = 4) -> ir.Value:
+    def load_matrices(
+        self, memory: ir.Value, offset: Index, element: ir.Type, count: int = 4, *, turned: bool = False
+    ) -> ir.Value:
         """Load matrices of eight rows of 16 bytes from shared memory (``ldmatrix``).
 
         Lane ``8 m + r`` gives the ``offset`` of row ``r`` of matrix ``m``. Each lane gets from each matrix the four
-        bytes number ``lane % 4`` of row ``lane / 4``: a vector ``[count, numbers of 4 bytes]``.
+        bytes number ``lane % 4`` of row ``lane / 4``: a vector ``[count, numbers of 4 bytes]``. Of matrices that are
+        ``turned``, whose elements have two bytes, these are the rows of the transposed matrix.
         """
         kind = ir.VectorType.get([count, _FOUR_BYTES // element.width], element)
         attributes = {
-            "transpose": ir.BoolAttr.get(False),
+            "transpose": ir.BoolAttr.get(turned),
             "numTiles": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), count),
         }
         return _op("nvgpu.ldmatrix", [memory, self.value(offset)], [kind], attributes)
+
+    def load_one(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """An element of a memory, in its own type."""
+        return memref.load(memory, [self.value(offset)])
 
     def multiply_matrices(
         self, left: ir.Value, right: ir.Value, total: ir.Value, shape: tuple[int, int, int], *, is_tf32: bool = False
@@ -118,6 +125,19 @@ class ThreadAssembler(Assembler):
         return vector.load(
             self.vector_type(element), memory, [self.value(offset)], alignment=self.lanes * element.width // _BYTE
         )
+
+    def load_words(self, memory: ir.Value, offset: Index, kind: ir.VectorType) -> ir.Value:
+        """Like that of ``Assembler``, in one access: what is loaded lies at a multiple of its size."""
+        width = ir.MemRefType(memory.type).element_type.width
+        size = kind.shape[0] * kind.element_type.width
+        stored = ir.VectorType.get([size // width], ir.MemRefType(memory.type).element_type)
+        loaded = vector.load(stored, memory, [self.value(offset)], alignment=size // _BYTE)
+        return vector.bitcast(kind, loaded)
+
+    def kept_rounded(self, product: ir.Value) -> ir.Value:
+        """Like that of ``Assembler``: what assembly returns is not fused with what follows."""
+        moved = [self.quick("mov.f32", vector.extract(product, [], [each])) for each in range(self.lanes)]
+        return vector.from_elements(product.type, moved)
 
     def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
         """Like that of ``Assembler``, in one access."""

@@ -25,8 +25,8 @@ MOST_PRODUCTS = (1 << 31) // (255 * 127)
 _WORD_BITS = 32
 _WORD_BYTES = 4
 _BYTES_OF_512 = 64
-# Flips the top bit of each byte, which adds a bias of 128 to signed numbers.
-_TOP_BITS = -0x7F7F7F80
+TOP_BITS = -0x7F7F7F80
+"""Flips the top bit of each byte of a word, which adds a bias of 128 to signed numbers."""
 
 
 class Multiplier(Protocol):
@@ -310,7 +310,7 @@ class DotProduct(ByInstruction, _ByPixel):
         """Words of groups with the instruction's bias added to each number."""
         if not (self.element.bias and self.has_sign):
             return words
-        return arith.xori(words, asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(_WORD_BITS), _TOP_BITS)))
+        return arith.xori(words, asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(_WORD_BITS), TOP_BITS)))
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         return vector.load(self._groups(asm, memory), memory, [asm.value(offset)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import convolution_of
@@ -13,15 +14,21 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.cuda.costs import ProductCost, product_cycles
-from sartor.codegen.kernels.cuda.implicit_product import ImplicitProduct
-from sartor.codegen.kernels.cuda.instructions import INSTRUCTIONS, MatrixInstruction
-from sartor.codegen.kernels.cuda.layers import convolution_product, gpu_of, lanes_for, weight_product
-from sartor.codegen.kernels.cuda.split_sum import SplitLayer
-from sartor.codegen.kernels.cuda.tiling import BlockTiling, BlockWork, block_tilings
+from sartor.codegen.kernels.cuda.layers import (
+    activation_product,
+    convolution_product,
+    gpu_of,
+    lanes_for,
+    weight_product,
+)
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
+from sartor.codegen.kernels.tensor_cores.implicit_product import ImplicitProduct
+from sartor.codegen.kernels.tensor_cores.instructions import INSTRUCTIONS, MatrixInstruction
+from sartor.codegen.kernels.tensor_cores.split_sum import SplitLayer
+from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling, BlockWork, block_tilings
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 # Tilings that the model prefers; each is compiled and measured where there is a GPU.
@@ -30,22 +37,28 @@ _TRIED = 8
 
 @dataclass(frozen=True)
 class Implicit(StoringKernel):
-    """Convolutions without groups, and products by a weight, with elementwise ops fused.
+    """Convolutions without groups, and products by a weight or of two activations, with elementwise ops fused.
 
     Parameters: those of ``BlockTiling``.
+
+    Attributes:
+        arithmetic: ``tf32`` multiplies numbers of f32 rounded to TF32; None multiplies the type that is stored.
     """
 
     name: str = "implicit"
+    arithmetic: str | None = None
 
     @property
     def traits(self) -> Traits:
         estimate = ProductCost(self.instruction)
-        return replace(super().traits, family="implicit", sizes=BlockTiling.names(), estimate=estimate)
+        own = super().traits
+        precision = self.arithmetic or own.precision
+        return replace(own, precision=precision, family="implicit", sizes=BlockTiling.names(), estimate=estimate)
 
     @property
     def instruction(self) -> MatrixInstruction:
         """What multiplies matrices."""
-        return INSTRUCTIONS[self.storage]
+        return INSTRUCTIONS[self.arithmetic or self.storage]
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         gpu, work = gpu_of(task, target), self._work(task)
@@ -53,7 +66,10 @@ class Implicit(StoringKernel):
             return gpu
         if isinstance(work, Rejected):
             return work
-        found = block_tilings(work, gpu, self.instruction)
+        found = list(block_tilings(work, gpu, self.instruction))
+        if self.instruction.is_integer:
+            # Parts of sums are stored in f32, which does not hold all integers of 32 bits.
+            found = [each for each in found if each.split == 1]
         best = sorted(found, key=lambda each: product_cycles(work, each, gpu, self.instruction))
         return [each.parameters() for each in best[:_TRIED]]
 
@@ -71,9 +87,9 @@ class Implicit(StoringKernel):
         shape = product_shape(task)
         if isinstance(shape, Rejected):
             return shape
-        if not is_by_weight(task):
-            return Rejected("not a product by a weight")
-        return BlockWork(1, shape.rows or 1, shape.columns, shape.depth * bytes_)
+        if self.instruction.is_integer and not is_by_weight(task):
+            return Rejected("two activations in 8 bits are not multiplied")
+        return BlockWork(math.prod(shape.batches), shape.rows or 1, shape.columns, shape.depth * bytes_)
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel for one parameter set.
@@ -97,7 +113,7 @@ class Implicit(StoringKernel):
             images = ImageLayer.of(rewrite, CHANNELS_LAST, lanes_for(convolution.result.shape[1]))
             code = convolution_product(images, convolution, tiling, self.instruction)
         inputs = schemas_of(task.inputs, images.inputs, target.device, self.storage)
-        (output,) = schemas_of(task.results, (images.output,), target.device, self.storage)
+        (output,) = schemas_of(task.results, (images.output,), target.device, self.output or self.storage)
         return _layer(KernelLayer.of(task, rewrite, inputs, output, KernelParts(code)), code)
 
     def _product(self, task: Task, tiling: BlockTiling, target: Target) -> KernelLayer:
@@ -106,9 +122,10 @@ class Implicit(StoringKernel):
             raise ValueError("not a matrix product")
         with rewrite.module.context:
             product = ProductLayer.of(rewrite, lanes_for(shape.columns))
-            code = weight_product(product, tiling, self.instruction)
+            multiply = weight_product if product.is_by_weight else activation_product
+            code = multiply(product, tiling, self.instruction)
         inputs = schemas_of(task.inputs, rewrite.inputs, target.device, self.storage)
-        (output,) = schemas_of(task.results, rewrite.outputs, target.device, self.storage)
+        (output,) = schemas_of(task.results, rewrite.outputs, target.device, self.output or self.storage)
         return _layer(KernelLayer.of(task, rewrite, inputs, output, KernelParts(code)), code)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,16 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Routine, Variant, variant_of
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.layer_cases import Cases
+from tests.codegen.routines.narrow import rounded_by_channel
 from tools.cuda.interpreter import Counts
 from tools.cuda.layer_run import run_layer
 
@@ -33,24 +36,36 @@ class Known:
         imported: the model.
         inputs: of the model, in order.
         expected: result of each layer.
+        ranges: of the inputs, if inputs and weights are such that 8 bits hold them; empty if they are not.
     """
 
     imported: ImportedModel
     inputs: list[Array]
     expected: Mapping[str, Array]
+    ranges: Sequence[QuantisedRange] = ()
 
     @staticmethod
-    def of(cases: Cases, folder: Path) -> Known:
+    def of(cases: Cases, folder: Path, *, quantised: bool = False) -> Known:
         """The layers of some cases."""
-        path = folder / "cases.onnx"
-        onnx.save(cases.model(), path)
+        path, model = folder / "cases.onnx", cases.model()
+        for each in model.graph.initializer if quantised else ():
+            each.CopyFrom(numpy_helper.from_array(rounded_by_channel(numpy_helper.to_array(each)), each.name))
+        onnx.save(model, path)
         imported = run_import(path, {}, None)
         assert isinstance(imported, ImportedModel), imported
         random = np.random.default_rng(2)
         feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in cases.inputs}
+        ranges = []
+        if quantised:
+            moved = {name: each + 0.1 * index - 0.7 for index, (name, each) in enumerate(feeds.items())}
+            ranges = [QuantisedRange.of(float(each.min()), float(each.max())) for each in moved.values()]
+            feeds = {
+                name: one.round(each).astype(np.float32)
+                for one, (name, each) in zip(ranges, moved.items(), strict=True)
+            }
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         found = session.run([name for name, _ in cases.outputs], feeds)
-        return Known(imported, list(feeds.values()), dict(zip(cases.names, found, strict=True)))
+        return Known(imported, list(feeds.values()), dict(zip(cases.names, found, strict=True)), ranges)
 
     def layer(self, name: str) -> Layer:
         """The layer of a case."""
@@ -61,9 +76,18 @@ class Known:
         layer = self.layer(name)
         inputs = [self.inputs[each.index] for each in layer.inputs]
         weights = [np.asarray(self.imported.weights[each]) for each in layer.weights]
-        found, counts = run_layer(code, layer.task, inputs, weights)
-        expected = self.expected[name].astype(np.float64).reshape(found.shape)
+        expected = self.expected[name].astype(np.float64)
+        ranges: dict[int | None, QuantisedRange] = {None: result_range(expected)}
+        if self.ranges:
+            ranges |= {index: self.ranges[each.index] for index, each in enumerate(layer.inputs)}
+        found, counts = run_layer(code, layer.task, inputs, weights, ranges)
+        expected = expected.reshape(found.shape)
         return float(np.abs(found - expected).max() / np.abs(expected).max()), counts
+
+
+def result_range(array: Array) -> QuantisedRange:
+    """The range of a layer's result."""
+    return QuantisedRange.of(float(array.min(initial=0.0)), float(array.max(initial=0.0)))
 
 
 def built(routine: Routine, layer: Layer, parameters: Mapping[str, int]) -> Implementation:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant, variant_of
-from sartor.codegen.kernels.cuda.tiling import BlockTiling
+from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 from sartor.codegen.routines.cuda.implicit import Implicit
 from tests.codegen.routines.harness import Subject, compiled, layers
 from tests.codegen.routines.layer_cases import Cases
@@ -25,9 +27,11 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     return Subject(layer, weights, {})
 
 
-def ptx(subject: Subject, target: Target, storage: str | None, tiling: BlockTiling) -> list[str]:
+def ptx(
+    subject: Subject, target: Target, storage: str | None, tiling: BlockTiling, arithmetic: str | None = None
+) -> list[str]:
     """The PTX of a variant's kernels."""
-    found = variant_of(Implicit(storage=storage), subject.task, tiling.parameters(), target)
+    found = variant_of(Implicit(storage=storage, arithmetic=arithmetic), subject.task, tiling.parameters(), target)
     assert isinstance(found, Variant), found
     return ptx_of(compiled({"s": Subject(subject.layer, subject.weights, {"v": found.implementation})}, target))
 
@@ -58,11 +62,42 @@ def test_every_target_gets_the_expected_instructions(architecture: str, subject:
     assert found.registers <= 128
 
 
+def test_tf32_has_one_product_of_three(subject: Subject) -> None:
+    (text,) = ptx(subject, Target.create("cuda", "sm_80"), None, TILING, "tf32")
+    name = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+    assert instructions(text, name) == {name: 2 * 1 * 4}
+    assert checked(text, "sm_80").spilled == 0
+
+
 @pytest.mark.parametrize(("storage", "kind"), [("f16", "f16"), ("bf16", "bf16")])
 def test_narrower_types_are_multiplied_sixteen_deep(storage: str, kind: str, subject: Subject) -> None:
     (text,) = ptx(subject, Target.create("cuda", "sm_80"), storage, TILING)
     name = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
     assert instructions(text, name) == {name: 2 * 1 * 4}
+    assert checked(text, "sm_80").spilled == 0
+
+
+def test_bytes_are_multiplied_thirty_two_deep(subject: Subject) -> None:
+    (text,) = ptx(subject, Target.create("cuda", "sm_80"), "i8", TILING)
+    name = "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32"
+    assert instructions(text, name, "ldmatrix.sync") == {name: 2 * 1 * 4, "ldmatrix.sync": 2 * (1 + 2)}
+    # Scales, sums, biases and residuals are read two at a time; only ranges are single numbers.
+    assert instructions(text, "ld.global.b8", "ld.global.nc.b8") == {"ld.global.b8": 0, "ld.global.nc.b8": 0}
+    # Elsewhere a product that is fused with a sum would be rounded once, and differ from QuantizeLinear's.
+    assert instructions(text, "mul.f32") == {"mul.f32": 0}
+    assert checked(text, "sm_80").spilled == 0
+
+
+@pytest.mark.parametrize(("storage", "turned", "loaded"), [(None, 0, 2 * 4 * 2), ("f16", 2 * 2, 0)])
+def test_the_right_activation_is_turned_where_it_is_loaded(
+    storage: str | None, turned: int, loaded: int, tmp_path: Path
+) -> None:
+    cases = Cases()
+    cases.product("context", (2, 64, 64), (2, 64, 64), weight=False, bias=False)
+    ((layer, weights),) = layers(tmp_path, {"cases": cases.model})
+    (text,) = ptx(Subject(layer, weights, {}), Target.create("cuda", "sm_80"), storage, TILING)
+    assert text.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == turned
+    assert instructions(text, "ld.shared") == {"ld.shared": loaded}
     assert checked(text, "sm_80").spilled == 0
 
 

@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from sartor.codegen.ir.variants.routine import Implementation
-from sartor.codegen.kernels.cuda import implicit_product, staging
-from sartor.codegen.kernels.cuda.instructions import TF32
-from sartor.codegen.kernels.cuda.results import WarpSums
-from sartor.codegen.kernels.cuda.staging import PixelRows
-from sartor.codegen.kernels.cuda.tiling import BlockTiling
+from sartor.codegen.ir.packing import RoundMantissa
+from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.threads import ThreadAssembler
+from sartor.codegen.kernels.tensor_cores import implicit_product, staging
+from sartor.codegen.kernels.tensor_cores.instructions import MatrixInstruction
+from sartor.codegen.kernels.tensor_cores.results import WarpSums
+from sartor.codegen.kernels.tensor_cores.staging import PixelRows
+from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 from sartor.codegen.routines.cuda.implicit import Implicit
-from tests.codegen.kernels.cuda.subjects import Known, built
+from tests.codegen.kernels.cuda.subjects import GPU, Known, built
 from tests.codegen.routines.layer_cases import Cases
 from tools.cuda.memory import KernelFault
 
@@ -25,7 +26,7 @@ WIDE = BlockTiling(64, 32, 128, 2, 2, 4)
 SPLIT = replace(SMALL, split=3)
 
 # Sums in another order, and 2^-21 of each number is lost; f16 has 11 bits.
-MAX_ERROR = {None: 1e-6, "f16": 1.5e-3, "bf16": 1.2e-2}
+MAX_ERROR = {None: 1e-6, "tf32": 1e-3, "f16": 1.5e-3, "bf16": 1.2e-2}
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +37,13 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     cases.convolution("batch", (3, 16, 4, 4), 32, (1, 1))
     cases.product("gelu", (1, 35, 48), (48, 40), gelu=True)
     cases.gemm("row", 1, 150, 10)
+    cases.product("scores", (2, 3, 17, 40), (2, 3, 40, 24), weight=False, bias=False)
+    cases.product("context", (3, 33, 70), (3, 70, 36), weight=False, bias=False, gelu=True)
+    cases.product("odd_columns", (20, 36), (36, 18), weight=False, bias=False)
     return Known.of(cases, tmp_path_factory.mktemp("cases"))
 
 
-@pytest.mark.parametrize("name", ["padded", "odd", "batch", "gelu", "row"])
+@pytest.mark.parametrize("name", ["padded", "odd", "batch", "gelu", "row", "scores", "context", "odd_columns"])
 @pytest.mark.parametrize("tiling", [SMALL, WIDE], ids=["small", "wide"])
 def test_a_product_is_right_without_races_or_bank_conflicts(name: str, tiling: BlockTiling, known: Known) -> None:
     code = built(Implicit(), known.layer(name), tiling.parameters())
@@ -48,15 +52,31 @@ def test_a_product_is_right_without_races_or_bank_conflicts(name: str, tiling: B
     assert (counts.conflicts, counts.shared_bytes) == (1, tiling.shared_bytes)
 
 
+def test_activations_that_are_not_swizzled_conflict(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ThreadAssembler, "xor", lambda self, one, other: one)
+    for storage, times in ((None, 4), ("f16", 4)):
+        error, (counts,) = known.error(
+            "context", built(Implicit(storage=storage), known.layer("context"), SMALL.parameters())
+        )
+        assert error < MAX_ERROR[storage]
+        assert counts.conflicts == times
+
+
+def test_two_activations_in_8_bits_are_refused(known: Known) -> None:
+    found = Implicit(storage="i8").parameters(known.layer("scores").task, GPU)
+    assert isinstance(found, Rejected)
+    assert "two activations in 8 bits" in found.reason
+
+
 @pytest.mark.parametrize("storage", ["f16", "bf16"])
-@pytest.mark.parametrize("name", ["padded", "batch", "gelu"])
+@pytest.mark.parametrize("name", ["padded", "batch", "gelu", "scores", "context", "odd_columns"])
 def test_narrower_types_are_right(name: str, storage: str, known: Known) -> None:
     code = built(Implicit(storage=storage), known.layer(name), SMALL.parameters())
     error, _ = known.error(name, code)
     assert 1e-5 < error < MAX_ERROR[storage]
 
 
-@pytest.mark.parametrize("name", ["padded", "row"])
+@pytest.mark.parametrize("name", ["padded", "row", "context"])
 def test_a_reduction_may_be_split(name: str, known: Known) -> None:
     code = built(Implicit(), known.layer(name), SPLIT.parameters())
     error, (parts, added) = known.error(name, code)
@@ -146,8 +166,17 @@ def test_rows_that_are_not_swizzled_conflict(known: Known, monkeypatch: pytest.M
         assert counts.conflicts == times
 
 
-def test_one_product_of_tf32_is_not_enough_for_f32(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Implicit, "instruction", property(lambda self: TF32))
-    code = built(Implicit(), known.layer("gelu"), SMALL.parameters())
-    error, _ = known.error("gelu", code)
-    assert 10 * MAX_ERROR[None] < error < 2e-3
+@pytest.mark.parametrize("name", ["padded", "odd", "gelu"])
+def test_tf32_is_a_precision_of_its_own(name: str, known: Known) -> None:
+    code = built(Implicit(arithmetic="tf32"), known.layer(name), SMALL.parameters())
+    error, (counts,) = known.error(name, code)
+    assert 10 * MAX_ERROR[None] < error < MAX_ERROR["tf32"]
+    assert counts.conflicts == 1
+
+
+def test_operands_of_tf32_are_rounded_and_not_cut(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounded, _ = known.error("gelu", built(Implicit(arithmetic="tf32"), known.layer("gelu"), SMALL.parameters()))
+    monkeypatch.setattr(MatrixInstruction, "split", lambda self, fragment, is_rounded=False: (fragment,))
+    monkeypatch.setattr(RoundMantissa, "apply", lambda self, array: array)
+    cut, _ = known.error("gelu", built(Implicit(arithmetic="tf32"), known.layer("gelu"), SMALL.parameters()))
+    assert cut > 1.5 * rounded

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.kernels.cuda.instructions import COLUMNS, DEPTH_BYTES, ROWS, MatrixInstruction, halves
-from sartor.codegen.kernels.cuda.results import Sums, TileResult
-from sartor.codegen.kernels.cuda.staging import PackedCopies, PixelRows, RowCopies, swizzled
-from sartor.codegen.kernels.cuda.tiling import UNIT, BlockTiling
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.threads import WARP, ThreadAssembler
+from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, DEPTH_BYTES, ROWS, MatrixInstruction, halves
+from sartor.codegen.kernels.tensor_cores.matrix_rhs import MatrixRows, MatrixStages
+from sartor.codegen.kernels.tensor_cores.results import Sums, TileResult
+from sartor.codegen.kernels.tensor_cores.staging import PackedCopies, PixelRows, RowCopies, swizzled
+from sartor.codegen.kernels.tensor_cores.tiling import UNIT, BlockTiling
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
 _LANES_OF_MATRIX = 8
@@ -33,6 +34,8 @@ class ImplicitProduct:
         result: how sums become the result.
         tiling: sizes.
         instruction: multiplies.
+        trailer: elements that follow each panel of the packed RHS, such as scales.
+        matrix: the RHS, if it is an activation; None for a packed weight.
     """
 
     source: PixelRows
@@ -41,6 +44,8 @@ class ImplicitProduct:
     result: TileResult
     tiling: BlockTiling
     instruction: MatrixInstruction
+    trailer: int = 0
+    matrix: MatrixRows | None = None
 
     @property
     def lanes(self) -> int:
@@ -64,6 +69,11 @@ class ImplicitProduct:
         return -(-self.source.depth // self._step)
 
     @property
+    def panel(self) -> int:
+        """Elements of the packed RHS for a tile's columns, with what follows them."""
+        return self.steps * self.tiling.columns * self._step + self.trailer
+
+    @property
     def _step(self) -> int:
         """Elements of the reduction in a stage."""
         return self.tiling.depth // self.instruction.bytes
@@ -77,6 +87,12 @@ class ImplicitProduct:
     def _packed(self) -> PackedCopies:
         return PackedCopies(self.tiling.columns, self.tiling.units, self.threads, self.instruction.bytes)
 
+    @property
+    def _stages(self) -> MatrixStages | None:
+        if self.matrix is None:
+            return None
+        return MatrixStages(self.matrix, self.tiling.columns, self._step, self.threads, self.instruction)
+
     def check(self) -> None:
         """Make sure that the code can be emitted.
 
@@ -84,6 +100,8 @@ class ImplicitProduct:
             ValueError: if it cannot.
         """
         self._rows.check()
+        if self._stages is not None:
+            self._stages.check()
         if self.tiling.split > self.steps:
             raise ValueError(f"a reduction of {self.steps} steps is not split into {self.tiling.split}")
 
@@ -156,8 +174,10 @@ class _Writer:
 
     def _zeros(self) -> list[ir.Value]:
         rows, columns = self.code.tiling.warp_tile
-        kind = ir.VectorType.get([2, 2], ir.F32Type.get())
-        zero = arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(ir.F32Type.get(), 0.0)))
+        instruction = self.code.instruction
+        kind, element = ir.VectorType.get([2, 2], instruction.sum_type), instruction.sum_type
+        nothing = ir.IntegerAttr.get(element, 0) if instruction.is_integer else ir.FloatAttr.get(element, 0.0)
+        zero = arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, nothing))
         return [zero] * ((rows // ROWS) * (columns // COLUMNS))
 
     def _copy(self, number: Index, stage: Index) -> None:
@@ -175,7 +195,12 @@ class _Writer:
             asm.mul(stage, tiling.rows * step),
         )
         tile = tiling.columns * step
-        origin = asm.add(asm.mul(self.group[0], code.steps * tile), asm.mul(self._existing(number), tile))
+        if code.matrix is not None and code._stages is not None:
+            place = asm.mul(self.batch, code.matrix.batch), asm.mul(number, step)
+            first = asm.mul(self.group[0], tiling.columns)
+            code._stages.start(asm, (rhs, self.right), self.thread, (*place, first), asm.mul(stage, tile))
+            return
+        origin = asm.add(asm.mul(self.group[0], code.panel), asm.mul(self._existing(number), tile))
         code._packed.start(asm, (rhs, self.right), self.right_places, origin, asm.mul(stage, tile))
 
     def _existing(self, number: Index) -> Index:
@@ -208,24 +233,34 @@ class _Writer:
         unit, row = self.asm.divide(self.lane, 2 * _LANES_OF_MATRIX)
         down, _ = self._warp_position()
         place = (self.asm.add(down, row, each * ROWS), self.asm.add(unit, 2 * step))
-        return self._loaded(self.left, self.code.tiling.rows, stage, place)
+        return self.code.instruction.split(self._loaded(self.left, self.code.tiling.rows, stage, place))
 
     def _right(self, stage: ir.Value, each: int, step: int) -> list[tuple[ir.Value, ...]]:
         """Fragments of twice 8 columns: eight lanes give the first 16 bytes of 8 columns, the next eight the second."""
+        if self.code._stages is not None:
+            return self._turned(self.code._stages, stage, each, step)
         matrix, row = self.asm.divide(self.lane, _LANES_OF_MATRIX)
         eight, unit = self.asm.divide(matrix, 2)
         _, across = self._warp_position()
         column = self.asm.add(across, row, self.asm.mul(eight, COLUMNS), 2 * each * COLUMNS)
         place = (column, self.asm.add(unit, 2 * step))
-        parts = [halves(part) for part in self._loaded(self.right, self.code.tiling.columns, stage, place)]
+        loaded = self._loaded(self.right, self.code.tiling.columns, stage, place)
+        parts = [halves(part) for part in self.code.instruction.split(loaded, is_rounded=True)]
         return [tuple(part[which] for part in parts) for which in range(2)]
 
-    def _loaded(
-        self, memory: ir.Value, extent: int, stage: ir.Value, place: tuple[Index, Index]
-    ) -> tuple[ir.Value, ...]:
-        """Four matrices of a stage of ``extent`` rows, each lane giving row and unit, split for the instruction."""
+    def _turned(self, stages: MatrixStages, stage: ir.Value, each: int, step: int) -> list[tuple[ir.Value, ...]]:
+        """As ``_right``, of an RHS whose stages have rows of the reduction."""
+        _, across = self._warp_position()
+        instruction = self.code.instruction
+        place = step * instruction.depth, self.asm.add(across, 2 * each * COLUMNS)
+        start = self.asm.mul(stage, self.code.tiling.columns * self.code._step)
+        found = stages.fragments(self.asm, self.right, start, self.lane, place)
+        return [instruction.split(fragment) for fragment in found]
+
+    def _loaded(self, memory: ir.Value, extent: int, stage: ir.Value, place: tuple[Index, Index]) -> ir.Value:
+        """Four matrices of a stage of ``extent`` rows, each lane giving row and unit."""
         code, asm = self.code, self.asm
         unit = UNIT // code.instruction.bytes
         offset = asm.mul(swizzled(asm, *place, code.tiling.units), unit)
         offset = asm.add(asm.mul(stage, extent * code._step), offset)
-        return code.instruction.split(asm.load_matrices(memory, offset, code.instruction.element_type))
+        return asm.load_matrices(memory, offset, code.instruction.element_type)

@@ -7,13 +7,14 @@ share banks. Reads of eight rows and writes of whole rows then touch each bank o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.kernels.cuda.tiling import UNIT
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.tiles import Axis
+from sartor.codegen.kernels.tensor_cores.tiling import UNIT
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
 _BANK_UNITS = 8  # Units of 16 bytes in all 32 banks.
@@ -25,6 +26,23 @@ def swizzled(asm: ThreadAssembler, row: Index, unit: Index, units: int) -> Index
     turned, _ = asm.divide(row, rows_in_banks)
     _, mask = asm.divide(turned, units)
     return asm.add(asm.mul(row, units), asm.xor(unit, mask))
+
+
+def widest_copy(steps: Sequence[int], element_bytes: int, elements: str) -> int:
+    """Elements that one copy moves: of 16, 8 or 4 bytes that are adjacent and aligned in all rows.
+
+    Args:
+        steps: elements of a row, and between what a copy may begin with.
+        element_bytes: of an element.
+        elements: what they are, for the message.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    for count in (UNIT // element_bytes, 8 // element_bytes, 4 // element_bytes):
+        if count and all(step % count == 0 for step in steps):
+            return count
+    raise ValueError(f"rows of {steps[0]} {elements} cannot be copied in words of four bytes")
 
 
 @dataclass(frozen=True)
@@ -54,16 +72,10 @@ class PixelRows:
         return self.axes[0].kernel * self.axes[1].kernel * self.channels
 
     def widest(self, element_bytes: int) -> int:
-        """Elements that one copy moves: of 16, 8 or 4 bytes that are adjacent and aligned in all rows.
-
-        Raises:
-            ValueError: if there is none.
-        """
-        steps = (self.channels, self.image.batch, self.image.row, self.image.column)
-        for count in (UNIT // element_bytes, 8 // element_bytes, 4 // element_bytes):
-            if count and all(step % count == 0 for step in steps):
-                return count
-        raise ValueError(f"rows of {self.channels} channels cannot be copied in words of four bytes")
+        """Elements that one copy moves; ``ValueError`` as for ``widest_copy``."""
+        return widest_copy(
+            (self.channels, self.image.batch, self.image.row, self.image.column), element_bytes, "channels"
+        )
 
 
 @dataclass(frozen=True)
@@ -152,8 +164,8 @@ class RowCopies:
             offset, inside = self._pixel(asm, each, taps)
             present = asm.all_of(exists, each.is_row, inside)
             source = asm.add(base, offset, offsets)
-            amount = None if present is True else _choose(asm, present, self.count, 0)
-            source = source if present is True else _choose(asm, present, source, 0)
+            amount = None if present is True else chosen(asm, present, self.count, 0)
+            source = source if present is True else chosen(asm, present, source, 0)
             asm.copy_later((memories[0], source), (memories[1], asm.add(target, each.target)), self.count, amount)
 
     def _tap(self, asm: ThreadAssembler, position: Index) -> tuple[Condition, Index, tuple[Index, Index]]:
@@ -238,7 +250,8 @@ class PackedCopies:
             asm.copy_later(origin, shared, UNIT // self.element_bytes)
 
 
-def _choose(asm: ThreadAssembler, condition: Condition, one: Index, other: Index) -> Index:
+def chosen(asm: ThreadAssembler, condition: Condition, one: Index, other: Index) -> Index:
+    """One of two indices."""
     if isinstance(condition, bool):
         return one if condition else other
     return arith.select(condition, asm.value(one), asm.value(other))

@@ -12,6 +12,8 @@ ROWS, COLUMNS, DEPTH_BYTES = 16, 8, 32
 
 # TF32 has 13 bits of mantissa less than f32; half of the last bit that it keeps is added before the others are cut.
 _HALF, _KEPT = 1 << 12, -(1 << 13)
+TF32_MANTISSA = 10
+"""Bits of the mantissa that TF32 has."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,16 @@ class MatrixInstruction:
     bits: int
     parts: int = 1
     is_tf32: bool = False
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether operands and sums are integers."""
+        return self.element == "i8"
+
+    @property
+    def sum_type(self) -> ir.Type:
+        """The sums' type in MLIR."""
+        return ir.IntegerType.get_signless(32) if self.is_integer else ir.F32Type.get()
 
     @property
     def bytes(self) -> int:
@@ -50,13 +62,15 @@ class MatrixInstruction:
         """The operands' type in MLIR."""
         return ir.Type.parse(self.element)
 
-    def split(self, fragment: ir.Value) -> tuple[ir.Value, ...]:
+    def split(self, fragment: ir.Value, *, is_rounded: bool = False) -> tuple[ir.Value, ...]:
         """An operand's parts, the largest first.
+
+        A single part of TF32 is rounded, unless it ``is_rounded`` already: the instruction itself only cuts.
 
         For 3xTF32 (Markidis et al., 2018, section 5; as in CUTLASS) they are the number rounded to TF32, and what is
         left, of which the instruction reads the first 11 bits: 2^-21 of the number is lost at most.
         """
-        if self.parts == 1:
+        if not self.is_tf32 or (is_rounded and self.parts == 1):
             return (fragment,)
         kind = ir.VectorType(fragment.type)
         words = ir.VectorType.get(kind.shape, ir.IntegerType.get_signless(32))
@@ -66,6 +80,8 @@ class MatrixInstruction:
             return arith.constant(words, ir.DenseElementsAttr.get_splat(words, each))
 
         bits = arith.addi(arith.bitcast(words, fragment), every(_HALF))
+        if self.parts == 1:
+            return (arith.bitcast(kind, bits),)
         large = arith.bitcast(kind, arith.andi(bits, every(_KEPT)))
         return large, arith.subf(fragment, large)
 
@@ -86,8 +102,10 @@ TF32 = MatrixInstruction("f32", 32, is_tf32=True)
 HALF = MatrixInstruction("f16", 16)
 BFLOAT = MatrixInstruction("bf16", 16)
 
-INSTRUCTIONS = {None: THREE_TF32, "f16": HALF, "bf16": BFLOAT}
-"""The instruction by the type that operands are stored in; None for f32."""
+BYTES = MatrixInstruction("i8", 8)
+
+INSTRUCTIONS = {None: THREE_TF32, "tf32": TF32, "f16": HALF, "bf16": BFLOAT, "i8": BYTES}
+"""The instruction by the type that is multiplied; None for f32."""
 
 
 def halves(fragment: ir.Value) -> tuple[ir.Value, ir.Value]:

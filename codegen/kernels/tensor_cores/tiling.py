@@ -9,8 +9,8 @@ from typing import Self
 
 from sartor.codegen.ir.machines.cuda import CudaArchitecture
 from sartor.codegen.ir.variants.routine import Parameters, integer
-from sartor.codegen.kernels.cuda.instructions import COLUMNS, DEPTH_BYTES, ROWS, MatrixInstruction
 from sartor.codegen.kernels.emit.threads import WARP
+from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, DEPTH_BYTES, ROWS, MatrixInstruction
 
 UNIT = 16
 """Bytes that the widest copy moves, and that a row of a matrix has that one lane of ``ldmatrix`` gives."""

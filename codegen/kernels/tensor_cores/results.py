@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from sartor.codegen.kernels.cuda.instructions import COLUMNS, ROWS
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.epilogue import Epilogue, TileOrigin, TileVector
+from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, ROWS
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 
 Sums: TypeAlias = list[ir.Value]
@@ -92,7 +92,7 @@ class WarpSums:
                     across = number * COLUMNS + part
                     total = pair
                     if self.lanes < _PAIR:
-                        kind = ir.VectorType.get([self.lanes], ir.F32Type.get())
+                        kind = ir.VectorType.get([self.lanes], ir.VectorType(pair.type).element_type)
                         total = vector.extract_strided_slice(kind, pair, [part], [self.lanes], [1])
                     exists = True if self.columns % self.block[1] == 0 else asm.less(start[1], self.columns - across)
                     asm.when(exists, _bound(use, start, (down, across), total))

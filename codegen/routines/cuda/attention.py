@@ -1,0 +1,77 @@
+"""Attention on GPUs of NVIDIA, by one kernel."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.attention.attention_layer import attention_layer, attention_of
+from sartor.codegen.kernels.attention.fused_attention import FusedAttention
+from sartor.codegen.kernels.cuda.costs import AttentionCost
+from sartor.codegen.kernels.cuda.layers import gpu_of
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer
+from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
+from sartor.codegen.kernels.tensor_cores.instructions import INSTRUCTIONS, MatrixInstruction
+
+_WARPS, _BLOCKS = (4, 2), (32, 64)
+# What fits a thread's registers as the assembler finds it: three times the keys of a block, as scores, exponentials and
+# fragments, and the columns of the context. Fragments of four bytes leave less.
+_MOST_COLUMNS = {2: 320, 4: 224}
+
+
+@dataclass(frozen=True)
+class AttentionKernel(StoringKernel):
+    """Scores of queries and keys, their softmax, and the context, with elementwise ops around the products fused.
+
+    Parameters: ``warps`` of a workgroup, each with 16 rows, and keys of a ``block``.
+
+    Attributes:
+        arithmetic: as for ``Implicit``.
+    """
+
+    name: str = "attention"
+    arithmetic: str | None = None
+
+    @property
+    def instruction(self) -> MatrixInstruction:
+        """What multiplies matrices."""
+        return INSTRUCTIONS[self.arithmetic or self.storage]
+
+    @property
+    def traits(self) -> Traits:
+        own = super().traits
+        precision, estimate = self.arithmetic or own.precision, AttentionCost(self.instruction)
+        return replace(
+            own, precision=precision, fuses=True, family="attention", sizes=("warps", "block"), estimate=estimate
+        )
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        gpu, found = gpu_of(task, target), attention_of(task)
+        if isinstance(gpu, Rejected):
+            return gpu
+        if isinstance(found, Rejected):
+            return found
+        most = _MOST_COLUMNS[self.instruction.bytes]
+        fitting: list[Parameters] = []
+        for warps, block in itertools.product(_WARPS, _BLOCKS):
+            try:
+                code = self.layer(task, {"warps": warps, "block": block}, target).code
+            except ValueError as error:
+                return Rejected(str(error))
+            fits = isinstance(code, FusedAttention) and code.shared_bytes <= gpu.shared_bytes
+            if fits and 3 * block + found.value_columns <= most:
+                fitting.append({"warps": warps, "block": block})
+        return fitting or Rejected("its queries, keys and values do not fit a workgroup")
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is no kernel for the layer.
+        """
+        sizes = integer(parameters["warps"]), integer(parameters["block"])
+        return attention_layer(task, *sizes, self.instruction, target.device, self.storage)

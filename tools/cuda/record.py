@@ -1,0 +1,95 @@
+"""What the assembler said of kernels, kept in a file while a long check goes on, so that it can be interrupted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from sartor.codegen.routines import ROUTINES
+from sartor.codegen.source_digest import source_digest
+from tools.cuda.ptx import Assembled
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that was assembled.
+
+    Attributes:
+        name: descriptor of its variant, and its own name.
+        assembled: what the assembler says.
+        fault: what is wrong with it; None if nothing is.
+    """
+
+    name: str
+    assembled: Assembled
+    fault: str | None
+
+
+@dataclass
+class Record:
+    """Kernels by the architecture, model and layer that they are for.
+
+    Attributes:
+        path: where the record is kept; None for nowhere.
+        kernels: what was found so far.
+    """
+
+    path: Path | None = None
+    kernels: dict[str, list[Kernel]] = field(default_factory=dict)
+
+    @staticmethod
+    def at(path: Path | None) -> Record:
+        """The record of a file, empty if there is none, or if it is of other code."""
+        found: dict[str, list[Kernel]] = {}
+        if path is not None and path.exists():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["sources"] == _sources():
+                found = {key: [_kernel(each) for each in kernels] for key, kernels in content["kernels"].items()}
+        return Record(path, found)
+
+    def has(self, key: str) -> bool:
+        """Whether a layer's kernels were assembled."""
+        return key in self.kernels
+
+    def add(self, key: str, kernels: Sequence[Kernel]) -> None:
+        """Note a layer's kernels, and write the file anew."""
+        self.kernels[key] = list(kernels)
+        if self.path is None:
+            return
+        content = {
+            "sources": _sources(),
+            "kernels": {name: [asdict(each) for each in found] for name, found in self.kernels.items()},
+        }
+        beside = self.path.with_suffix(".new")
+        beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        beside.replace(self.path)
+
+    def faults(self, prefix: str) -> list[str]:
+        """What is wrong with the kernels whose keys begin so."""
+        return [f"{each.name}: {each.fault}" for each in self._of(prefix) if each.fault is not None]
+
+    def summary(self, prefix: str) -> str:
+        """Numbers about the kernels whose keys begin so."""
+        found = list(self._of(prefix))
+        registers = max((each.assembled.registers for each in found), default=0)
+        spilled = sum(each.assembled.spilled > 0 for each in found)
+        faults = len(self.faults(prefix))
+        return f"{len(found)} kernels, at most {registers} registers, {spilled} with spills, {faults} faults"
+
+    def _of(self, prefix: str) -> Iterator[Kernel]:
+        return (each for key, kernels in self.kernels.items() if key.startswith(prefix) for each in kernels)
+
+
+def _sources() -> str:
+    """The digest of all routines' source."""
+    return source_digest(*dict.fromkeys(type(each).__module__ for each in ROUTINES))
+
+
+def _kernel(content: dict[str, object]) -> Kernel:
+    given = content["assembled"]
+    if not isinstance(given, dict):
+        raise ValueError("the record is not one of kernels")
+    fault = content["fault"]
+    return Kernel(str(content["name"]), Assembled(**given), None if fault is None else str(fault))
