@@ -10,9 +10,9 @@ import re
 from sartor.codegen.ir.layer import ELEMENT_TYPES
 from sartor.codegen.ir.target import DEVICES
 from sartor.codegen.ir.variants.descriptor import CHILDNET, Descriptor
-from sartor.codegen.ir.variants.routine import OPERATIONS, Routine, Storing
+from sartor.codegen.ir.variants.routine import OPERATIONS, Rounding, Routine, Storing
 from sartor.codegen.ir.variants.traits import LOWERED, DescribedVariant, Traits
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 
 _HEAD_SIGNS = frozenset(":/.")
 
@@ -52,7 +52,8 @@ def may_name(glob: str) -> bool:
 def _heads() -> tuple[str, ...]:
     """Descriptors that there can be, without parameters."""
     names = dict.fromkeys(each.name for each in ROUTINES)
-    parts = itertools.product(DEVICES, ELEMENT_TYPES, OPERATIONS, names)
+    types = dict.fromkeys((*ELEMENT_TYPES, *LOW_PRECISION))
+    parts = itertools.product(DEVICES, types, OPERATIONS, names)
     return tuple(f"{device}:{dtype}/{operation}.{name}" for device, dtype, operation, name in parts)
 
 
@@ -64,13 +65,16 @@ def size_names() -> tuple[str, ...]:
 
 @functools.cache
 def _traits() -> dict[tuple[str, str | None], Traits]:
-    """Traits by routine name and storage type. Routines for different layers may share both; then their traits
-    agree."""
+    """Traits by routine name and the type it computes in, None for the model's.
+
+    Routines for different layers may share both; then their traits agree.
+    """
     found: dict[tuple[str, str | None], Traits] = {}
     for each in ROUTINES:
-        found.setdefault((each.name, _storage(each)), each.traits)
+        found.setdefault((each.name, _computes_in(each)), each.traits)
     return found
 
 
-def _storage(routine: Routine) -> str | None:
-    return routine.storage if isinstance(routine, Storing) else None
+def _computes_in(routine: Routine) -> str | None:
+    arithmetic = routine.arithmetic if isinstance(routine, Rounding) else None
+    return arithmetic or (routine.storage if isinstance(routine, Storing) else None)

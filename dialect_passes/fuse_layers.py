@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Fusion, Layer, LayerKind, Task, ValueRef
-from sartor.codegen.subgraphs.fusion import fuse
+from sartor.codegen.subgraphs.fusion import chain, fuse
 
 # A depthwise convolution does little with what it reads and writes; the convolution after it reads each pixel once.
 _PAIRS = frozenset({(LayerKind.DEPTHWISE, LayerKind.CONVOLUTION)})
 
 
-def find_fusions(graph: LayerGraph) -> LayerGraph:
-    """The graph with all pairs of layers that may be fused, because nothing else reads the value between them."""
+_EXPONENTIAL = "math.exp"
+_ATTENTION = (LayerKind.CONTRACTION, LayerKind.FIXED, LayerKind.CONTRACTION)
+
+
+def find_fusions(graph: LayerGraph, *, attends: bool = False) -> LayerGraph:
+    """The graph with all pairs of layers that may be fused, because nothing else reads the value between them.
+
+    Args:
+        graph: without fusions.
+        attends: whether the target has kernels of attention, so that its products and softmax may be fused too.
+    """
     layers = {layer.name: layer for layer in graph.layers}
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
     reads.update(each.source for each in graph.outputs if each.source is not None)
@@ -33,7 +42,36 @@ def find_fusions(graph: LayerGraph) -> LayerGraph:
             # A plan identifies layers by their names alone.
             if fusion.layer.name not in layers:
                 found.setdefault(fusion.layer.name, fusion)
-    return replace(graph, fusions=tuple(found.values()))
+    if attends:
+        found |= {each.layer.name: each for each in _attentions(layers, reads) if each.layer.name not in layers}
+    order = {each.name: index for index, each in enumerate(graph.layers)}
+    return replace(graph, fusions=tuple(sorted(found.values(), key=lambda each: order[each.members[-1]])))
+
+
+def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterator[Fusion]:
+    """Products of a row-wise layer's result, such as a softmax, which reads a product; nothing else reads either."""
+    cached = functools.cache(chain)
+    for last in layers.values():
+        for slot, ref in enumerate(last.inputs):
+            middle = layers.get(ref.source or "")
+            first = layers.get(middle.inputs[0].source or "") if middle and len(middle.inputs) == 1 else None
+            if middle is None or first is None or _EXPONENTIAL not in middle.task.body:
+                continue
+            if max(reads[ref], reads[middle.inputs[0]]) > 1:
+                continue
+            members = first, middle, last
+            kinds = tuple(each.task.kind for each in members)
+            if kinds != _ATTENTION or any(len(each.task.results) > 1 for each in members):
+                continue
+            others = tuple(each for index, each in enumerate(last.inputs) if index != slot)
+            layer = Layer(
+                name="+".join(each.name for each in members),
+                nodes=tuple(node for each in members for node in each.nodes),
+                task=cached(tuple(each.task for each in members), (0, slot)),
+                inputs=(*first.inputs, *others),
+                weights=tuple(name for each in members for name in each.weights),
+            )
+            yield Fusion(layer, tuple(each.name for each in members))
 
 
 def _fusion(first: Layer, second: Layer, slot: int, task: Task) -> Fusion:
@@ -51,7 +89,7 @@ def _fusion(first: Layer, second: Layer, slot: int, task: Task) -> Fusion:
 def apply_fusions(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
     """The graph with fused layers of these names in place of their members, and no further fusions."""
     chosen = [each for each in graph.fusions if each.layer.name in names]
-    first = {each.members[0] for each in chosen}
+    inner = {name for each in chosen for name in each.members[:-1]}
     last = {each.members[-1]: each.layer for each in chosen}
 
     def moved(ref: ValueRef) -> ValueRef:
@@ -59,7 +97,7 @@ def apply_fusions(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
 
     layers = tuple(
         replace(each, inputs=tuple(map(moved, each.inputs)))
-        for each in (last.get(layer.name, layer) for layer in graph.layers if layer.name not in first)
+        for each in (last.get(layer.name, layer) for layer in graph.layers if layer.name not in inner)
     )
     outputs = tuple(replace(each, source=moved(each.source)) if each.source else each for each in graph.outputs)
     return LayerGraph(layers, graph.inputs, outputs)

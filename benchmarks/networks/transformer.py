@@ -28,14 +28,12 @@ def bert(graph: Graph, tokens: int = 128, layers: int = 6, vocabulary: int = 305
     `[batch, tokens, 384]`.
     """
     width, heads = 384, 12
-    ids, attended, types = (
-        _integers(graph, name, tokens) for name in ("input_ids", "attention_mask", "token_type_ids")
-    )
+    ids, attended, types = (integers(graph, name, tokens) for name in ("input_ids", "attention_mask", "token_type_ids"))
     with graph.scope("embeddings"):
-        x = _lookup(ids, "word", vocabulary, width).add("add_type", _lookup(types, "token_type", 2, width))
+        x = lookup(ids, "word", vocabulary, width).add("add_type", lookup(types, "token_type", 2, width))
         x = x.add("add_position", parameter(graph, "position", (1, tokens, width), 0.02))
         x = x.layer_norm("LayerNorm", _BERT_EPSILON)
-    bias = _attention_bias(attended)
+    bias = attention_bias(attended)
     for layer in range(layers):
         with graph.scope(f"encoder.layer.{layer}"):
             x = _bert_layer(x, bias, heads, feed_forward=1536)
@@ -61,19 +59,19 @@ def vit_tiny(graph: Graph) -> None:
     first.gemm("head", 1000).output("logits")
 
 
-def _integers(graph: Graph, name: str, tokens: int) -> Tensor:
+def integers(graph: Graph, name: str, tokens: int) -> Tensor:
     shape = (graph.batch, tokens)
     zeros = Distribution(np.zeros((1, SAMPLES)))
     return Tensor(graph, graph.input(name, shape, TensorProto.INT64), shape, zeros)
 
 
-def _lookup(ids: Tensor, name: str, rows: int, width: int) -> Tensor:
+def lookup(ids: Tensor, name: str, rows: int, width: int) -> Tensor:
     with ids.graph.scope(name):
         table = parameter(ids.graph, "weight", (rows, width), 0.02)
         return table.apply("Gather", "gather", ids, shape=(*ids.shape, width), axis=0)
 
 
-def _attention_bias(attended: Tensor) -> Tensor:
+def attention_bias(attended: Tensor) -> Tensor:
     """Return a tensor that is 0 where `attended` is 1 and -10000 where it is 0, `[batch, 1, 1, tokens]`."""
     batch, tokens = attended.shape
     with attended.graph.scope("attention_mask"):
@@ -90,9 +88,9 @@ def _bert_layer(x: Tensor, bias: Tensor, heads: int, feed_forward: int) -> Tenso
     width = x.shape[-1]
     with x.graph.scope("attention"):
         query, key, value = (
-            _heads(x.linear(name, width, gain=_SHARPNESS), name, heads) for name in ("query", "key", "value")
+            heads_of(x.linear(name, width, gain=_SHARPNESS), name, heads) for name in ("query", "key", "value")
         )
-        attended = _attend(query, key, value, bias).linear("output", width, gain=RESIDUAL_GAIN)
+        attended = attend(query, key, value, bias).linear("output", width, gain=RESIDUAL_GAIN)
         x = attended.add("residual", x).layer_norm("LayerNorm", _BERT_EPSILON)
     y = x.linear("intermediate", feed_forward).gelu("gelu").linear("output", width, gain=RESIDUAL_GAIN)
     return y.add("residual", x).layer_norm("LayerNorm", _BERT_EPSILON)
@@ -104,7 +102,7 @@ def _vit_layer(x: Tensor, heads: int) -> Tensor:
     y = x.layer_norm("norm1", _VIT_EPSILON)
     with x.graph.scope("attn"):
         query, key, value = _fused_heads(y, heads)
-        y = _attend(query, key, value).linear("proj", width, gain=RESIDUAL_GAIN)
+        y = attend(query, key, value).linear("proj", width, gain=RESIDUAL_GAIN)
     x = x.add("residual1", y)
     with x.graph.scope("mlp"):
         y = x.layer_norm("norm2", _VIT_EPSILON).linear("fc1", 4 * width).gelu("gelu")
@@ -112,7 +110,7 @@ def _vit_layer(x: Tensor, heads: int) -> Tensor:
     return x.add("residual2", y)
 
 
-def _heads(x: Tensor, name: str, heads: int) -> Tensor:
+def heads_of(x: Tensor, name: str, heads: int) -> Tensor:
     """Split the last axis: `[batch, tokens, width]` to `[batch, heads, tokens, width / heads]`.
 
     The distribution keeps a row for each of the `width` channels.
@@ -134,7 +132,7 @@ def _fused_heads(x: Tensor, heads: int) -> list[Tensor]:
     return [part.apply("Squeeze", name, axes, shape=part.shape[1:], distribution=own) for name, part, own in parts]
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
     """Append scaled dot-product attention over heads and merge them: `[batch, tokens, width]`."""
     batch, heads, tokens, size = query.shape
     scores = query.matmul("scores", key.transpose("key_transpose", 0, 1, 3, 2))

@@ -15,6 +15,16 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.winograd import transform_filter, transforms
 
 _FLOAT_BYTES = 4
+_MANTISSA = 23  # Bits of f32's.
+
+
+def rounded_mantissa(array: np.ndarray, bits: int) -> np.ndarray:
+    """Numbers of f32 with ``bits`` bits of mantissa, rounded to nearest, ties to even."""
+    cut = np.uint32(_MANTISSA - bits)
+    words = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    is_odd = words >> cut & np.uint32(1)
+    rounded = words + (np.uint32(1) << cut - np.uint32(1)) - np.uint32(1) + is_odd
+    return (rounded >> cut << cut).view(np.float32).reshape(array.shape)
 
 
 class Step(Protocol):
@@ -80,6 +90,23 @@ class Round:
 
     def type_of(self, tensor: TensorType) -> TensorType:
         return replace(tensor, dtype=self.dtype)
+
+
+@dataclass(frozen=True)
+class RoundMantissa:
+    """Round f32 to fewer bits of mantissa, to nearest, ties to even, in the same type, as for TF32.
+
+    Attributes:
+        bits: of the mantissa that are kept, of the 23 that f32 has.
+    """
+
+    bits: int
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        return rounded_mantissa(array, self.bits)
+
+    def type_of(self, tensor: TensorType) -> TensorType:
+        return tensor
 
 
 @dataclass(frozen=True)

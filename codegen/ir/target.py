@@ -96,6 +96,11 @@ class Target:
         return f"{self}/{hashlib.sha256(' '.join(flags).encode()).hexdigest()[:8]}"
 
     @property
+    def multiplies_tf32(self) -> bool:
+        """Whether one of the devices has kernels for tensor cores that multiply in TF32."""
+        return any(each.device == "cuda" and cuda_architecture(each.architecture) is not None for each in self.each)
+
+    @property
     def is_this_cpu(self) -> bool:
         """Whether code is for the CPU that compiles it."""
         return self.device == "cpu" and self.architecture == _DEFAULT_ARCHITECTURE["cpu"]

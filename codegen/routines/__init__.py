@@ -9,6 +9,7 @@ from sartor.codegen.kernels.isa.amx import INTEGER
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
 from sartor.codegen.routines.amx.tile_product import TileProduct
+from sartor.codegen.routines.cuda.attention import AttentionKernel
 from sartor.codegen.routines.cuda.implicit import Implicit
 from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
@@ -29,7 +30,7 @@ from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.codegen.routines.vector.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.join import Join
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
-from sartor.codegen.routines.vector.product import Product
+from sartor.codegen.routines.vector.product import Product, RowScaledProduct
 from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
@@ -67,6 +68,12 @@ ROUTINES: tuple[Routine, ...] = (
     # For fused tasks.
     FusedSeparable(),
     FusedSeparable("separable_blocked", blocked=True),
+    AttentionKernel(),
+    AttentionKernel(arithmetic="tf32"),
+    AttentionKernel(storage="bf16"),
+    AttentionKernel(storage="f16"),
+    # With products of f32 rounded to TF32.
+    Implicit(arithmetic="tf32"),
     # With activations in bf16.
     TileConvolution(),
     TileProduct(),
@@ -86,6 +93,9 @@ ROUTINES: tuple[Routine, ...] = (
     Stored(Stock()),
     Stored(ChannelsLast()),
     # With activations in 8 bits.
+    Implicit(storage="i8"),
+    Implicit("implicit_to_f32", storage="i8", output="f32"),
+    ThreadWindows(storage="i8"),
     TileConvolution(storage="i8", element=INTEGER),
     TileConvolution("tiles_of_bf16", output="i8"),
     TileProduct(storage="i8", element=INTEGER),
@@ -93,6 +103,7 @@ ROUTINES: tuple[Routine, ...] = (
     Direct("dots", storage="i8", element=INTEGER_DOTS),
     Product("dots", storage="i8", element=INTEGER_DOTS),
     Product("dots_to_f32", storage="i8", element=INTEGER_DOTS, output="f32"),
+    RowScaledProduct(),
     FusedWinograd("fused_winograd_dots", storage="i8", element=BFLOAT_DOTS),
     FusedWinograd("fused_winograd_bytes", storage="i8", element=INTEGER_DOTS),
     Direct(storage="i8"),
@@ -137,7 +148,7 @@ LOW_PRECISION: Mapping[str, tuple[Routine, ...]] = {
     for dtype in dict.fromkeys(each.traits.precision for each in _UNFUSED)
     if dtype is not None
 }
-"""Routines that store activations in a narrower type, by that type."""
+"""Routines that round to a narrower type what they store or multiply, by that type."""
 
 
 def routines_for(types: Iterable[str]) -> tuple[Routine, ...]:

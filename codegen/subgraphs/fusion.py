@@ -38,20 +38,34 @@ def fuse(first: Task, second: Task, slot: int) -> Task:
 
     Activations are those of ``first``, then the others of ``second``; weights likewise.
     """
-    count = len(first.inputs)
-    others = [each for index, each in enumerate(second.inputs) if index != slot]
-    inputs = tuple(None if index == slot else count + index - (index > slot) for index in range(len(second.inputs)))
-    stages = Stage(first, tuple(range(count))), Stage(second, inputs)
-    types, weights = (*first.inputs, *others), (*first.weights, *second.weights)
-    body = _body(stages, types, weights, second.results)
+    return chain((first, second), (slot,))
+
+
+def chain(tasks: Sequence[Task], slots: Sequence[int]) -> Task:
+    """A fused task that computes tasks one after the other, as ``fuse`` does two.
+
+    Args:
+        tasks: in order; each but the last has a single result.
+        slots: for each but the first, the activation that is the result of the one before.
+    """
+    types = list(tasks[0].inputs)
+    stages = [Stage(tasks[0], tuple(range(len(types))))]
+    for task, slot in zip(tasks[1:], slots, strict=True):
+        positions: list[int | None] = []
+        for index, each in enumerate(task.inputs):
+            positions.append(None if index == slot else len(types))
+            types += [] if index == slot else [each]
+        stages.append(Stage(task, tuple(positions)))
+    weights = tuple(each for task in tasks for each in task.weights)
+    body = _body(stages, types, weights, tasks[-1].results)
     return Task(
-        key=task_key(body, *_differences(first, second)),
+        key=task_key(body, *_differences(*tasks)),
         kind=LayerKind.FUSED,
         body=body,
-        inputs=types,
+        inputs=tuple(types),
         weights=weights,
-        results=second.results,
-        stages=stages,
+        results=tasks[-1].results,
+        stages=tuple(stages),
     )
 
 
@@ -61,12 +75,12 @@ def _differences(*tasks: Task) -> tuple[str, ...]:
 
 
 def _body(
-    stages: tuple[Stage, Stage],
+    stages: Sequence[Stage],
     inputs: Sequence[TensorType],
     weights: Sequence[TensorType],
     results: Sequence[TensorType],
 ) -> str:
-    """One function in which the ops of both follow each other."""
+    """One function in which the ops of all follow each other."""
     with shared_context() as context, ir.Location.unknown(context):
         arguments = ", ".join(f"%arg{index}: {each}" for index, each in enumerate((*inputs, *weights)))
         types = ", ".join(map(str, results))

@@ -14,7 +14,6 @@ from onnx import ModelProto, helper
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
-from sartor.codegen.routines import LOW_PRECISION
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.onnx_model.graphs.graph import GraphEditor
@@ -80,7 +79,7 @@ def calibrate(
     samples = checked_samples(imported, policy.samples, pool, narrow=policy.precision is not Precision.F32)
     if len(samples) > MOST_VERIFIED:
         _LOG.warning("errors are measured on the first %d of %d samples", MOST_VERIFIED, len(samples))
-    wanted = tuple(each for each in policy.precision.types if each in LOW_PRECISION) if dtypes is None else dtypes
+    wanted = policy.precision.types_on(policy.target) if dtypes is None else dtypes
     if not wanted:
         return Calibration(samples)
     if I8 in wanted and policy.samples is None:

@@ -69,8 +69,8 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
             return False
         if QUANTISED in precision.types:
             return True
-        if variant.dtype == QUANTISED and variant.traits.rounds_between:
-            # It would round results computed from integers.
+        if variant.dtype == QUANTISED and (variant.traits.rounds_between or variant.traits.scales_rows):
+            # It would round results computed from integers, or what it multiplies once more.
             return False
         if imported.is_quantised and variant.traits.transforms and rounds(layer.task):
             # Its error before rounding is a thousand times larger, so a thousand times as many results would change by
@@ -101,6 +101,8 @@ class _ExactIntegers:
     def keeps(self, layer: Layer, variant: Variant) -> bool:
         """Whether a variant keeps exact values where required."""
         if layer.name in self._exact and variant.traits.transforms:
+            return False
+        if layer.name in self._own_types and variant.traits.scales_rows:
             return False
         if layer.name not in self._own_types or variant.dtype == dtype_of(layer.task):
             return True

@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from sartor.codegen.ir.variants.rounding import STORED
+from sartor.codegen.ir.variants.rounding import LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
-BF16, F16, I8 = "bf16", "f16", "i8"
+BF16, F16, I8, TF32 = "bf16", "f16", "i8", "tf32"
 _CASTS = {BF16: TensorProto.BFLOAT16, F16: TensorProto.FLOAT16}
 _REALS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _SYMMETRIC_MOST = 127
+_FACTORS = dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), (0, 1))
+# With f32's 24 significant bits, subtracting what is 2^13 times as large leaves the 11 of TF32.
+_TF32_SPLITTER, _TF32_MOST = np.float32(2**13 + 1), np.float32(2.0**114)
+# Version from which reductions take their axes as an input.
+_AXES_ARE_INPUTS = 18
 
 
 @dataclass
@@ -25,20 +30,29 @@ class FakeQuantiser:
 
     Attributes:
         editor: the model's graph.
-        dtype: ``bf16``, ``f16``, ``i8`` or ``STORED``.
+        dtype: ``tf32``, ``bf16``, ``f16``, ``i8``, ``STORED`` or ``ROWS``.
         ranges: the 8-bit range of activations, by tensor.
         prefix: of all new names.
+        opset: version of ONNX's operators in the model.
     """
 
     editor: GraphEditor
     dtype: str
     ranges: Mapping[str, QuantisedRange]
     prefix: str
+    opset: int
     nodes: list[NodeProto] = field(default_factory=list)
     constants: list[TensorProto] = field(default_factory=list)
 
+    @property
+    def rounds_products_only(self) -> bool:
+        """Whether values keep their type in memory, and only what is multiplied is rounded."""
+        return self.dtype == TF32
+
     def activation(self, tensor: str, value: str) -> str:
-        """Round ``value`` by the range of ``tensor``; returns the name of the rounded value."""
+        """Round ``value`` by the range of ``tensor``; returns the name of the rounded value. ``ROWS`` leaves it."""
+        if self.dtype == ROWS:
+            return value
         if self.dtype in (I8, STORED):
             form = self.ranges[tensor]
             scale, zero = np.float32(form.scale), np.asarray(form.zero_point, form.dtype)
@@ -49,11 +63,52 @@ class FakeQuantiser:
         """Round a constant, to 8 bits symmetrically with a scale for each index of ``axis``; ``STORED`` leaves it."""
         if self.dtype == STORED:
             return tensor
+        if self.dtype == ROWS:
+            return self._as_float32(tensor, tensor, lambda name: self._rounded_weight(name, tensor, axis))
         if self.dtype == I8:
             scales = channel_scales(self.editor.constant(tensor), axis)
             zeros = np.zeros(scales.shape, np.int8)
             return self._as_float32(tensor, tensor, lambda name: self._quantised(name, scales, zeros, axis))
         return self._as_float32(tensor, tensor, self._cast)
+
+    def _rounded_weight(self, value: str, tensor: str, axis: int) -> str:
+        """Round a weight without DequantizeLinear: ONNX Runtime would quantise what is multiplied by its result."""
+        scales = channel_scales(self.editor.constant(tensor), axis)
+        others = [each for each in range(self.editor.rank(tensor) or 0) if each != axis]
+        factors = self._constant(np.expand_dims(scales, others))
+        return self.node("Mul", self.node("Round", self.node("Div", value, factors)), factors)
+
+    def rows(self, tensor: str, value: str) -> str:
+        """Round ``value`` to 256 levels of a range of its own for each row, and outliers to the same step."""
+        return self._as_float32(tensor, value, self._by_rows)
+
+    def _by_rows(self, value: str) -> str:
+        """As ``codegen/kernels/vector/row_scales.py`` rounds."""
+        none = self._number(0.0)
+        least = self.node("Min", self._of_rows("ReduceMin", value), none)
+        most = self.node("Max", self._of_rows("ReduceMax", value), none)
+        bound = self._bound(value, none)
+        low = self.node("Max", least, self.node("Neg", bound))
+        span = self.node("Sub", self.node("Min", most, bound), low)
+        whole = self.node("Mul", self.node("Sub", most, least), self._number(1 / MOST_LEVELS))
+        step = self.node("Max", self.node("Mul", span, self._number(1 / LEVELS)), whole, self._number(LEAST_STEP))
+        numbers = self.node("Round", self.node("Div", self.node("Sub", value, low), step))
+        return self.node("Add", self.node("Mul", numbers, step), low)
+
+    def _bound(self, value: str, none: str) -> str:
+        """The size from which a row's numbers are outliers."""
+        sizes, reach = self.node("Abs", value), self._number(REACH)
+        first = self.node("Mul", self._of_rows("ReduceMean", sizes), reach)
+        kept = self.node("Where", self.node("LessOrEqual", sizes, first), sizes, none)
+        return self.node("Mul", self._of_rows("ReduceMean", kept), reach)
+
+    def _number(self, value: float) -> str:
+        return self._constant(np.array(value, np.float32))
+
+    def _of_rows(self, operator: str, value: str) -> str:
+        if self.opset < _AXES_ARE_INPUTS:
+            return self.node(operator, value, axes=[-1])
+        return self.node(operator, value, self._constant(np.array([-1], np.int64)))
 
     def node(self, operator: str, *inputs: str, **values: Any) -> str:
         """Add a node with attributes; returns the name of its output."""
@@ -70,7 +125,17 @@ class FakeQuantiser:
         return self.node("Cast", rounded(self.node("Cast", value, to=TensorProto.FLOAT)), to=element)
 
     def _cast(self, value: str) -> str:
+        if self.dtype == TF32:
+            return self._as_tf32(value)
         return self.node("Cast", self.node("Cast", value, to=_CASTS[self.dtype]), to=TensorProto.FLOAT)
+
+    def _as_tf32(self, value: str) -> str:
+        """Cut the mantissa by sums and differences that f32 rounds (Dekker 1971, section 5; Veltkamp's splitting)."""
+        splitter, most = (self._constant(np.asarray(each)) for each in (_TF32_SPLITTER, _TF32_MOST))
+        product = self.node("Mul", value, splitter)
+        rounded = self.node("Sub", product, self.node("Sub", product, value))
+        # The product of larger numbers would overflow; their rounding is left out.
+        return self.node("Where", self.node("Greater", self.node("Abs", value), most), value, rounded)
 
     def _quantised(self, value: str, scale: Array | np.float32, zero: Array, axis: int = 0) -> str:
         parameters = [self._constant(np.asarray(each)) for each in (scale, zero)]
@@ -107,6 +172,18 @@ def rounded_weights(node: NodeProto, editor: GraphEditor) -> dict[int, int]:
         if index < len(node.input) and editor.is_constant(node.input[index]) and holds_reals(editor, node.input[index]):
             found[index] = axis
     return found
+
+
+def multiplied(node: NodeProto, editor: GraphEditor) -> tuple[int, ...]:
+    """Inputs of a node that kernels multiply by each other; empty for nodes without products."""
+    return tuple(each for each in _FACTORS.get(node.op_type, ()) if holds_reals(editor, node.input[each]))
+
+
+def multiplies_rows(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a node multiplies rows, which lie along the last axis of its first input, by a weight."""
+    if node.op_type not in ("MatMul", "Gemm") or attributes(node).get("transA", 0):
+        return False
+    return rounded_weights(node, editor).keys() == {1}
 
 
 def _weight_axes(node: NodeProto, editor: GraphEditor) -> list[tuple[int, int]]:

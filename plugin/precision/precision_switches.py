@@ -1,26 +1,37 @@
 """Adds switches to a model: an input selects, at run time, the narrower element type that each layer simulates.
 
-An ``If`` follows every layer. It returns the layer's result, or computes the layer again from rounded inputs and
-weights and rounds the result. Layers that are switched off cost no extra time and stay in the main graph, where ONNX
-Runtime optimises them as usual.
+An ``If`` follows every layer; several follow a node of which several layers compute parts, such as a Split. It returns
+the layer's result, or computes the layer again from rounded inputs and weights and rounds the result. Layers that are
+switched off cost no extra time and stay in the main graph, where ONNX Runtime optimises them as usual.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from sartor.codegen.ir.variants.rounding import STORED
+from sartor.codegen.ir.variants.rounding import ROWS, STORED
 from sartor.frontend.layer_tensors import LayerTensors
-from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.graph import GraphEditor, opset
 from sartor.onnx_model.graphs.walk import subgraphs
-from sartor.precision.fake_quantisation import BF16, F16, I8, FakeQuantiser, holds_reals, rounded_weights
+from sartor.precision.fake_quantisation import (
+    BF16,
+    F16,
+    I8,
+    TF32,
+    FakeQuantiser,
+    holds_reals,
+    multiplied,
+    multiplies_rows,
+    rounded_weights,
+)
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
-_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4}
+_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6}
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,8 @@ class PrecisionSwitches:
 
     Attributes:
         layers: those whose values all have a name in the model; no two have the same result.
-        dtypes: for each layer, of ``bf16``, ``f16``, ``i8`` and, where filters are rounded for that, ``STORED``.
+        dtypes: for each layer, of ``tf32``, ``bf16``, ``f16``, ``i8`` and, where filters are rounded for that,
+            ``STORED`` and ``ROWS``.
         ranges: the 8-bit range of activations, by tensor.
     """
 
@@ -47,7 +59,8 @@ class PrecisionSwitches:
         """The layers that can be switched.
 
         Results need names, and some value must be a real number; for ``i8`` all real inputs and results need ranges.
-        Layers with filters also offer ``STORED``: filters exact, activations in 8 bits.
+        Layers with filters also offer ``STORED``: filters exact, activations in 8 bits. Those that multiply rows offer
+        ``ROWS``, which needs no range.
         """
         editor = GraphEditor(model.graph)
         nodes = {node.name: node for node in model.graph.node}
@@ -58,7 +71,9 @@ class PrecisionSwitches:
             if reals and _is_plain(layer, nodes) and taken.isdisjoint(layer.results):
                 possible = [dtype for dtype in dtypes if dtype != I8 or reals <= ranges.keys()]
                 has_filters = any(rounded_weights(nodes[name], editor) for name in layer.nodes)
-                found[layer] = (*possible, *([STORED] if I8 in possible and has_filters else []))
+                has_rows = any(multiplies_rows(nodes[name], editor) for name in layer.nodes)
+                others = ((STORED, I8 in possible and has_filters), (ROWS, I8 in dtypes and has_rows))
+                found[layer] = (*possible, *(dtype for dtype, is_offered in others if is_offered))
                 taken.update(layer.results)
         return PrecisionSwitches(tuple(found), tuple(found.values()), tuple(sorted(ranges.items(), key=_first)))
 
@@ -111,12 +126,14 @@ class _SwitchWriter:
     def add(self) -> str:
         """Add the input and an ``If`` after every layer."""
         graph, layers = self._model.graph, self._switches.layers
-        last = {layer.nodes[-1]: index for index, layer in enumerate(layers)}
+        ending: dict[str, list[int]] = defaultdict(list)
+        for index, layer in enumerate(layers):
+            ending[layer.nodes[-1]].append(index)
         nodes: list[NodeProto] = []
         for node in list(graph.node):
             nodes.append(node)
-            if node.name in last:
-                nodes.extend(self._switch(last[node.name], layers[last[node.name]]))
+            for index in ending[node.name]:
+                nodes.extend(self._switch(index, layers[index]))
         exact = {name: self._exact(name) for layer in layers for name in layer.results if name is not None}
         for node in self._nodes.values():
             node.output[:] = [exact.get(name, name) for name in node.output]
@@ -167,11 +184,11 @@ class _SwitchWriter:
 
     def _rounded(self, prefix: str, layer: LayerTensors, dtype: str) -> GraphProto:
         """A graph that computes a layer with inputs, weights and results rounded to ``dtype``."""
-        quantiser = FakeQuantiser(self._editor, dtype, self._ranges, prefix)
+        quantiser = FakeQuantiser(self._editor, dtype, self._ranges, prefix, opset(self._model))
         values = {
             name: quantiser.activation(name, name)
             for name in dict.fromkeys(each for each in layer.inputs if each is not None)
-            if holds_reals(self._editor, name)
+            if holds_reals(self._editor, name) and not quantiser.rounds_products_only
         }
         for name in layer.nodes:
             self._copy(self._nodes[name], quantiser, values)
@@ -180,14 +197,19 @@ class _SwitchWriter:
         return self._body(quantiser.nodes, names, results, quantiser.constants)
 
     def _result(self, quantiser: FakeQuantiser, name: str, value: str) -> str:
-        return quantiser.activation(name, value) if holds_reals(self._editor, name) else value
+        is_rounded = holds_reals(self._editor, name) and not quantiser.rounds_products_only
+        return quantiser.activation(name, value) if is_rounded else value
 
     def _copy(self, node: NodeProto, quantiser: FakeQuantiser, values: dict[str, str]) -> None:
         """Add a copy of a node that reads rounded values and writes values with new names."""
         copy = NodeProto.FromString(node.SerializeToString())
-        weights = rounded_weights(node, self._editor)
+        weights = {} if quantiser.rounds_products_only else rounded_weights(node, self._editor)
         for index, name in enumerate(node.input):
             copy.input[index] = quantiser.weight(name, weights[index]) if index in weights else values.get(name, name)
+        for index in multiplied(node, self._editor) if quantiser.rounds_products_only else ():
+            copy.input[index] = quantiser.activation(node.input[index], copy.input[index])
+        if quantiser.dtype == ROWS and multiplies_rows(node, self._editor):
+            copy.input[0] = quantiser.rows(node.input[0], copy.input[0])
         for index, name in enumerate(node.output):
             if name:
                 copy.output[index] = values[name] = f"{quantiser.prefix}{name}"

@@ -40,7 +40,7 @@ class RoundingTrial:
     Attributes:
         prepared: the prepared model, or the file that holds it.
         layers: names of each layer's values in the model.
-        dtypes: of ``bf16``, ``f16`` and ``i8``.
+        dtypes: of ``tf32``, ``bf16``, ``f16`` and ``i8``.
         ranges: the 8-bit range of tensors, for ``i8``.
         samples: inputs; at most the first ``most_samples`` are used.
         pool: where ONNX Runtime runs: the model is not trusted.

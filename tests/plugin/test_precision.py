@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.variants.routine import Storing, Variant
-from sartor.codegen.routines import LOW_PRECISION
+from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
@@ -174,8 +174,9 @@ def test_options_that_do_not_fit_are_refused(
 def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
     known = {(each["type"], each["name"]): each for each in parsed(call("sartor", "routines", "--json"))["routines"]}
     narrow = [each for several in LOW_PRECISION.values() for each in several]
+    fused = [each for each in FUSED_ROUTINES if each.traits.precision is not None]
     assert {key for key in known if key[0]} == {
-        (each.storage, each.name) for each in narrow if isinstance(each, Storing)
+        (each.storage, each.name) for each in (*narrow, *fused) if isinstance(each, Storing) and each.storage
     }
     needs = {key: each["needs"] for key, each in known.items() if each["needs"] is not None}
     assert needs == {
@@ -189,6 +190,7 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         ("i8", "tiles_to_f32"): "amx-int8",
         ("i8", "dots"): "avx512vnni or avxvnni",
         ("i8", "dots_to_f32"): "avx512vnni or avxvnni",
+        ("i8", "row_dots"): "avx512vnni or avxvnni",
         ("i8", "whole_tiles"): "amx-int8",
         ("i8", "whole_dots"): "avx512vnni or avxvnni",
         ("i8", "neon_dots"): "dotprod",

@@ -8,16 +8,26 @@ from sartor.codegen.ir.variants.routine import Variant
 
 STORED = "i8-stored"
 """Activations and results are stored in 8 bits, filters are not quantised."""
+ROWS = "i8-rows"
+"""The operand that is multiplied by filters is rounded to 8 bits, each row by its own range, and so are the filters."""
+LEVELS, MOST_LEVELS = 255.0, 8000.0
+"""Steps of a row's range, and the most that there are between its least and its greatest number."""
+LEAST_STEP = 1e-33
+"""The least step, whose reciprocal is finite."""
+REACH = 9.0
+"""Numbers of a row are outliers, with 16 bits, beyond this multiple of the mean size of those that are none."""
 
 
 def rounding_of(variant: Variant) -> str:
-    """The rounding to simulate for a variant: its type, or ``STORED`` if that is 8 bits and its filters are not
-    quantised.
+    """The rounding to simulate for a variant: its type, or in 8 bits ``ROWS`` if it finds the ranges of rows, and
+    ``STORED`` if its filters are not quantised.
 
     Winograd's method in 8 bits rounds transformed filters, to 8 bits or to bf16. Both count as quantised filters.
     """
     if variant.dtype != QUANTISED or variant.traits.rounds_between:
         return variant.dtype
+    if variant.traits.scales_rows:
+        return ROWS
     packings = variant.implementation.packings
     rounds_filters = any(isinstance(step, Quantise) for packing in packings for step in packing.steps)
     return STORED if packings and not rounds_filters else QUANTISED

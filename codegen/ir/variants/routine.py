@@ -147,6 +147,15 @@ class Storing(Protocol):
         """The element type, None for ONNX's."""
 
 
+@runtime_checkable
+class Rounding(Protocol):
+    """A routine that may round what it multiplies to another type, while values keep theirs in memory."""
+
+    @property
+    def arithmetic(self) -> str | None:
+        """The type that is multiplied, None for that of the values."""
+
+
 class Named(Protocol):
     """Something that a descriptor can name."""
 
@@ -178,8 +187,9 @@ def dtype_of(task: Task) -> str:
 
 def computes_in(routine: Named, task: Task) -> str:
     """The element type that a routine computes a task in."""
+    arithmetic = routine.arithmetic if isinstance(routine, Rounding) else None
     storage = routine.storage if isinstance(routine, Storing) else None
-    return storage or dtype_of(task)
+    return arithmetic or storage or dtype_of(task)
 
 
 def describe(routine: Named, task: Task, parameters: Parameters, target: Target) -> str:

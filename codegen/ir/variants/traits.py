@@ -50,6 +50,8 @@ class Traits:
         transforms: whether the routine computes in a transformed space, as Winograd's method does, so that results
             differ in more than the order of sums.
         rounds_between: whether intermediate values are rounded too, so that the error exceeds that of rounded operands.
+        scales_rows: whether the operand that is multiplied is quantised within the kernel, each row by its own range,
+            so that values between layers are not rounded.
         sizes: names of the parameters that the learned cost model reads, each a single number.
         cost: predicts cycles so well that tuning tries the sizes that it prefers; None if there is no such model.
         estimate: predicts cycles for targets that cannot be measured, if ``cost`` is None.
@@ -67,6 +69,7 @@ class Traits:
     converts: bool = False
     transforms: bool = False
     rounds_between: bool = False
+    scales_rows: bool = False
     sizes: tuple[str, ...] = ()
     cost: AnalyticCost | None = None
     estimate: AnalyticCost | None = None

@@ -16,6 +16,7 @@ from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
 from sartor.codegen.kernels.loops.tiles import Segment, before_another, tile_runs
 from sartor.codegen.kernels.vector.integer_sums import IntegerSums
+from sartor.codegen.kernels.vector.row_sums import RowSums
 from sartor.codegen.mlir.iree_compiler import ir
 
 # Smaller filters stay in the second-level cache, or arrive quickly enough.
@@ -64,7 +65,7 @@ class Contraction(NestCode):
     filters: FilterStrides
     memories: tuple[int, int]
     multiplier: Multiplier = FMA
-    meaning: IntegerSums | None = None
+    meaning: IntegerSums | RowSums | None = None
 
     @property
     def streams(self) -> bool:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.schema import QUANTISED
+from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.kernels.isa.multipliers import DotElement
+from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.layers.instruction_traits import dot_traits
-from sartor.codegen.kernels.layers.kernel_layer import KernelParts
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import Work, tilings
 from sartor.codegen.kernels.vector.product import product_contraction
+from sartor.codegen.kernels.vector.row_product import row_product
 from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE
 from sartor.codegen.mlir.machine import Machine
+
+# Of these shapes of register tiles one workgroup for all rows and panels is tried too.
+_WHOLE = 2
 
 
 @dataclass(frozen=True)
@@ -57,3 +64,49 @@ class Product(ProductRoutine):
             raise ValueError(refusal.reason)
         code = product_contraction(product, Tiling.of(parameters), self.element)
         return KernelParts(code, factor=code.memories[0])
+
+
+@dataclass(frozen=True)
+class RowScaledProduct(ProductRoutine):
+    """Product of f32 by a weight in 8 bits; each row of the LHS is quantised by its own range.
+
+    Parameters: those of ``Tiling``; ``columns`` of a register tile are rows of the LHS. Every workgroup quantises the
+    rows that it reads, so if one thread runs all, one workgroup may be best.
+
+    Attributes:
+        element: instruction that multiplies groups of numbers without a sign by signed ones.
+    """
+
+    name: str = "row_dots"
+    storage: str | None = QUANTISED
+    element: DotElement = INTEGER_DOTS
+
+    @property
+    def traits(self) -> Traits:
+        """Activations and the result have the model's types; 8 bits are used within the kernel only."""
+        return replace(dot_traits(super().traits, "product", self.element), converts=True, scales_rows=True)
+
+    def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> Sequence[Tiling] | Rejected:
+        refusal = self.element.refusal(machine)
+        if refusal is not None:
+            return refusal
+        work = Work(1, shape.rows or 1, shape.columns, -(-shape.depth // self.element.group), positions_join=True)
+        found = tilings(work, machine)
+        whole = [replace(each, row_groups=1, panel_groups=1) for each in found[:_WHOLE]] if machine.threads == 1 else []
+        return list(dict.fromkeys([*whole, *found]))
+
+    def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
+        code = row_product(product, Tiling.of(parameters), self.element)
+        return KernelParts(code, code.workspace, code.lhs)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a product.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if {each.dtype for each in (*task.inputs, *task.results)} != {"f32"}:
+            raise ValueError("it does not compute in f32")
+        layer = super().layer(task, parameters, target)
+        inputs = tuple(each.stored_as("f32") for each in layer.inputs)
+        return replace(layer, inputs=inputs, output=layer.output.stored_as("f32"))

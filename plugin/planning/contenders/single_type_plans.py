@@ -16,7 +16,7 @@ from dataclasses import replace
 from sartor.errors import InfeasibleError
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.recipe import Recipe
-from sartor.policies import Precision
+from sartor.policies import PlanPolicy, Precision
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import Limits
 
@@ -40,7 +40,7 @@ def single_precision_plans(
         Plans that are not among ``mixed``, and the tables with conversions that were measured for them.
     """
     found: list[Recipe] = []
-    for precision in _within(selector.policy.precision):
+    for precision in _within(selector.policy):
         try:
             (best, *_), tables = selector.in_precision(precision).select(tables, replace(limits, error=None))
         except InfeasibleError as error:
@@ -51,9 +51,13 @@ def single_precision_plans(
     return found, tables
 
 
-def _within(precision: Precision) -> list[Precision]:
-    """The precisions that allow fewer types."""
-    return [each for each in Precision if set(each.types) < set(precision.types)]
+def _within(policy: PlanPolicy) -> list[Precision]:
+    """The precisions that allow fewer types and differ on the target."""
+    whole = set(policy.precision.types_on(policy.target))
+    parts = {
+        each: set(each.types_on(policy.target)) for each in Precision if set(each.types) < set(policy.precision.types)
+    }
+    return [each for each, types in parts.items() if types < whole and (types or each is Precision.F32)]
 
 
 def _seconds(recipe: Recipe) -> float:

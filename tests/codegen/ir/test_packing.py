@@ -13,6 +13,7 @@ from sartor.codegen.ir.packing import (
     Quantise,
     Reshape,
     Round,
+    RoundMantissa,
     Transpose,
     WinogradFilter,
     cut,
@@ -118,3 +119,20 @@ def test_narrowing_rounds_or_quantises_by_channel() -> None:
     steps = cut(((2, 4), (8,)), (0, 1, 2))
     assert narrowed(steps, "bf16", 0, 4) == (*steps, Round("bf16"))
     assert narrowed(steps, "i8", 0, 4, (1,)) == (Quantise(0, 4, steps, (1,)),)
+
+
+@pytest.mark.parametrize(
+    ("number", "rounded"),
+    [
+        (1.0, 1.0),
+        (1 + 2.0**-10, 1 + 2.0**-10),
+        (1 + 2.0**-11, 1.0),
+        (1 + 2.0**-10 + 2.0**-11, 1 + 2.0**-9),
+        (1 + 2.0**-11 + 2.0**-23, 1 + 2.0**-10),
+        (-(2 - 2.0**-23), -2.0),
+        (3e38, 3.0008e38),
+    ],
+)
+def test_numbers_are_rounded_to_the_nearest_of_tf32(number: float, rounded: float) -> None:
+    (found,) = Packing((RoundMantissa(10),)).apply(np.array([number], np.float32))
+    assert found == pytest.approx(rounded, rel=1e-4 if rounded > 1e30 else 0)

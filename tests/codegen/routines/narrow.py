@@ -35,7 +35,7 @@ def rounded(array: Array, dtype: str) -> Array:
 
 def rounded_subject(subject: Subject, dtype: str) -> Subject:
     """A subject whose weights a routine over ``dtype`` has without loss."""
-    turn = _rounded_by_channel if dtype == "i8" else lambda each: rounded(each, dtype)
+    turn = rounded_by_channel if dtype == "i8" else lambda each: rounded(each, dtype)
     weights = {name: turn(each) if each.dtype == np.float32 else each for name, each in subject.weights.items()}
     return replace(subject, weights=weights)
 
@@ -85,7 +85,7 @@ def _range(array: Array) -> QuantisedRange:
     return QuantisedRange.of(float(array.min(initial=0.0)), float(array.max(initial=0.0)))
 
 
-def _rounded_by_channel(array: Array) -> Array:
+def rounded_by_channel(array: Array) -> Array:
     """Weights as 8 bits of a scale for each channel of the result represent them."""
     if array.ndim not in (_IMAGE_RANK, _MATRIX_RANK):
         return array

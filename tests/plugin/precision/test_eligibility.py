@@ -13,9 +13,10 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Variant
+from sartor.codegen.ir.variants.routine import Implementation, Variant, variants_of
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS, DotElement
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
+from sartor.codegen.routines.vector.product import RowScaledProduct
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
@@ -37,6 +38,7 @@ from sartor.tuning.workers.calls import WorkerError
 from sartor.tuning.workers.pool import WorkerPool
 from tests import grouped_models
 from tests.plugin.quantised_models import dynamic_network, network, one_convolution
+from tests.tiny_models import Builder as ModelBuilder
 
 ImportedOfModel = Callable[[ModelProto], ImportedModel]
 # A CPU with AMX, whatever this machine is.
@@ -54,6 +56,12 @@ def imported_of_model(tmp_path: Path) -> ImportedOfModel:
         return imported
 
     return make
+
+
+def _float_product() -> ModelProto:
+    b = ModelBuilder()
+    b.op("MatMul", "y", "x", b.weight(16, 20))
+    return b.model([("x", (6, 16))], [("y", (6, 20))])
 
 
 def _descriptors(candidates: Candidates, layer: Layer) -> list[str]:
@@ -109,6 +117,22 @@ def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(imported_
     exact = imported_of_model(one_convolution(zero=128))
     (layer,) = _multiplying(exact)
     assert all(eligibility(exact, CONFIG.precision)(layer, each) for each in quantising)
+
+
+@pytest.mark.parametrize(("model", "rows"), [(network, True), (dynamic_network, False), (_float_product, True)])
+def test_rows_find_ranges_where_8_bits_are_asked_for(
+    model: Callable[[], ModelProto], rows: bool, imported_of_model: ImportedOfModel
+) -> None:
+    """Exact sums of integers are never rounded; floats need no range of a calibration."""
+    imported = imported_of_model(model())
+    products = [each for each in _multiplying(imported) if each.task.kind == "contraction"]
+    offered = [
+        (layer, each) for layer in products for each in variants_of(RowScaledProduct(), layer.task, CONFIG.target)
+    ]
+    pairs = [(layer, each) for layer, each in offered if isinstance(each, Variant)]
+    assert pairs
+    assert not any(eligibility(imported, Precision.F32)(*pair) for pair in pairs)
+    assert [eligibility(imported, Precision.INT8)(*pair) for pair in pairs] == [rows] * len(pairs)
 
 
 def test_a_quantised_model_is_tuned_checked_and_replayed(tmp_path: Path) -> None:

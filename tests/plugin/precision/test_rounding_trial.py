@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto
 
-from sartor.codegen.ir.variants.rounding import STORED
+from sartor.codegen.ir.packing import rounded_mantissa
+from sartor.codegen.ir.variants.rounding import LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED
 from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -31,8 +32,8 @@ from sartor.tuning.workers.calls import WorkerError
 from sartor.tuning.workers.pool import WorkerPool
 from tests.tiny_models import Builder
 
-DTYPES = ("bf16", "f16", "i8")
-ROUNDINGS = (*DTYPES, STORED)
+DTYPES = ("tf32", "bf16", "f16", "i8")
+ROUNDINGS = (*DTYPES, STORED, ROWS)
 RANDOM = np.random.default_rng(5)
 
 
@@ -66,13 +67,25 @@ def _model() -> ModelProto:
 
 
 def _round(dtype: str, tensor: str, values: Array) -> Array:
+    if dtype == "tf32":
+        return rounded_mantissa(values, 10)
     if dtype in ("i8", STORED):
         return np.asarray(RANGES[tensor].round(values).astype(np.float32))
     return np.asarray(values.astype(ml_dtypes.bfloat16 if dtype == "bf16" else np.float16).astype(np.float32))
 
 
+def _round_rows(values: Array) -> Array:
+    first = REACH * np.abs(values).mean(1, keepdims=True)
+    bound = np.float32(REACH) * np.where(np.abs(values) <= first, np.abs(values), 0).mean(1, keepdims=True)
+    least, most = np.minimum(values.min(1, keepdims=True), 0), np.maximum(values.max(1, keepdims=True), 0)
+    low = np.maximum(least, -bound)
+    fine, coarse = (np.minimum(most, bound) - low) / LEVELS, (most - least) / MOST_LEVELS
+    step = np.maximum(np.maximum(fine, coarse), np.float32(LEAST_STEP))
+    return np.asarray(np.rint((values - low) / step) * step + low)
+
+
 def _round_weight(dtype: str, values: Array) -> Array:
-    if dtype != "i8":
+    if dtype not in ("i8", ROWS):
         return values if dtype == STORED else _round(dtype, "", values)
     scales = np.abs(values).max(axis=0) / 127
     return np.asarray(np.rint(values / scales) * scales)
@@ -85,9 +98,10 @@ def _expected(x: Array, assignment: Mapping[str, str]) -> Array:
         weight, dtype = weights[layer.layer], assignment.get(layer.layer)
         before, after = str(layer.inputs[0]), str(layer.result)
         if dtype is not None:
-            value, weight = _round(dtype, before, value), _round_weight(dtype, weight)
+            value = _round_rows(value) if dtype == ROWS else _round(dtype, before, value)
+            weight = _round_weight(dtype, weight)
         value = np.maximum(value @ weight, 0) if layer.layer == "one" else value @ weight
-        value = value if dtype is None else _round(dtype, after, value)
+        value = value if dtype in (None, "tf32", ROWS) else _round(dtype, after, value)
     return value
 
 
@@ -133,8 +147,25 @@ def test_a_switched_model_computes_what_numpy_does(assignment: dict[str, str]) -
         steps = {"bf16": (2**-7, 0), "f16": (2**-10, 0), "i8": (0, 2**-2), STORED: (0, 2**-2)}
         near, step = steps.get(assignment.get("two", ""), (0, 0))
         np.testing.assert_allclose(found, _expected(x, assignment), rtol=1e-6 + near, atol=1e-5 + step)
-        if assignment:
-            assert not np.array_equal(found, _expected(x, {}))
+        # The input and the first weights have no more bits than TF32 keeps.
+        is_exact = assignment in ({}, {"one": "tf32"})
+        assert np.array_equal(found, _expected(x, {})) == is_exact
+
+
+def test_layers_that_compute_parts_of_one_node_are_switched_apart() -> None:
+    b = Builder()
+    b.ops("Split", ["left", "right"], "x", b.constant(np.array([4, 4])), axis=1)
+    model = b.model([("x", (1, 8))], [("left", (1, 4)), ("right", (1, 4))])
+    infer_shapes(model)
+    layers = [LayerTensors(f"split {name}", ("x",), (name,), ("left",)) for name in ("left", "right")]
+    switches = PrecisionSwitches.of(model, layers, ("f16",), {})
+    precision = add_switches(model, switches)
+    reference = OnnxRuntimeReference(model.SerializeToString(), threads=1)
+    x = np.linspace(0.1, 0.9, 8, dtype=np.float32).reshape(1, 8)
+    left, right = reference({"x": x, precision: switches.codes({"split right": "f16"})})
+    np.testing.assert_array_equal(left, x[:, :4])
+    np.testing.assert_array_equal(right, x[:, 4:].astype(np.float16).astype(np.float32))
+    assert not np.array_equal(right, x[:, 4:])
 
 
 def test_contributions_are_the_errors_of_single_layers(trial: RoundingTrial) -> None:
@@ -209,6 +240,8 @@ def test_layers_without_names_or_ranges_are_left_out() -> None:
     assert found.pairs == [
         *(("one", dtype) for dtype in ROUNDINGS),
         *(("two", dtype) for dtype in DTYPES if dtype != "i8"),
+        # Ranges of rows are found when they are multiplied.
+        ("two", ROWS),
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from sartor.codegen.ir.variants.routine import Storing
+from sartor.codegen.ir.variants.routine import Rounding, Storing
 from sartor.codegen.ir.variants.traits import LOWERED, FormatClass, Traits
 from sartor.codegen.routine_registry import described, families, size_names
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES, routines_for
@@ -18,14 +18,15 @@ def test_routines_of_one_name_and_type_differ_in_nothing_that_is_looked_up() -> 
     found: defaultdict[tuple[str, str | None], set[Traits]] = defaultdict(set)
     for each in ROUTINES:
         storage = each.storage if isinstance(each, Storing) else None
-        found[each.name, storage].add(replace(each.traits, beside_kernels=frozenset()))
+        arithmetic = each.arithmetic if isinstance(each, Rounding) else None
+        found[each.name, arithmetic or storage].add(replace(each.traits, beside_kernels=frozenset()))
     assert {key: traits for key, traits in found.items() if len(traits) > 1} == {}
 
 
 def test_every_routine_is_asked_about_some_layers() -> None:
     asked = {*routines_for(LOW_PRECISION), *FUSED_ROUTINES}
     assert asked == set(ROUTINES)
-    assert list(LOW_PRECISION) == ["bf16", "i8", "f16"]
+    assert list(LOW_PRECISION) == ["tf32", "bf16", "i8", "f16"]
 
 
 def test_traits_reach_workers_and_do_not_change() -> None:
