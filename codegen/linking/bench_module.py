@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import RANGE, physical_types
@@ -32,7 +32,7 @@ def compile_bench(
     pieces: Mapping[str, Piece],
     signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]],
     *,
-    repeated: bool = True,
+    repeated: Collection[str] | None = None,
 ) -> bytes:
     """A .vmfb that exports every piece; see ``bench_module``.
 
@@ -50,7 +50,7 @@ def bench_module(
     pieces: Mapping[str, Piece],
     signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]],
     *,
-    repeated: bool = True,
+    repeated: Collection[str] | None = None,
 ) -> str:
     """Flow-level MLIR that exports every piece as ``run_<symbol>``, and as ``repeat_<symbol>``.
 
@@ -61,8 +61,8 @@ def bench_module(
         target: what the module is compiled for.
         pieces: by symbol.
         signatures: argument and result types of each piece, by symbol.
-        repeated: whether ``repeat_<symbol>`` is exported. Only short pieces need it, and its eight calls take a sixth
-            of a compilation.
+        repeated: symbols of which ``repeat_<symbol>`` is exported; None for all. Only short pieces need it, and its
+            eight calls take a sixth of a compilation.
     """
     attributes, devices = module_header(target)
     parts = [f"module attributes {{{attributes}}} {{", devices]
@@ -71,7 +71,7 @@ def bench_module(
         parts += [
             _wrapper(prefix + symbol, symbol, calls, *signatures[symbol])
             for prefix, calls in ((EXPORT_PREFIX, 1), (REPEAT_PREFIX, REPEATS))
-            if calls == 1 or repeated
+            if calls == 1 or repeated is None or symbol in repeated
         ]
     return "\n".join([*parts, "}"])
 

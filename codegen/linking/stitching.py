@@ -21,7 +21,8 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.entries import Entry, Port
 from sartor.codegen.linking.entry_functions import MANIFEST_KEY, entry_functions
-from sartor.codegen.linking.parameters import Make, Parameters
+from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
+from sartor.codegen.linking.weights.parameters import Make, Parameters
 from sartor.codegen.mlir.borrowed_inputs import protect_inputs
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
@@ -284,6 +285,8 @@ def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: b
         run_passes(module, "builtin.module(inline)")
         if embed:
             embed_weights(module, stitched.parameters)
+            if are_many(stitched.parameters):
+                join_weights(module, stitched.parameters)
         return module
 
     write_module(make, path, target.flags, start="flow")
@@ -325,10 +328,17 @@ def compile_unsplit(
                 view.operation.attributes["iree.reflection"] = reflection
         protect_inputs(module)
         if embed:
-            embed_weights(module, weights)
+            embed_weights(module, {name: array for name, array in weights.items() if name not in late})
         return module
 
-    write_module(make, path, (*target.flags, *flags), start="input")
+    def finish(module: ir.Module) -> None:
+        with module.context:
+            embed_weights(module, {name: weights[name] for name in late})
+        join_weights(module, weights)
+
+    edits = {"flow": finish} if embed and are_many(weights) else None
+    late = kept_out_of_code(weights) if edits else set()
+    write_module(make, path, (*target.flags, *flags), start="input", edits=edits)
 
 
 def embed_weights(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:

@@ -40,8 +40,12 @@ class DispatchCode:
         return "\n".join((*self.companions, self.function))
 
 
+@functools.cache
 def module_header(target: Target) -> tuple[str, str]:
-    """Attributes of a flow module for ``target``, and the globals that name its device."""
+    """Attributes of a flow module for ``target``, and the globals that name its device.
+
+    It is asked for with every compilation, and IREE takes a tenth of a second to tell it.
+    """
     with ir.Context():
         module = ir.Module.parse(translate(on_device(_TRIVIAL, target), target.flags, to="flow"))
         attributes = ", ".join(f"{each.name} = {each.attr}" for each in _named_attributes(module.operation))

@@ -9,7 +9,7 @@ from functools import partial
 
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
-from sartor.tuning.measuring.compile_job import compile_case
+from sartor.tuning.measuring.compile_job import compile_cases
 from sartor.tuning.workers.calls import Opening
 from sartor.tuning.workers.entry_points import entry_point
 
@@ -55,5 +55,5 @@ def machines_of(config: CompileConfig) -> Iterator[Machines]:
     except ImportError as error:
         raise UsageError(f"--workers needs Dask ({error}); install it by: pip install 'sartor[cluster]'") from None
     with find_cluster(Scheduler.of(config.workers), config.target, config.tune_for) as cluster:
-        opening = partial(remote_pool, cluster, compiled_there=(entry_point(compile_case),))
+        opening = partial(remote_pool, cluster, compiled_there=(entry_point(compile_cases),))
         yield Machines(opening, cluster.hardware, cluster.threads)

@@ -179,7 +179,8 @@ def _layered(prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, dir
     dumper.write("fold-weights", module)
     unsplit = bytecode(module)
     layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
-    graph, parts = find_childnets(find_fusions(layers), imported.weights, splitting.target, splitting.asked)
+    fused = find_fusions(layers, attends="cuda" in splitting.target.devices)
+    graph, parts = find_childnets(fused, imported.weights, splitting.target, splitting.asked)
     used = _used(graph, module)
     weights = {name: array for name, array in {**imported.weights, **parts}.items() if name in used}
     if directory is None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -165,19 +168,18 @@ def _lowered(model: onnx.ModelProto, flags: Sequence[str]) -> bytes:
     """Linalg on tensors; a long model is lowered in parts, where that gives the same."""
     parts = cut_into_parts(model)
     if len(parts) > 1:
-        lowered = [
-            Part(
-                _translated(part, flags),
-                tuple(value.name for value in part.graph.input),
-                tuple(value.name for value in part.graph.output),
-            )
-            for part in parts
-        ]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            lowered = [*threads.map(partial(_lowered_part, flags=flags), parts)]
         inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
         joined = join_parts(lowered, inputs, outputs)
         if joined is not None:
             return joined
     return _translated(model, flags)
+
+
+def _lowered_part(part: onnx.ModelProto, flags: Sequence[str]) -> Part:
+    inputs, outputs = (tuple(value.name for value in values) for values in (part.graph.input, part.graph.output))
+    return Part(_translated(part, flags), inputs, outputs)
 
 
 def _translated(model: onnx.ModelProto, flags: Sequence[str]) -> bytes:

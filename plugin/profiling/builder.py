@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shutil import copyfile
 
 from sartor.errors import CompileError, DisturbedError
 from sartor.frontend.imported_model import ImportedModel
@@ -15,6 +16,7 @@ from sartor.policies import ModuleHeader
 from sartor.progress import Progress
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net, planned_memory
 from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.networks.replaced_manifest import replace_manifest
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.entry_points import entry_point
@@ -96,7 +98,30 @@ class Builder:
             _LOG.warning("%s; its memory by the tables counts", error)
             return None
 
+    def _rewrite(self, recipe: Recipe) -> bool:
+        """Copy a module of the same code, and give it this recipe's manifest; returns whether there is one that takes
+        it."""
+        built = next((each for each in self._done.values() if recipe.differs_in_times_only(each.recipe)), None)
+        if built is None:
+            return False
+        files = self._files(f"plan{next(self._numbers)}")
+        files = replace(files, devices=recipe.devices, weight_bytes=built.files.weight_bytes)
+        old, new = (each.manifest(self.imported, self.header) for each in (built.recipe, recipe))
+        try:
+            copyfile(built.files.module, files.module)
+            if not replace_manifest(files.module, old, new):
+                return False
+            if built.files.weights is not None and files.weights is not None:
+                copyfile(built.files.weights, files.weights)
+        except OSError as error:
+            _LOG.info("a module is compiled again, as it cannot be copied: %s", error)
+            return False
+        self._done[recipe.digest] = Build(recipe, files)
+        return True
+
     def _compile(self, recipes: Sequence[Recipe]) -> None:
+        """Compile recipes side by side, except those that differ from an earlier one in predicted times only."""
+        recipes = [each for each in recipes if not self._rewrite(each)]
         builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
         files = {name: replace(self._files(name), devices=recipe.devices) for name, recipe in builds.items()}
         # The unsplit model takes longest to compile, so it starts first.

@@ -27,6 +27,7 @@ from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits
 
 _LOG = logging.getLogger(__name__)
+_BROKEN = (Status.COMPILE_FAILED, Status.CRASHED, Status.TIMEOUT, Status.OUT_OF_MEMORY)
 _LIMIT_ROUNDS = 4
 _TIMED_ROUNDS = 5
 # Times of rivals' layers in the network may lead to a plan that has the best of all.
@@ -125,7 +126,16 @@ class Refiner:
         for select_again in rounds:
             state = select_again(state)
         profiled = state.profiled or self.profiler.profile(state.tried)
+        self._warn_of_broken(state.tried)
         return self._told(profiled, state.tables, state.found, state.tried)
+
+    def _warn_of_broken(self, tried: Sequence[Recipe]) -> None:
+        """Say which selected plans were lost: another is shipped, perhaps the stock model, which may be far slower."""
+        for recipe in tried:
+            run = None if recipe.plan.unsplit else self.profiler.run_of(recipe)
+            if run is not None and run.status in _BROKEN:
+                reason = run.message.partition("\n")[0]
+                _LOG.warning("a selected plan is left out, as it ended as %s: %s", run.status.value, reason)
 
     def next_best(self, refined: Refined) -> Refined:
         """The best of the other networks that were run, after the best one proved wrong.
@@ -264,6 +274,7 @@ class Refiner:
             memory=profiled.memory,
             first=profiled.first,
             compared=self._compared(recipe, tried, corrected(tables, found)),
+            foreseen=timed_plan(recipe, tables).predicted if found.layers and not recipe.plan.unsplit else None,
         )
         return Refined(recipe, profiled, plan_with_network_times(plan, found), tables, found, tried)
 

@@ -36,6 +36,8 @@ def serve(scheduler: Scheduler, machine: Machine, told: Callable[[str], None], p
         told: told in a sentence when the worker begins, and when it loses the scheduler.
         port: to listen on; 0 for any.
     """
+    # After an interrupt Dask looks for its folder when the workspace around it is gone, and calls that an error.
+    logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)
     with workspace() as folder, dask.config.set(_UNDISTURBED):
         mine = folder / "worker"
         mine.mkdir()

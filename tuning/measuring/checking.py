@@ -26,7 +26,7 @@ from sartor.tuning.measuring.variant_runner import VariantRunner
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN
 
-ROUNDING = {"f16": 5e-3, "bf16": 3e-2, "i8": 1e-1}
+ROUNDING = {"tf32": 5e-3, "f16": 5e-3, "bf16": 3e-2, "i8": 1e-1}
 """Allowed error of a layer by element type, relative to its largest result; networks have bounds of their own."""
 
 _ON_A_GRID = "i8"

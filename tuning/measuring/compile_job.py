@@ -1,15 +1,14 @@
-"""Worker side: compile the variants of one case into a module that exports each of them."""
+"""Worker side: compile the variants of one or several cases into a module that exports each of them."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
@@ -39,6 +38,40 @@ def divided(case: BenchmarkCase, most: int) -> list[BenchmarkCase]:
     return [replace(case, variants=case.variants[start:end]) for start, end in itertools.pairwise(ends)]
 
 
+def batched(cases: Sequence[BenchmarkCase], count: int) -> list[list[int]]:
+    """Divide cases among ``count`` compilations of about equal cost; returns indices, none of the lists empty."""
+    costs = [sum(each.traits.compile_cost for each in case.variants) for case in cases]
+    found: list[list[int]] = [[] for _ in range(min(count, len(cases)))]
+    spent = [0.0] * len(found)
+    for index in sorted(range(len(cases)), key=lambda each: -costs[each]):
+        least = spent.index(min(spent))
+        found[least].append(index)
+        spent[least] += costs[index]
+    return found
+
+
+def compile_cases(cases: Sequence[BenchmarkCase], target: Target, directory: Path) -> list[CompiledCase]:
+    """Compile several cases, into one module if that succeeds, else each into its own.
+
+    A compilation takes a third of a second, whatever it compiles.
+
+    Args:
+        cases: what to compile; no variant occurs twice.
+        target: what to compile for.
+        directory: where the modules are written.
+
+    Raises:
+        CompileError: if the disk is full, which is no variant's fault.
+    """
+    if len(cases) > 1:
+        try:
+            return _into_one(cases, target, directory / f"{digest(*map(_stem, cases))}.vmfb")
+        except CompileError as error:
+            if is_disk_full(error):
+                raise
+    return [compile_case(case, target, directory) for case in cases]
+
+
 def compile_case(case: BenchmarkCase, target: Target, directory: Path) -> CompiledCase:
     """Compile all variants into one module; if that fails, each into its own, to find those that do not compile.
 
@@ -51,8 +84,7 @@ def compile_case(case: BenchmarkCase, target: Target, directory: Path) -> Compil
         CompileError: if the disk is full, which is no variant's fault.
     """
     try:
-        path = _compile(case, case.variants, target, directory / f"{_stem(case)}.vmfb")
-        return CompiledCase(dict.fromkeys((each.descriptor for each in case.variants), path), {})
+        return _into_one([case], target, directory / f"{_stem(case)}.vmfb")[0]
     except CompileError as error:
         if is_disk_full(error):
             raise
@@ -67,7 +99,7 @@ def _compile_apart(case: BenchmarkCase, target: Target, directory: Path) -> Comp
     for index, variant in enumerate(case.variants):
         try:
             path = directory / f"{_stem(case)}.{index}.vmfb"
-            modules[variant.descriptor] = _compile(case, (variant,), target, path)
+            modules |= _into_one([replace(case, variants=(variant,))], target, path)[0].modules
         except CompileError as error:
             if is_disk_full(error):
                 raise
@@ -80,13 +112,14 @@ def _stem(case: BenchmarkCase) -> str:
     return f"{case.key}-{digest(*(each.descriptor for each in case.variants))}"
 
 
-def _compile(case: BenchmarkCase, variants: tuple[Variant, ...], target: Target, path: Path) -> Path:
-    implementations = {symbol_of(case.key, each): each.implementation for each in variants}
-    code = lower(implementations, target)
-    pieces = {name: Piece(name, each, code[name]) for name, each in implementations.items()}
+def _into_one(cases: Sequence[BenchmarkCase], target: Target, path: Path) -> list[CompiledCase]:
+    variants = {symbol_of(case.key, each): (case, each.implementation) for case in cases for each in case.variants}
+    code = lower({name: each for name, (_, each) in variants.items()}, target)
+    pieces = {name: Piece(name, each, code[name]) for name, (_, each) in variants.items()}
     signatures = {
         name: physical_signature(each, case.inputs, case.weights, case.results)
-        for name, each in implementations.items()
+        for name, (case, each) in variants.items()
     }
-    path.write_bytes(compile_bench(target, pieces, signatures, repeated=may_be_short(case)))
-    return path
+    short = {name for name, (case, _) in variants.items() if may_be_short(case)}
+    path.write_bytes(compile_bench(target, pieces, signatures, repeated=short))
+    return [CompiledCase(dict.fromkeys((each.descriptor for each in case.variants), path), {}) for case in cases]

@@ -14,13 +14,13 @@ from sartor.codegen.digest import digest
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.source_digest import source_digest
-from sartor.errors import CompileError
 from sartor.progress import tell_found
 from sartor.tuning.measuring.asked_cases import AskedCases
 from sartor.tuning.measuring.away import ArbiterWanted, absent, arbitrate, measure_away, only_seconds, runnable
-from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.measuring.case_compiler import CaseCompiler
 from sartor.tuning.measuring.checking import Arbiter, allowed_error
-from sartor.tuning.measuring.compile_job import CompiledCase, compile_case, divided
+from sartor.tuning.measuring.compile_job import CompiledCase, compile_cases
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_case
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store.store import Store
@@ -30,10 +30,7 @@ from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
 # Modules whose source measurements depend on, besides the variant's own code.
-_JOBS = (compile_case.__module__, measure_case.__module__)
-_COMPILE = entry_point(compile_case)
-# Each process that compiles at a time gets about so many pieces of a round, and none is smaller than this.
-_PIECES, _LEAST_IN_A_PIECE = 2, 4
+_JOBS = (compile_cases.__module__, measure_case.__module__)
 _MEASURE = entry_point(measure_case)
 _AWAY = entry_point(measure_away)
 _ARBITRATE = entry_point(arbitrate)
@@ -41,7 +38,6 @@ _ARBITRATE = entry_point(arbitrate)
 _YARDSTICKS = 3
 # With a deadline, cases are compiled and measured in groups of this size, as compiling without measuring is useless.
 _HURRIED = 6
-_MEASURING_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,7 @@ class Tuner:
         self._unfit: set[tuple[str, str]] = set()
         self._cut_off = False
         self._is_compared = False
-        self._probe_path: Path | None = None
+        self._compiler = CaseCompiler(pool, settings.target, settings.compile_timeout, settings.deadline)
         self.listener: Listener = lambda *_: ""
         """Told about every case; what it returns is part of the report of progress."""
 
@@ -252,7 +248,7 @@ class Tuner:
         """
         failed: list[_Failed] = []
         if self._pool.measures_elsewhere:
-            self._probe(directory)
+            self._compiler.probe(directory)
         with self._batch() as batch:
             asked = AskedCases(batch)
             for done, (case, result) in enumerate(self._compile(cases, directory), 1):
@@ -325,35 +321,21 @@ class Tuner:
         wanted = [(case, left) for case in cases if (left := self._without_known(case)).variants]
         if self._settings.deadline is None:
             wanted.sort(key=lambda pair: -len(pair[1].variants))
-        target, deadline = self._settings.target, self._settings.deadline
-        if deadline is not None:
-            # Leave time to measure what is compiled.
-            deadline -= _MEASURING_SECONDS * len(wanted)
-        most = self._most_in_a_piece([left for _, left in wanted])
-        pieces = [(index, piece) for index, (_, left) in enumerate(wanted) for piece in divided(left, most)]
-        jobs = [
-            (str(number), {"case": piece, "target": target, "directory": directory})
-            for number, (_, piece) in enumerate(pieces)
-        ]
+        pieces = self._compiler.pieces([left for _, left in wanted])
         waiting = Counter(index for index, _ in pieces)
         broken: dict[int, JobResult] = {}
-        for result in self._pool.map_unordered(_COMPILE, jobs, self._settings.compile_timeout, deadline=deadline):
-            index, _ = pieces[int(result.job_id)]
+        for number, compiled, result in self._compiler.compile([piece for _, piece in pieces], directory):
+            index, _ = pieces[number]
             case, _ = wanted[index]
-            if result.status is JobStatus.OK:
-                self._modules |= {(case.key, name): path for name, path in result.value.modules.items()}
-                self._record_rejected(case, result.value)
-            else:
+            if compiled is None:
                 broken[index] = result
+            else:
+                self._modules |= {(case.key, name): path for name, path in compiled.modules.items()}
+                self._record_rejected(case, compiled)
             waiting[index] -= 1
             if not waiting[index]:
                 yield case, broken.get(index, result)
         self._cut_off |= any(waiting.values())
-
-    def _most_in_a_piece(self, cases: Sequence[BenchmarkCase]) -> int:
-        """Number of variants that one process compiles at once, so that no process has much left when others end."""
-        variants = sum(len(each.variants) for each in cases)
-        return max(_LEAST_IN_A_PIECE, -(-variants // (_PIECES * self._pool.at_once(_COMPILE))))
 
     def _without_known(self, case: BenchmarkCase) -> BenchmarkCase:
         """The case with the variants that are neither compiled nor known to fail."""
@@ -372,25 +354,12 @@ class Tuner:
         names = [each.descriptor for each in case.variants if self._runs(case, each.descriptor)]
         modules = {name: self._modules[case.key, name] for name in names}
         sent = runnable(case) if self._pool.measures_elsewhere else case
-        return {"case": sent, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
-
-    def _probe(self, directory: Path) -> Path:
-        """The compiled probe.
-
-        Raises:
-            CompileError: if it does not compile, so no variant will.
-            DisturbedError: if the worker was disturbed.
-        """
-        if self._probe_path is None or not self._probe_path.exists():
-            job = {"case": PROBE, "target": self._settings.target, "directory": directory}
-            (result,) = self._pool.map_unordered(_COMPILE, [("probe", job)], self._settings.compile_timeout)
-            if result.status.is_transient:
-                raise result.error(f"compiling for {self._settings.target}")
-            if result.status is not JobStatus.OK or not result.value.modules:
-                reason = result.message or "; ".join(result.value.failures.values())
-                raise CompileError(f"IREE cannot compile for {self._settings.target}: {reason}")
-            (self._probe_path,) = result.value.modules.values()
-        return self._probe_path
+        return {
+            "case": sent,
+            "modules": modules,
+            "settings": self._settings.measure,
+            "probe": self._compiler.probe(directory),
+        }
 
     def _record_rejected(self, case: BenchmarkCase, compiled: CompiledCase) -> None:
         for descriptor, message in compiled.failures.items():

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from sartor.codegen.ir.target import Target
-from sartor.codegen.linking.parameters import Identity, Parameters
 from sartor.codegen.linking.several.joining import Part, compile_joined, join
 from sartor.codegen.linking.several.level import level_of
+from sartor.codegen.linking.weights.parameters import Identity, Parameters
 from sartor.runtime.segments.packing import pack
 from sartor.runtime.several.record import plan_prefix
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, stitchings, write_weights

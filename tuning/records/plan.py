@@ -133,6 +133,8 @@ class Plan:
         optimal: whether no other plan within the limits is better by the cost tables that it was selected by.
         gap: upper bound of the relative distance from the optimum; 0 if optimal, None if unknown.
         predicted: seconds of one inference by the cost tables.
+        foreseen: the same by times of layers alone, as it was before any layer was timed in the network; None if none
+            was.
         measured: seconds of one inference of the whole module, with ``workers`` threads if that is known.
         baseline: seconds of the unsplit model, measured in the same run, or with fewer threads if that is less.
         memory: bytes of weights, activations, inputs and outputs of the whole module, None if not measured.
@@ -171,6 +173,7 @@ class Plan:
     by_threads: tuple[tuple[int, float], ...] = ()
     compared: tuple[ComparedPlan, ...] = ()
     basis: str = ""
+    foreseen: float | None = None
     format: int = FORMAT
 
     def unmeasured(self) -> Plan:
@@ -178,7 +181,7 @@ class Plan:
         layers = tuple(replace(each, in_place=None) for each in self.layers)
         adapts = tuple(replace(each, in_place=None) for each in self.adapts)
         unknown = replace(self, measured=None, baseline=None, memory=None, first=None, by_threads=(), compared=())
-        return replace(unknown, layers=layers, adapts=adapts)
+        return replace(unknown, layers=layers, adapts=adapts, foreseen=None)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON data, with keys in a fixed order."""

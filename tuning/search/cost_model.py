@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,6 +69,11 @@ class Sample:
         if measurement.status is not Status.OK or not measurement.facts:
             return None
         return Sample(measurement.facts, described(measurement.key.variant), measurement.time)
+
+
+def load_ahead() -> None:
+    """Import the library of trees in a thread: that takes more than a second, in which other processes compile."""
+    Thread(target=import_module, args=("xgboost",), daemon=True).start()
 
 
 def samples_of(measurements: Iterable[Measurement]) -> list[Sample]:

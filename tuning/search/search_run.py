@@ -10,7 +10,7 @@ from sartor.codegen.digest import digest
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, Status
-from sartor.tuning.search.cost_model import CostModel, Sample, samples_of
+from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, load_ahead, samples_of
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch
@@ -50,6 +50,8 @@ class SearchRun:
             return known
         search = VariantSearch([self._searched(case) for case in open_cases], self._samples(open_cases), self.settings)
         picks = search.first(_times(known))
+        if sum(len(case.variants) for case in open_cases) >= FEWEST_SAMPLES:
+            load_ahead()
         cost = search.effort(picks)
         first = _size(picks)
         for number in range(self.settings.rounds):

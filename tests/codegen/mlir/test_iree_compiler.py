@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.dispatches import module_header
 from sartor.codegen.mlir.iree_compiler import compile_module, ir, write_module
 from sartor.errors import CompileError
 
@@ -101,3 +102,27 @@ print([handler(number) for number in asking] == before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_long_chains_of_values_on_a_device_are_compiled() -> None:
+    """IREE's default ends below 200 links, as a network of 242 layers showed; each link here updates the one before."""
+    attributes, devices = module_header(Target.create("cpu"))
+    links = "\n".join(
+        f"%t{link + 1} = flow.tensor.update %one, %t{link}[%c0] : tensor<1xf32> -> %t{link} as tensor<8xf32>"
+        for link in range(1000)
+    )
+    here = "to #hal.device.affinity<@__device_0>"
+    text = f"""module attributes {{{attributes}}} {{
+    {devices}
+    util.func public @f(%a: !hal.buffer_view, %b: !hal.buffer_view) -> !hal.buffer_view {{
+      %c0 = arith.constant 0 : index
+      %x = hal.tensor.import %a : !hal.buffer_view -> tensor<8xf32>
+      %y = hal.tensor.import %b : !hal.buffer_view -> tensor<1xf32>
+      %t0 = flow.tensor.transfer %x : tensor<8xf32> {here}
+      %one = flow.tensor.transfer %y : tensor<1xf32> {here}
+      {links}
+      %r = hal.tensor.export %t1000 : tensor<8xf32> -> !hal.buffer_view
+      util.return %r : !hal.buffer_view
+    }}
+    }}"""
+    assert compile_module(text, FLAGS, start="flow")

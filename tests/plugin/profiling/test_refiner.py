@@ -121,6 +121,37 @@ def test_a_plan_that_takes_what_was_predicted_is_shipped(imported_of: ImportedOf
     assert len(profiler.ran) == 1
 
 
+@dataclass
+class BreakingProfiler(FakeProfiler):
+    """One in which plans in one type do not compile."""
+
+    broken: str = ""
+
+    def run_of(self, recipe: Recipe) -> Measurement | None:
+        run = super().run_of(recipe)
+        if run is None or types(recipe) != {self.broken}:
+            return run
+        return replace(run, status=Status.COMPILE_FAILED, message="IREE rejected the module\nsee there")
+
+
+@pytest.mark.parametrize("broken", ["bf16", "none"])
+def test_a_selected_plan_that_does_not_compile_is_named(
+    imported_of: ImportedOf, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
+    exact = tables_of(select.imported, by_type(f32=UNIT))
+    (other, *_), _ = select.select(exact, UNLIMITED)
+    profiler = BreakingProfiler(alone, broken=broken)
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, [recipes[0], other])
+    said = "a selected plan is left out, as it ended as compile_failed: IREE rejected the module"
+    assert [each.getMessage() for each in caplog.records if "left out" in each.getMessage()] == [said] * (
+        broken == "bf16"
+    )
+    assert types(found.recipe) == ({"f32"} if broken == "bf16" else {"bf16"})
+
+
 def slow_in_network(imported_of: ImportedOf) -> tuple[Callable[[str, str], float], Callable[[str, str], float]]:
     """Return times alone and in the network: one bf16 routine per layer is fast, but slow in the network's layer 0."""
     imported, slow = imported_of("residual"), first_task(imported_of)

@@ -107,6 +107,16 @@ def test_the_rest_is_measured_against_candidate_0(measured: dict[str, Measuremen
     assert measured["other"].packed_bytes == TENSOR.bytes
 
 
+def test_what_ends_the_compiler_is_found_among_the_cases_of_a_batch(pool: WorkerPool) -> None:
+    good, bad = variant("stock", ADD), variant("compiler crash", ADD, AbortWhileCompiling())
+    cases = [case(good, key="beside it"), case(good, bad, key="with it")]
+    with Store.in_memory() as store:
+        found = Tuner(store, pool, SETTINGS, lambda *_: None).measure(cases)
+    assert {name: each.status for name, each in found["beside it"].items()} == {"stock": Status.OK}
+    statuses = {name: each.status for name, each in found["with it"].items()}
+    assert statuses == {"stock": Status.OK, "compiler crash": Status.CRASHED}
+
+
 class IdlePool(WorkerPool):
     """A pool that no job may reach."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,14 +67,21 @@ class RulePool(WorkerPool):
             if deadline is not None and time.monotonic() >= deadline:
                 return
             time.sleep(self._pause)
-            yield JobResult(job_id, JobStatus.OK, self._answer(function, arguments["case"]), "", 0.0)
+            yield JobResult(job_id, JobStatus.OK, self._answer(arguments), "", 0.0)
 
-    def _answer(self, function: str, what: BenchmarkCase) -> object:
+    def _answer(self, arguments: Mapping[str, Any]) -> object:
+        if "cases" in arguments:
+            return [self._compiled(each) for each in arguments["cases"]]
+        what = arguments["case"]
+        return {
+            each.descriptor: VariantSamples(Status.OK, (seconds(what.facts, each.descriptor),))
+            for each in what.variants
+        }
+
+    def _compiled(self, what: BenchmarkCase) -> CompiledCase:
         names = [each.descriptor for each in what.variants]
-        if function.endswith("compile_case"):
-            self.compiled += [(what.key, name) for name in names]
-            return CompiledCase(dict.fromkeys(names, Path("module.vmfb")), {})
-        return {name: VariantSamples(Status.OK, (seconds(what.facts, name),)) for name in names}
+        self.compiled += [(what.key, name) for name in names]
+        return CompiledCase(dict.fromkeys(names, Path("module.vmfb")), {})
 
 
 @pytest.fixture
@@ -162,11 +169,12 @@ class TurningPool(RulePool):
         super().__init__()
         self.measured: dict[str, list[tuple[str, ...]]] = defaultdict(list)
 
-    def _answer(self, function: str, what: BenchmarkCase) -> object:
-        answer = super()._answer(function, what)
+    def _answer(self, arguments: Mapping[str, Any]) -> object:
+        answer = super()._answer(arguments)
         if isinstance(answer, dict):
-            self.measured[what.key].append(tuple(answer))
-            if len(self.measured[what.key]) > 1:
+            key = arguments["case"].key
+            self.measured[key].append(tuple(answer))
+            if len(self.measured[key]) > 1:
                 answer[STOCK] = VariantSamples(Status.WRONG_RESULT, message="candidate 0 is wrong")
         return answer
 

@@ -1,0 +1,1 @@
+"""The weights of a module: packed ones as globals, and thousands of them joined."""

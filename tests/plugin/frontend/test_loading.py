@@ -1,0 +1,29 @@
+"""What is said of a model while it is imported."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from sartor.config import CompileConfig
+from sartor.frontend.loading import import_network
+from sartor.progress import silent
+from sartor.tuning.workers.pool import WorkerPool
+from tests.tiny_models import Builder
+
+
+def test_weights_that_hold_nan_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    b = Builder()
+    weight = np.ones((4, 8), np.float32)
+    weight[1, 2] = np.nan
+    broken = b.constant(weight)
+    b.op("MatMul", "y", b.op("MatMul", "hidden", "x", broken), b.constant(np.ones((8, 2), np.float32)))
+    onnx.save(b.model([("x", (3, 4))], [("y", (3, 2))]), tmp_path / "model.onnx")
+    with WorkerPool(1) as pool, caplog.at_level(logging.WARNING):
+        import_network(tmp_path / "model.onnx", CompileConfig().importing, pool, silent)
+    said = [record.getMessage() for record in caplog.records if "NaN" in record.getMessage()]
+    assert said == [f"the weight '{broken}' holds NaN; export the model again if that is not meant"]

@@ -1,0 +1,104 @@
+"""A manifest that takes another's place in a compiled module."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.routines import routines_for
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import annotate
+from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.recipe import Recipe
+from sartor.profiling.builder import Build, Builder
+from sartor.runtime.driver.archive import damage
+from sartor.runtime.manifest import read_manifest
+from sartor.tuning.networks.build_job import build_net
+from sartor.tuning.networks.replaced_manifest import replace_manifest
+from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
+
+CONFIG = CompileConfig(target=Target.create("cpu"))
+
+
+@dataclass
+class _Here:
+    """Compiles in this process."""
+
+    compiled: list[str] = field(default_factory=list)
+
+    def map_unordered(self, _: str, jobs: list[tuple[str, dict[str, Any]]], __: float) -> list[JobResult]:
+        self.compiled += [name for name, _ in jobs]
+        return [JobResult(name, JobStatus.OK, build_net(**job), "", 1.0) for name, job in jobs]
+
+
+@pytest.fixture(scope="module")
+def imported(imported_of: Callable[[str], ImportedModel]) -> ImportedModel:
+    return imported_of("residual")
+
+
+def predicting(imported: ImportedModel, seconds: float) -> Recipe:
+    variants = annotate(imported.graph, routines_for(()), CONFIG.target).variants
+    found = guessed_recipe(imported, variants, CONFIG.planning)
+    return replace(found, plan=replace(found.plan, predicted=seconds))
+
+
+@dataclass(frozen=True)
+class Built:
+    """Two builds of equal code, the second of which was not compiled, and one that was compiled in its place."""
+
+    pool: _Here
+    first: Build
+    second: Build
+    compiled: Build
+
+
+@pytest.fixture(scope="module")
+def built(imported: ImportedModel, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    pool, recipes = _Here(), [predicting(imported, each) for each in (0.5, 1.0 / 3.0)]
+    folders = [tmp_path_factory.mktemp(name) for name in ("rewritten", "compiled")]
+    one, other = (Builder(imported, cast(WorkerPool, pool), each, CONFIG.header, lambda *_: None) for each in folders)
+    ((first,), (second,)) = (one.build([recipe]) for recipe in recipes)
+    assert pool.compiled == ["plan0"]
+    (compiled,) = other.build(recipes[1:])
+    return Built(pool, first, second, compiled)
+
+
+def test_equal_code_with_other_times_is_not_compiled_again(built: Built) -> None:
+    found = [read_manifest(each.files.module).plan["predicted"] for each in (built.first, built.second)]
+    assert found == [0.5, 1.0 / 3.0]
+    assert built.second.files.weight_bytes == built.first.files.weight_bytes > 0
+
+
+def test_it_is_the_module_that_compiling_gives(built: Built) -> None:
+    assert built.second.files.module.read_bytes() == built.compiled.files.module.read_bytes()
+
+
+def test_its_checksums_are_right(built: Built) -> None:
+    with built.second.files.module.open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        assert damage(content) is None
+
+
+def test_other_code_needs_another_compilation(imported: ImportedModel) -> None:
+    recipe, later = (predicting(imported, each) for each in (0.5, 0.6))
+    other = annotate(imported.graph, routines_for(()), CONFIG.target).variants
+    name, task = next((each.name, each.task.key) for each in imported.graph.layers if len(other[each.task.key]) > 1)
+    variant = next(each for each in other[task] if each.descriptor != recipe.variants[name].descriptor)
+    assert later.differs_in_times_only(recipe)
+    assert not replace(later, variants={**recipe.variants, name: variant}).differs_in_times_only(recipe)
+    assert not replace(later, plan=replace(later.plan, ranges={"conv1:0": (0.5, 1)})).differs_in_times_only(recipe)
+
+
+@pytest.mark.parametrize(("old", "new"), [("long", "longer"), ("not there", "neither 1")])
+def test_what_cannot_be_replaced_leaves_the_file(built: Built, old: str, new: str, tmp_path: Path) -> None:
+    path = tmp_path / "copy.vmfb"
+    path.write_bytes(before := built.first.files.module.read_bytes())
+    assert not replace_manifest(path, old, new)
+    assert path.read_bytes() == before
