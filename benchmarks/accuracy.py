@@ -18,7 +18,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.contest import BLOCK
 from benchmarks.peers import Run, sartor_peer
 from benchmarks.selection.results import markdown
 from sartor.config import CompileConfig
@@ -27,7 +26,7 @@ from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
 from sartor.policies import Precision
 from sartor.reference.random_inputs import sample_inputs
-from sartor.runtime.benchmark import time_interleaved
+from sartor.runtime.benchmark import BLOCK, time_interleaved
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind

@@ -1,60 +1,149 @@
-"""Times a network's modules beside other runtimes, in turn, in several processes.
+"""Times competitors on one network in turn, in blocks, in several processes.
 
-Memory addresses differ from process to process, and with them the time of the same code, by a tenth and more.
+Memory addresses differ from process to process, and with them the time of the same code, by a tenth and more. Runs that
+follow other competitors' runs find their caches cold and their cores spinning, so each runs in blocks of its own, after
+a pause. The inputs on which errors are measured are none of those that calibrate.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.peers import Run, openvino_int8, other_peers, sartor_peer
+from benchmarks.peers import (
+    Run,
+    bound_onnxruntime_peer,
+    bound_sartor_peer,
+    build_stock,
+    openvino_int8,
+    sartor_peer,
+    stock_peer,
+)
 from benchmarks.zoo import sample_inputs
 from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import load_model
-from sartor.runtime.benchmark import time_interleaved
+from sartor.runtime.benchmark import BLOCK, PAUSE, time_interleaved
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.module_facts import module_manifest
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 
-BLOCK = 0.25
-"""Seconds for which each competitor runs in its turn."""
+EVALUATED_FROM = 1000
+"""Seed of the first input that is evaluated; calibration has seeds below."""
 
-_SAMPLES = 4
+_FEWEST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Result:
-    """Result of one competitor: typical seconds of an inference, and its relative error against ONNX Runtime."""
+class Start:
+    """What a competitor gets.
 
-    seconds: float
-    error: float
+    Attributes:
+        model: the ONNX file.
+        threads: how many it may use.
+        feeds: inputs by name.
+        expected: what ONNX Runtime computes from them.
+    """
+
+    model: Path
+    threads: int
+    feeds: Mapping[str, Array]
+    expected: Sequence[Array]
 
 
-Timed = Mapping[str, Result]
-"""Results of one process, by the competitor's name."""
+Opener = Callable[[Start], Run]
+"""Opens a competitor; it can be sent to another process."""
+
+
+def open_onnxruntime(start: Start) -> Run:
+    """ONNX Runtime in f32 with its own settings."""
+    return OnnxRuntimeReference(start.model, threads=start.threads, is_timed=True)
+
+
+def open_openvino(precision: str, start: Start) -> Run:
+    """OpenVINO that computes in ``precision``."""
+    return OpenVinoReference(start.model, threads=start.threads, precision=precision)
+
+
+def open_openvino_int8(directory: Path, samples: int, precision: str, start: Start) -> Run:
+    """OpenVINO on the model that NNCF quantised by ``samples`` inputs; the rest computes in ``precision``."""
+    return openvino_int8(start.model, directory, calibration_samples(start.model, samples), start.threads, precision)
+
+
+def open_sartor(module: Path, start: Start) -> Run:
+    """A module of Sartor, with as many of the threads as it was found to run fastest with, as sessions open it."""
+    return sartor_peer(module, _best_threads(module, start.threads))
+
+
+def open_bound_sartor(module: Path, start: Start) -> Run:
+    """A module of Sartor with bound memory."""
+    return bound_sartor_peer(module, _best_threads(module, start.threads), start.feeds)
+
+
+def open_bound_onnxruntime(start: Start) -> Run:
+    """ONNX Runtime with bound memory."""
+    return bound_onnxruntime_peer(start.model, start.threads, start.feeds, start.expected)
+
+
+def open_stock(directory: Path, flags: str, start: Start) -> Run:
+    """Stock IREE with the flags of that name, whose module lies in ``directory``."""
+    return stock_peer(build_stock(start.model, directory, flags=flags), start.feeds, start.expected, start.threads)
+
+
+def _best_threads(module: Path, most: int) -> int:
+    manifest = module_manifest(module)
+    return min(most, (manifest.workers if manifest else None) or most)
+
+
+def calibration_samples(model: Path, count: int) -> list[dict[str, Array]]:
+    """The inputs that calibrate, for every competitor the same."""
+    loaded = load_model(model)
+    return [sample_inputs(loaded, seed) for seed in range(count)]
 
 
 @dataclass(frozen=True)
 class Contest:
-    """The competitors.
+    """The competitors and the conditions.
 
     Attributes:
         model: the ONNX file.
-        directory: for the model quantised for OpenVINO.
         threads: number of threads of every competitor.
-        modules: Sartor's modules, by name.
-        seconds: duration of timing.
+        rivals: opens each competitor, by name.
+        seconds: duration of timing in each process.
+        evaluated: number of inputs on which errors are measured; the first is timed.
+        evaluated_from: seed of the first of them.
     """
 
     model: Path
-    directory: Path
     threads: int
-    modules: Mapping[str, Path]
+    rivals: Mapping[str, Opener]
     seconds: float
+    evaluated: int = 1
+    evaluated_from: int = EVALUATED_FROM
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A competitor in one process.
+
+    Attributes:
+        samples: seconds of an inference, the median of each block.
+        error: largest relative error against ONNX Runtime on the evaluated inputs.
+    """
+
+    samples: tuple[float, ...]
+    error: float
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The results of one process by competitor, and why others took no part."""
+
+    timings: Mapping[str, Timing]
+    failures: Mapping[str, str]
 
 
 def time_in_processes(contest: Contest, processes: int) -> list[Timed]:
@@ -64,30 +153,33 @@ def time_in_processes(contest: Contest, processes: int) -> list[Timed]:
 
 
 def _time(contest: Contest) -> Timed:
-    feeds = sample_inputs(load_model(contest.model))
-    reference = OnnxRuntimeReference(contest.model, threads=contest.threads)(feeds)
-    ours = {name: sartor_peer(path, contest.threads) for name, path in contest.modules.items()}
-    runs = ours | dict(_peers(contest))
-    errors = {name: relative_error(run(feeds), reference) for name, run in runs.items()}
+    loaded = load_model(contest.model)
+    feeds = [sample_inputs(loaded, contest.evaluated_from + number) for number in range(contest.evaluated)]
+    reference = OnnxRuntimeReference(contest.model, threads=contest.threads)
+    expected = [reference(each) for each in feeds]
+    runs, failures = _open(contest.rivals, Start(contest.model, contest.threads, feeds[0], expected[0]))
+    if not runs:
+        return Timed({}, failures)
+    errors = {name: _error(run, feeds, expected) for name, run in runs.items()}
     samples = time_interleaved(
-        {name: partial(run, feeds) for name, run in runs.items()},
-        min_rounds=5,
+        {name: partial(run, feeds[0]) for name, run in runs.items()},
+        min_rounds=_FEWEST_ROUNDS,
         min_seconds=contest.seconds,
         block=BLOCK,
+        pause=PAUSE,
     )
-    return {name: Result(taken.median, errors[name]) for name, taken in samples.items()}
+    return Timed({name: Timing(taken.seconds, errors[name]) for name, taken in samples.items()}, failures)
 
 
-def _peers(contest: Contest) -> Iterator[tuple[str, Run]]:
-    model, threads = contest.model, contest.threads
-    yield from other_peers(model, threads).items()
-    try:
-        yield "openvino bf16", OpenVinoReference(model, threads=threads, precision="bf16")
-        yield "openvino int8", openvino_int8(model, contest.directory, _samples(model), threads)
-    except SartorError as error:
-        print(f"{model.stem}: {error}")
+def _open(rivals: Mapping[str, Opener], start: Start) -> tuple[dict[str, Run], dict[str, str]]:
+    runs, failures = dict[str, Run](), dict[str, str]()
+    for name, open_rival in rivals.items():
+        try:
+            runs[name] = open_rival(start)
+        except SartorError as error:
+            failures[name] = str(error)
+    return runs, failures
 
 
-def _samples(model: Path) -> list[dict[str, Array]]:
-    loaded = load_model(model)
-    return [sample_inputs(loaded, seed) for seed in range(_SAMPLES)]
+def _error(run: Run, feeds: Sequence[Mapping[str, Array]], expected: Sequence[Sequence[Array]]) -> float:
+    return max(relative_error(run(given), wanted) for given, wanted in zip(feeds, expected, strict=True))

@@ -9,24 +9,48 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
+
 from sartor.codegen.ir.target import Target
 from sartor.errors import CompileError, UsageError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX
 from sartor.runtime.module import open_module
-from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
+from sartor.runtime.reference import OpenVinoReference
 from sartor.runtime.session import Session
 
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 
 _COMPILE_TIMEOUT = 900
+_ORT_ERROR_ONLY = 3
 _IREE_FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-llvmcpu-target-cpu=host",
     "--iree-opt-level=O3",
 )
+_PREPROCESSING = "--iree-preprocessing-pass-pipeline=builtin.module(util.func({}))"
+
+MANUAL = "as its manual says"
+
+STOCK_FLAGS: Mapping[str, tuple[str, ...]] = {
+    MANUAL: (),
+    "channels last": (_PREPROCESSING.format("iree-preprocessing-convert-conv-to-channels-last"),),
+    "im2col": (
+        _PREPROCESSING.format("iree-global-opt-convert-conv2d-to-img2col"),
+        "--iree-opt-data-tiling",
+        "--iree-llvmcpu-enable-ukernels=all",
+    ),
+    "blocked channels": (
+        "--iree-opt-data-tiling",
+        "--iree-dispatch-creation-experimental-set-data-tiling-ops=convolution",
+        "--iree-dispatch-creation-experimental-set-data-tiling-ops=matmul",
+        "--iree-llvmcpu-enable-ukernels=mmt4d,conv_nchwc",
+    ),
+}
+"""Flags of `iree-compile` beside ``-O3`` that make some networks much faster, others slower, by a name in words."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +61,27 @@ class StockFiles:
     weights: Path
 
 
-def build_stock(model: Path, directory: Path, target: Target | None = None) -> StockFiles:
-    """Compile by IREE's tools as its manual recommends, at ``-O3`` for this machine, or for ``target``.
+def build_stock(model: Path, directory: Path, target: Target | None = None, flags: str | None = None) -> StockFiles:
+    """Compile by IREE's tools at ``-O3`` for this machine, or for ``target``.
+
+    Args:
+        model: the ONNX file.
+        directory: for the module and its weights.
+        target: what it is compiled for; None for this CPU.
+        flags: a key of ``STOCK_FLAGS``, whose module is kept and not compiled again; None for IREE's manual's, anew.
 
     Raises:
         CompileError: if a tool fails; the message has its last line.
     """
-    stem = f"{model.stem}.stock.{target.device}" if target else f"{model.stem}.stock"
+    kind = ".".join(filter(None, [target.device if target else "", (flags or "").replace(" ", "_")]))
+    stem = f"{model.stem}.stock.{kind}".rstrip(".")
     files = StockFiles(directory / f"{stem}.vmfb", directory / f"{stem}.irpa")
+    if flags is not None and files.module.exists():
+        return files
     source = directory / f"{stem}.mlir"
     _tool("iree-import-onnx", model, "-o", source, "--externalize-params", "--save-params-to", files.weights)
-    _tool("iree-compile", source, "-o", files.module, *(target.flags if target else _IREE_FLAGS))
+    chosen = (*(target.flags if target else _IREE_FLAGS), *(STOCK_FLAGS[flags] if flags else ()))
+    _tool("iree-compile", source, "-o", files.module, *chosen)
     return files
 
 
@@ -84,18 +118,45 @@ def sartor_peer(module: Path, threads: int | None, device: str = "cpu") -> Run:
     return lambda given: session.run(None, dict(given))
 
 
-def other_peers(model: Path, threads: int) -> dict[str, Run]:
-    """ONNX Runtime, and OpenVINO in f32 if it is installed, as callables by name."""
-    peers: dict[str, Run] = {"onnxruntime": OnnxRuntimeReference(model, threads=threads, is_timed=True)}
-    try:
-        peers["openvino"] = OpenVinoReference(model, threads=threads)
-    except UsageError as error:
-        print(f"without OpenVINO: {error}", file=sys.stderr)
-    return peers
+def bound_sartor_peer(module: Path, threads: int | None, feeds: Mapping[str, Array]) -> Run:
+    """A module of Sartor whose inputs and outputs stay in place (``Session.bind``); it ignores later inputs."""
+    session = Session(module, device=open_device("cpu", threads))
+    bound = session.bind(dict(feeds))
+    outputs = [bound.outputs[spec.name].to_host() for spec in session.get_outputs()]
+
+    def run(_: Mapping[str, Array]) -> list[Array]:
+        bound.run()
+        return outputs
+
+    return run
 
 
-def openvino_int8(model: Path, directory: Path, samples: Sequence[Mapping[str, Array]], threads: int) -> Run:
+def bound_onnxruntime_peer(model: Path, threads: int, feeds: Mapping[str, Array], outputs: Sequence[Array]) -> Run:
+    """ONNX Runtime with its IO binding and memory for its outputs; it ignores later inputs."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _ORT_ERROR_ONLY
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    kept = [np.empty_like(each) for each in outputs]
+    for value, array in zip(session.get_outputs(), kept, strict=True):
+        binding.bind_ortvalue_output(value.name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+
+    def run(_: Mapping[str, Array]) -> list[Array]:
+        session.run_with_iobinding(binding)
+        return kept
+
+    return run
+
+
+def openvino_int8(
+    model: Path, directory: Path, samples: Sequence[Mapping[str, Array]], threads: int, precision: str = "f32"
+) -> Run:
     """OpenVINO on the model quantised by NNCF with default settings, calibrated with the same samples.
+
+    What is not quantised computes in ``precision``, as ``OpenVinoReference`` has it.
 
     Raises:
         UsageError: if OpenVINO or NNCF is not installed.
@@ -111,4 +172,4 @@ def openvino_int8(model: Path, directory: Path, samples: Sequence[Mapping[str, A
             openvino.Core().read_model(str(model)), nncf.Dataset(list(samples)), subset_size=len(samples)
         )
         openvino.save_model(quantised, str(path))
-    return OpenVinoReference(path, threads=threads)
+    return OpenVinoReference(path, threads=threads, precision=precision)

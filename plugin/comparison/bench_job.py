@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from sartor.comparison.same_results import difference_of
 from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import check_files
-from sartor.runtime.benchmark import Samples, time_interleaved
+from sartor.runtime.benchmark import BLOCK, PAUSE, Samples, time_interleaved
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import TIMEOUT, WorkerError, call, open_pool
 from sartor.tuning.workers.sharing import machine_turns
+
+_LOG = logging.getLogger(__name__)
 
 SELF = "sartor"
 PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
@@ -85,13 +89,30 @@ def _time(runs: BenchRuns) -> dict[str, Samples]:
         check_files(runs.model)
     with Session(runs.module, device=runs.device, threads=runs.workers, signature=runs.signature) as session:
         session.settle()
-        callables: dict[str, Callable[[], object]] = {SELF: lambda: session.run(None, dict(runs.feeds))}
+        callables: dict[str, Callable[[], list[Array]]] = {SELF: lambda: session.run(None, dict(runs.feeds))}
         callables |= {name: _peer(name, runs) for name in runs.peers}
+        _warn_of_another_network(callables, runs)
         seconds = 0.0 if runs.exactly else _DEFAULT_SECONDS
-        return time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds)
+        if not runs.peers:
+            return time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds)
+        return time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds, block=BLOCK, pause=PAUSE)
 
 
-def _peer(name: str, runs: BenchRuns) -> Callable[[], object]:
+def _warn_of_another_network(callables: Mapping[str, Callable[[], list[Array]]], runs: BenchRuns) -> None:
+    """Say where times do not compare, as the file is not the model that the module was compiled from."""
+    for name in runs.peers:
+        if difference := difference_of(callables[SELF](), callables[name]()):
+            _LOG.warning(
+                "%s computes something else from '%s' than '%s' does on the same inputs (%s): times compare only with "
+                "the model that the module was compiled from",
+                name,
+                runs.model,
+                runs.module,
+                difference,
+            )
+
+
+def _peer(name: str, runs: BenchRuns) -> Callable[[], list[Array]]:
     reference = PEERS[name](runs.model, threads=runs.peer_threads)
     feeds = {**runs.feeds, **bound_feeds(runs.bound)}
     return lambda: reference(feeds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,6 +98,7 @@ def _answer(question: Question) -> Answer:
     model = load_model(question.model)
     bindings = {each.spec.name: each.values for each in question.bound}
     _check_bound(model, bindings)
+    _check_inputs(model, {*bindings, *(spec.name for spec in question.signature.inputs)})
     shapes = bound_shapes(model, question.signature, bindings)
     names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
     is_rounding = rounds(model)
@@ -130,6 +131,19 @@ def _check_bound(model: ModelProto, bindings: Bindings) -> None:
             raise UsageError(
                 f"the module was compiled with input '{name}' bound, which the model does not have; "
                 "name the model it was compiled from"
+            )
+
+
+def _check_inputs(model: ModelProto, compiled: Set[str]) -> None:
+    """Make sure that a model takes what the module was compiled with."""
+    editor = GraphEditor(model.graph)
+    taken = {each.name for each in model.graph.input}
+    asked = {name for name in taken if not editor.is_constant(name)}
+    for names, has, lacks in ((asked - compiled, "model", "module"), (compiled - taken, "module", "model")):
+        if names:
+            raise UsageError(
+                f"the {has} has the input '{min(names)}', which the {lacks} has not; "
+                "name the model that the module was compiled from"
             )
 
 

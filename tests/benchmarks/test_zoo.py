@@ -46,6 +46,7 @@ OUTPUTS: dict[str, dict[str, tuple[int, ...]]] = {
     "lenet5": {"logits": (10,)},
     "ssd_resnet50": {"class_scores": (6132, 21), "box_offsets": (6132, 4)},
     "bert": {"last_hidden_state": (128, 384)},
+    "outlier_encoder": {"last_hidden_state": (64, 384)},
     "spectrogram": {"mels": (97, 64)},
     "vad_lstm": {
         "next_hidden_0": (128,),

@@ -46,6 +46,8 @@ from sartor.tuning.workers.sharing import machine_turns
 
 _DEFAULT_PEER = "onnxruntime"
 _DEFAULT_ROUNDS = 20
+# With others a round is a block of runs of each.
+_ROUNDS_WITH_PEERS = 8
 
 
 def bench(
@@ -63,7 +65,12 @@ def bench(
     device: DeviceOption = None,
     signature: SignatureOption = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help=f"Exactly so many rounds. (default: {_DEFAULT_ROUNDS} or more)")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Exactly so many rounds: inferences, or beside other runtimes blocks of a quarter of a second. "
+            f"(default: {_DEFAULT_ROUNDS} or more, blocks {_ROUNDS_WITH_PEERS})",
+        ),
     ] = None,
     dispatches: Annotated[
         bool,
@@ -128,7 +135,7 @@ def bench(
         )
         (cold_json if json else show_cold)(times)
         return
-    count = _DEFAULT_ROUNDS if rounds is None else rounds
+    count = rounds or (_ROUNDS_WITH_PEERS if names else _DEFAULT_ROUNDS)
     fixed = rounds is not None
     samples = time_in_worker(
         BenchRuns(

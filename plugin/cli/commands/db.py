@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -11,6 +12,7 @@ from sartor.cli.database.list import list_tasks
 from sartor.cli.database.prune import prune
 from sartor.cli.database.show import show
 from sartor.cli.database.transfer import export_measurements, import_measurements
+from sartor.errors import UsageError
 
 _DEFAULT = "show"
 
@@ -20,6 +22,11 @@ class _ShowsByDefault(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         named = bool(args) and args[0] in {*self.commands, "--help"}
+        # A file would have a suffix or a folder, or be there: this is a mistyped command.
+        if not named and args and args[0].isalpha() and not Path(args[0]).exists():
+            raise UsageError(
+                f"'{args[0]}' is neither a command of 'sartor db', which are {', '.join(self.commands)}, nor a database"
+            )
         return super().parse_args(ctx, args if named else [_DEFAULT, *args])
 
 

@@ -22,8 +22,10 @@ from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.registry import SELECTORS
 
 PrecisionOption = Annotated[
-    Literal["f32", "bf16", "f16", "int8", "mixed"] | None,
-    typer.Option(help="What layers may be computed in besides f32, where that is faster. (default: f32)"),
+    Literal["f32", "tf32", "bf16", "f16", "int8", "mixed"] | None,
+    typer.Option(
+        help="What layers may be computed in besides f32, where that is faster; tf32 is NVIDIA's. (default: f32)"
+    ),
 ]
 MaxErrorOption = Annotated[
     float | None,

@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from sartor.comparison.compare_job import Answer, Question, right_outputs
-from sartor.errors import UnsupportedModelError
+from sartor.errors import UnsupportedModelError, UsageError
 from sartor.runtime.driver.signature import Signature, TensorSpec
 from sartor.tuning.workers.calls import WorkerError
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
@@ -79,3 +79,19 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     found = right_outputs(Question(tmp_path / "model.onnx", SIGNATURE, X, 1e-3, None, narrow=False))
     assert isinstance(found, WorkerError)
     assert isinstance(found.error, UnsupportedModelError)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (("q",), "the model has the input 'x', which the module has not; name the model that"),
+        (("x", "q"), "the module has the input 'q', which the model has not; name the model that"),
+    ],
+)
+def test_a_model_with_other_inputs_is_not_the_modules(inputs: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    onnx.save(_with_initializers(), tmp_path / "model.onnx")
+    signature = Signature("main_graph", tuple(TensorSpec(name, "float32", (2, 4)) for name in inputs), ())
+    found = right_outputs(Question(tmp_path / "model.onnx", signature, X, 1e-3, None, narrow=False))
+    assert isinstance(found, WorkerError)
+    assert isinstance(found.error, UsageError)
+    assert said in str(found.error)

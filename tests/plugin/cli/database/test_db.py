@@ -125,6 +125,11 @@ def test_databases_of_no_use_are_refused(tmp_path: Path, command: list[str]) -> 
     assert [file.name for file in tmp_path.iterdir()] == ["foreign.db"]
 
 
+def test_a_mistyped_command_is_not_taken_for_a_database(tmp_path: Path) -> None:
+    said = "'merge' is neither a command of 'sartor db', which are show, list, export, import, prune, nor a database"
+    assert_refused(call("sartor", "db", "merge", folder=tmp_path), 2, said)
+
+
 def test_compiling_warns_of_a_database_of_no_use_and_goes_on(tmp_path: Path) -> None:
     """As far as the model, which is none: the database is opened first."""
     (tmp_path / "text.onnx").write_text("this is no model")

@@ -1,0 +1,1 @@
+"""Measures what the documents say, keeps it as JSON under ``benchmarks/results``, and writes the tables from there."""

@@ -1,0 +1,97 @@
+"""Where, when and with what something is measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from sartor.errors import UsageError
+from sartor.runtime.driver.device import physical_cores
+from sartor.tuning.records.hardware import host
+
+# What decides the speed of modules and of their rivals.
+_PACKAGES = ("sartor", "iree-base-compiler", "iree-base-runtime", "onnx", "onnxruntime", "openvino", "nncf", "numpy")
+_WITHOUT_EFFECT = (":(exclude)benchmarks/results", ":(exclude)*.md", ":(exclude)docs")
+_DECIDING = ("codegen", "dialect_passes", "plugin", "runtime", "tuning")
+_NAMED_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve")
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a measurement depends on beside the network.
+
+    Attributes:
+        commit: of this repository, whose code has no change that is not committed.
+        date: day, in UTC.
+        command: the command line.
+        machine: the processor in words.
+        features: its extensions that decide which kernels exist.
+        cores: physical cores that this process may use.
+        system: the kernel.
+        load: load average of the last minute before measuring.
+        versions: of packages that are installed.
+    """
+
+    commit: str
+    date: str
+    command: str
+    machine: str
+    features: tuple[str, ...]
+    cores: int
+    system: str
+    load: float
+    versions: Mapping[str, str]
+
+
+def circumstances(root: Path) -> Circumstances:
+    """Those of this moment.
+
+    Raises:
+        UsageError: if code in the repository ``root`` differs from its last commit: nobody could repeat the
+            measurement.
+    """
+    if changed := _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", *_WITHOUT_EFFECT):
+        raise UsageError(f"commit the changes before measuring: {changed.splitlines()[0].strip()}")
+    machine = host()
+    return Circumstances(
+        _git(root, "rev-parse", "--short=10", "HEAD"),
+        datetime.now(UTC).date().isoformat(),
+        shlex.join(["python", "-m", "benchmarks.record", *sys.argv[1:]]),
+        machine.description,
+        tuple(each for each in _NAMED_FEATURES if each in machine.features),
+        physical_cores(),
+        f"{platform.system()} {platform.release()}",
+        round(os.getloadavg()[0], 2),
+        {name: version for name in _PACKAGES if (version := _version(name))},
+    )
+
+
+def is_stale(root: Path, commit: str) -> bool:
+    """Whether the package differs from that of a commit, or the commit is not known."""
+    done = subprocess.run(["git", "-C", str(root), "diff", "--quiet", commit, "HEAD", "--", *_DECIDING], check=False)
+    return done.returncode != 0
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise UsageError(
+            f"'{root}' must be a clone of the repository, so that results name a commit: {error}"
+        ) from None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,249 @@
+"""The experiments: which competitors run on a network, by what they are built, and what is kept of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from benchmarks.contest import (
+    Contest,
+    Opener,
+    Timed,
+    calibration_samples,
+    open_bound_onnxruntime,
+    open_bound_sartor,
+    open_onnxruntime,
+    open_openvino,
+    open_openvino_int8,
+    open_sartor,
+    open_stock,
+    time_in_processes,
+)
+from benchmarks.peers import MANUAL, STOCK_FLAGS
+from benchmarks.record.results import ERROR_LIMIT, Entry
+from benchmarks.untuned import compile_untuned
+from benchmarks.zoo import NETWORKS
+from sartor.artifact import Artifact
+from sartor.config import CompileConfig
+from sartor.errors import SartorError
+from sartor.pipeline import compile_model
+from sartor.policies import Precision
+from sartor.runtime.driver.amx import MATRIX_FEATURES
+from sartor.tuning.records.hardware import host
+
+OURS, ORT, OPENVINO = "Sartor", "ONNX Runtime", "OpenVINO"
+STOCK, BEST_STOCK = "IREE", "IREE, best flags"
+BOUND, BOUND_ORT = "Sartor, bound", "ONNX Runtime, bound"
+OPENVINO_INT8 = "OpenVINO int8"
+UNTUNED = "untuned"
+BUDGETS = ("0.01", "OpenVINO's")
+PRECISIONS = {"bf16": Precision.BF16, "int8": Precision.INT8, "hybrid": Precision.MIXED}
+_SAMPLES = 16
+_EVALUATED = 8
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long is measured: seconds in each process, and the number of processes."""
+
+    seconds: float = 6.0
+    processes: int = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """One network to measure.
+
+    Attributes:
+        model: the ONNX file.
+        threads: of every competitor.
+        directory: for modules and databases; stock modules in it are used again.
+        effort: how long is measured.
+    """
+
+    model: Path
+    threads: int
+    directory: Path
+    effort: Effort
+
+    def file(self, end: str) -> Path:
+        """A file of this network and number of threads, whose name ends so."""
+        return self.directory / f"{self.model.stem}.{self.threads}.{end}"
+
+    def module(self, who: str) -> Path:
+        """The module of one of Sartor's entries."""
+        return self.file(f"{who.replace(' ', '_').replace(chr(39), '')}.vmfb")
+
+
+Found = tuple[dict[str, Entry], dict[str, str]]
+"""Entries and failures."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A kind of measurement: what it does with a network, and the networks that it is for."""
+
+    run: Callable[[Task], Found]
+    networks: Sequence[str]
+
+
+def measure_speed(task: Task) -> Found:
+    """Tune a network in f32 with an empty database, compile it once more, and time it beside all others.
+
+    Stock IREE takes part as its manual says, and with the flags that are fastest on this network.
+    """
+    database = task.file("db")
+    database.unlink(missing_ok=True)
+    module = task.file("vmfb")
+    artifact, cold = _compiled(task, module, CompileConfig(threads=task.threads, database=database))
+    _, again = _compiled(task, task.file("again.vmfb"), CompileConfig(threads=task.threads, database=database))
+    flags, failures = _best_flags(task)
+    rivals: dict[str, Opener] = {
+        OURS: partial(open_sartor, module),
+        ORT: open_onnxruntime,
+        OPENVINO: partial(open_openvino, "f32"),
+        STOCK: partial(open_stock, task.directory, MANUAL),
+        BOUND: partial(open_bound_sartor, module),
+        BOUND_ORT: open_bound_onnxruntime,
+    }
+    if flags is not None and flags != MANUAL:
+        rivals[BEST_STOCK] = partial(open_stock, task.directory, flags)
+    facts: dict[str, dict[str, float | str]] = {
+        OURS: {"cold seconds": cold, "again seconds": again, "megabytes": artifact.size / 1e6, **_predictions(artifact)}
+    }
+    if flags is not None:
+        facts[BEST_STOCK if flags != MANUAL else STOCK] = {"flags": flags}
+    timed = _timed(task, rivals)
+    entries, failed = entries_of(timed, facts=facts)
+    return entries, failures | failed
+
+
+def measure_precisions(task: Task) -> Found:
+    """Compile a network in every precision at several budgets, and time all of them beside OpenVINO's.
+
+    Everyone is calibrated by the same inputs. A budget is a relative error, or the one that OpenVINO has in 8 bits on
+    these inputs. Errors are measured on others.
+    """
+    samples = task.directory / f"{task.model.stem}.samples"
+    inputs = calibration_samples(task.model, _SAMPLES)
+    samples.mkdir(parents=True, exist_ok=True)
+    for number, feeds in enumerate(inputs):
+        np.savez(samples / f"{number}.npz", **feeds)  # type: ignore[arg-type]
+    config = CompileConfig(threads=task.threads, database=task.file("precision.db"))
+    rivals: dict[str, Opener] = dict(_precise_peers(task))
+    rivals[UNTUNED] = partial(open_sartor, task.module(UNTUNED))
+    compile_untuned(task.model, task.module(UNTUNED), config)
+    _compiled(task, task.module("f32"), config)
+    rivals["f32"] = partial(open_sartor, task.module("f32"))
+    budgets, failures = _budgets(task)
+    allowed, facts = dict[str, float](), dict[str, dict[str, float | str]]()
+    for budget, limit in budgets.items():
+        for name, precision in PRECISIONS.items():
+            who = f"{name} within {budget}"
+            chosen = replace(config, precision=precision, max_error=limit, calibration=samples)
+            try:
+                artifact, seconds = _compiled(task, task.module(who), chosen)
+            except SartorError as error:
+                failures[who] = str(error)
+                continue
+            rivals[who], allowed[who] = partial(open_sartor, task.module(who)), limit
+            facts[who] = {"budget": limit, "compile seconds": seconds, "layers": _types(artifact)}
+    entries, failed = entries_of(_timed(task, rivals, _EVALUATED), allowed, facts)
+    return entries, failures | failed
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "zoo": Experiment(measure_speed, tuple(NETWORKS)),
+    "models": Experiment(measure_speed, ()),
+    "precision": Experiment(measure_precisions, ("vgg16", "resnet50", "mobilenet_v2", "mobilenet_v3")),
+}
+"""All experiments by name; those without networks are for the ONNX files that one names."""
+
+
+def _compiled(task: Task, output: Path, config: CompileConfig) -> tuple[Artifact, float]:
+    begin = time.perf_counter()
+    artifact = compile_model(task.model, output, config)
+    return artifact, time.perf_counter() - begin
+
+
+def _predictions(artifact: Artifact) -> dict[str, float | str]:
+    """The prediction from layers timed alone, as it was before it was corrected, and what the network took then."""
+    plan = artifact.plan
+    if plan.foreseen is None or plan.measured is None:
+        return {}
+    return {"foreseen seconds": plan.foreseen, "then measured seconds": plan.measured}
+
+
+def _best_flags(task: Task) -> tuple[str | None, dict[str, str]]:
+    """The fastest flags whose results are right, and why others failed."""
+    rivals = {name: partial(open_stock, task.directory, name) for name in STOCK_FLAGS}
+    (timed,) = time_in_processes(Contest(task.model, task.threads, rivals, seconds=1.0), 1)
+    right = {name: min(each.samples) for name, each in timed.timings.items() if each.error <= ERROR_LIMIT}
+    failures = {f"{STOCK}, {name}": reason for name, reason in timed.failures.items()}
+    return min(right, key=lambda name: right[name], default=None), failures
+
+
+def _precise_peers(task: Task) -> Iterator[tuple[str, Opener]]:
+    yield ORT, open_onnxruntime
+    yield OPENVINO, partial(open_openvino, "f32")
+    yield "OpenVINO bf16", partial(open_openvino, "bf16")
+    yield OPENVINO_INT8, partial(open_openvino_int8, task.directory, _SAMPLES, "f32")
+    if set(MATRIX_FEATURES) & set(host().features):
+        yield "OpenVINO int8 and bf16", partial(open_openvino_int8, task.directory, _SAMPLES, "bf16")
+
+
+def _budgets(task: Task) -> tuple[dict[str, float], dict[str, str]]:
+    """The budgets by name; OpenVINO's is its error in 8 bits on the inputs that calibrate."""
+    fixed, own = BUDGETS
+    rival = {OPENVINO_INT8: partial(open_openvino_int8, task.directory, _SAMPLES, "f32")}
+    (timed,) = time_in_processes(Contest(task.model, task.threads, rival, 0.0, evaluated=_SAMPLES, evaluated_from=0), 1)
+    if reason := timed.failures.get(OPENVINO_INT8):
+        return {fixed: float(fixed)}, {f"budget of {own}": reason}
+    return {fixed: float(fixed), own: timed.timings[OPENVINO_INT8].error}, {}
+
+
+def _timed(task: Task, rivals: Mapping[str, Opener], evaluated: int = 1) -> list[Timed]:
+    contest = Contest(task.model, task.threads, rivals, task.effort.seconds, evaluated)
+    return time_in_processes(contest, task.effort.processes)
+
+
+def entries_of(
+    timed: Sequence[Timed],
+    allowed: Mapping[str, float] = MappingProxyType({}),
+    facts: Mapping[str, Mapping[str, float | str]] = MappingProxyType({}),
+) -> Found:
+    """Entries of those that ran in every process, and why others failed; errors are the largest of any process.
+
+    Args:
+        timed: the results of each process.
+        allowed: errors with which competitors count, by name, where it is not the usual one.
+        facts: what else is known of competitors, by name.
+    """
+    failures = {name: reason for each in timed for name, reason in each.failures.items()}
+    names = [name for name in timed[0].timings if all(name in each.timings for each in timed)]
+    entries = {
+        name: Entry(
+            tuple(each.timings[name].samples for each in timed),
+            max(each.timings[name].error for each in timed),
+            _allowed(name, allowed),
+            facts.get(name, {}),
+        )
+        for name in names
+    }
+    return entries, failures
+
+
+def _allowed(name: str, allowed: Mapping[str, float]) -> float | None:
+    """A peer in lower precision may err as it does: its error is shown beside its time."""
+    return allowed.get(name, None if name.startswith(f"{OPENVINO} ") else ERROR_LIMIT)
+
+
+def _types(artifact: Artifact) -> str:
+    types = [each.dtype for each in artifact.plan.layers]
+    return ", ".join(f"{types.count(each)} {each}" for each in sorted(set(types)))

@@ -1,0 +1,81 @@
+"""Contests: who takes part, what is an error, which inputs count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import contest
+from benchmarks.contest import EVALUATED_FROM, Contest, Start, Timed, calibration_samples
+from benchmarks.peers import Run
+from benchmarks.record.experiments import entries_of
+from benchmarks.zoo import sample_inputs, write
+from sartor.errors import CompileError
+from sartor.onnx_model.reading.load import load_model
+from sartor.runtime.driver.signature import Array
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write("lenet5", tmp_path_factory.mktemp("zoo"))
+
+
+def _scaled(factor: float, start: Start) -> Run:
+    reference = contest.open_onnxruntime(start)
+    return lambda feeds: [each * np.float32(factor) for each in reference(feeds)]
+
+
+def _broken(start: Start) -> Run:
+    raise CompileError("it does not compile")
+
+
+def _timed(model: Path, seen: list[Mapping[str, Array]]) -> Timed:
+    def watching(start: Start) -> Run:
+        def run(feeds: Mapping[str, Array]) -> Sequence[Array]:
+            seen.append(feeds)
+            return start.expected
+
+        return run
+
+    rivals: dict[str, contest.Opener] = {
+        "right": partial(_scaled, 1.0),
+        "wrong": partial(_scaled, 1.5),
+        "broken": _broken,
+        "watching": watching,
+    }
+    return contest._time(Contest(model, 1, rivals, seconds=0.0, evaluated=2))
+
+
+def test_errors_are_of_inputs_that_calibrate_nobody(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "BLOCK", 1e-3)
+    seen: list[Mapping[str, Array]] = []
+    timed = _timed(model, seen)
+    loaded = load_model(model)
+    first, second = (sample_inputs(loaded, EVALUATED_FROM + number)["input"] for number in range(2))
+    assert {feeds["input"].tobytes() for feeds in seen} == {first.tobytes(), second.tobytes()}
+    calibrating = {each["input"].tobytes() for each in calibration_samples(model, 16)}
+    assert not calibrating & {first.tobytes(), second.tobytes()}
+    assert timed.timings["right"].error < 1e-6
+    assert timed.timings["wrong"].error == pytest.approx(0.5, rel=1e-3)
+    # What it returns is right for the first of the inputs only.
+    assert timed.timings["watching"].error > 1e-3
+
+
+def test_who_fails_is_named_and_takes_no_part(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "BLOCK", 1e-3)
+    timed = _timed(model, [])
+    entries, failures = entries_of([timed, timed])
+    assert failures == {"broken": "it does not compile"}
+    assert "broken" not in entries
+    assert len(entries["right"].samples) == 2
+    assert entries["right"].is_right
+    assert not entries["wrong"].is_right
+
+
+def test_a_contest_in_which_all_fail_has_no_times(model: Path) -> None:
+    timed = contest._time(Contest(model, 1, {"broken": _broken}, seconds=0.0))
+    assert timed == Timed({}, {"broken": "it does not compile"})
