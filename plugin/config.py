@@ -10,6 +10,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import DEVICES, Target
 from sartor.errors import UsageError
 from sartor.policies import (
@@ -138,6 +139,11 @@ class CompileConfig:
                 "memory is counted on the CPU alone: it cannot be limited or minimised for several devices"
             )
         self._check_workers()
+        if self.precision is Precision.TF32 and not self.precision.types_on(target):
+            raise UsageError(
+                f"--precision tf32 is a type of NVIDIA's tensor cores, and {target} has no kernels for them; "
+                f"name another precision, or --target cuda with --arch {' or '.join(ARCHITECTURES)}"
+            )
         if twice := sorted(self.shapes.keys() & self.bindings.keys()):
             raise UsageError(
                 f"input '{twice[0]}' is given both a shape and a value to be bound to; leave its shape out"
@@ -186,7 +192,8 @@ class CompileConfig:
     @property
     def calibrating(self) -> CalibrationPolicy:
         """Settings of the samples and the calibration."""
-        return CalibrationPolicy(self.calibration, self.precision, self.calibration_method, self.database, self.threads)
+        where = self.database, self.threads
+        return CalibrationPolicy(self.calibration, self.precision, self.target, self.calibration_method, *where)
 
     @property
     def planning(self) -> PlanPolicy:

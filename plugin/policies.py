@@ -23,10 +23,14 @@ DEFAULT_MAX_ERROR = 1e-3
 LOW_PRECISION_MAX_ERROR = 1e-2
 
 
+_TF32 = "tf32"
+
+
 class Precision(StrEnum):
     """The types in which routines may compute besides f32: none, one narrower type, or all."""
 
     F32 = "f32"
+    TF32 = "tf32"
     BF16 = "bf16"
     F16 = "f16"
     INT8 = "int8"
@@ -37,6 +41,10 @@ class Precision(StrEnum):
         """The narrower element types."""
         return _NARROWER[self]
 
+    def types_on(self, target: Target) -> tuple[str, ...]:
+        """The narrower element types for which a target may have routines."""
+        return tuple(each for each in self.types if each != _TF32 or target.multiplies_tf32)
+
     @property
     def usual_error(self) -> float:
         """The default bound on the relative error; a larger error is more than rounding explains."""
@@ -45,10 +53,11 @@ class Precision(StrEnum):
 
 _NARROWER = {
     Precision.F32: (),
+    Precision.TF32: ("tf32",),
     Precision.BF16: ("bf16",),
     Precision.F16: ("f16",),
     Precision.INT8: ("i8",),
-    Precision.MIXED: ("bf16", "f16", "i8"),
+    Precision.MIXED: ("tf32", "bf16", "f16", "i8"),
 }
 
 
@@ -87,6 +96,7 @@ class CalibrationPolicy:
     Attributes:
         samples: file or directory; None for random values.
         precision: types in which routines may compute.
+        target: device and architecture.
         method: how 8-bit ranges are found.
         database: file of the tuning database, beside which ranges are stored.
         threads: number of threads for running the model.
@@ -94,6 +104,7 @@ class CalibrationPolicy:
 
     samples: Path | None
     precision: Precision
+    target: Target
     method: CalibrationMethod
     database: Path
     threads: int

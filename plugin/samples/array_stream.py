@@ -182,4 +182,6 @@ def _reading(path: Path) -> Iterator[None]:
     except KeyError as error:
         raise UsageError(f"'{path}' cannot be read: {error.args[0]}") from None
     except _UNREADABLE as error:
-        raise UsageError(f"'{path}' does not hold plain arrays: {error}") from None
+        # numpy's further lines advise to trust the file.
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"'{path}' does not hold plain arrays: {reason}") from None

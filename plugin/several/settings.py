@@ -78,6 +78,7 @@ class SeveralConfig:
             raise UsageError("a Pareto front is of one plan; ask for that of each target and shape by itself")
         if self.base.objective is Objective.COLD_LATENCY:
             raise UsageError(
-                f"--objective {Objective.COLD_LATENCY} makes a file of two plans by itself; name one level, device and "
-                "shape"
+                f"--objective {Objective.COLD_LATENCY} makes two plans, and a file that chooses among levels, devices "
+                "or shapes has no later plan for each of them; name one of each, or give "
+                f"--objective {Objective.COLD} or {Objective.LATENCY} for the file of several"
             )

@@ -21,6 +21,7 @@ from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 
 NAN = float("nan")
+GPU = Target.create("cuda", "sm_80")
 WRONG: Mapping[str, tuple[object, ...]] = {
     "target": ("tpu", "", "cpu:", "cpu,", "cpu,cpu", "vulkan,cuda", None, 1, Target("tpu", "host")),
     "threads": (0, -1, 257, 1.5, "2", True, None, NAN),
@@ -103,14 +104,26 @@ def test_numbers_of_numpy_are_numbers() -> None:
 @pytest.mark.parametrize("precision", Precision)
 def test_the_usual_error_is_that_of_the_precision_whenever_it_is_set(precision: Precision) -> None:
     usual = DEFAULT_MAX_ERROR if precision is Precision.F32 else LOW_PRECISION_MAX_ERROR
-    assert CompileConfig(threads=1, precision=precision).allowed_error == usual
-    assert replace(CompileConfig(threads=1), precision=precision).allowed_error == usual
+    assert CompileConfig(threads=1, target=GPU, precision=precision).allowed_error == usual
+    assert replace(CompileConfig(threads=1, target=GPU), precision=precision).allowed_error == usual
 
 
 @pytest.mark.parametrize("given", [0.0, 1e-6, 0.5])
 def test_an_error_that_is_given_holds_for_every_precision(given: float) -> None:
-    config = CompileConfig(threads=1, max_error=given)
+    config = CompileConfig(threads=1, target=GPU, max_error=given)
     assert {replace(config, precision=each).allowed_error for each in Precision} == {given}
+
+
+@pytest.mark.parametrize("target", ["cpu", "vulkan:ampere", "cuda:sm_75", "cpu,vulkan:ampere"])
+def test_tf32_is_refused_where_no_kernel_multiplies_in_it(target: str) -> None:
+    with pytest.raises(UsageError, match=r"tf32 is a type of NVIDIA's tensor cores, and \w+:.* has no .* --arch sm_80"):
+        _made(target=target, precision="tf32")
+    assert Precision.TF32 not in Precision.MIXED.types_on(_made(target=target).target)
+
+
+def test_tf32_is_one_of_several_types_on_a_gpu() -> None:
+    assert Precision.MIXED.types_on(GPU) == ("tf32", "bf16", "f16", "i8")
+    assert Precision.F32.types_on(GPU) == ()
 
 
 def test_a_bound_input_has_no_shape_of_its_own() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,9 +109,15 @@ def test_a_worker_that_is_killed_once_while_it_links_is_replaced(
 def test_a_disk_that_holds_the_module_but_not_its_weights_gets_neither(replay: Replay, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    files = ["-o", disk / "net.vmfb", "--external-weights", disk / "net.irpa"]
-    command = program("compile-to-vmfb", replay.model, *files, "--plan", replay.plan)
-    result = run_on_small_disk(disk, 40, command)
+    module, weights = disk / "net.vmfb", disk / "net.irpa"
+    command = program(
+        "compile-to-vmfb", replay.model, "-o", module, "--external-weights", weights, "--plan", replay.plan
+    )
+    assert subprocess.run(command, capture_output=True, timeout=300).returncode == 0
+    room = module.stat().st_size + weights.stat().st_size // 2
+    module.unlink()
+    weights.unlink()
+    result = run_on_small_disk(disk, room // 1024, command)
     assert result.returncode == 2, result.stderr
     message = f"error: '{disk / 'net.irpa'}' cannot be written: No space left on device"
     assert result.stderr.splitlines()[-1] == message

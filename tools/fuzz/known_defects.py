@@ -29,8 +29,8 @@ class Known:
 
 
 _CUTS = {"Slice", "Split"}
-_GATHERS = {"Gather", "GatherElements", "Pad"}
-"""Operators that gather by constant indices; Pad does so where it repeats or mirrors elements."""
+_GATHERS = {"CumSum", "Gather", "GatherElements", "Pad"}
+"""Operators that gather by constant indices: Pad where it repeats or mirrors elements, CumSum if it runs back."""
 
 KNOWN: tuple[Known, ...] = (
     Known(

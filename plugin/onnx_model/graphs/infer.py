@@ -33,6 +33,8 @@ _LONG_VECTOR = 1 << 20
 _INFERENCE = re.compile(r"\(op_type:\w+, node name: (?P<node>.*?)\): (?:\[\w+\] )?(?P<reason>.*)")
 _MADE_UP = "unk__"
 _RANGE_OPERANDS = 3
+# Their last operand says how long a vector becomes.
+_LENGTHENING = ("ConstantOfShape", "Expand", "Tile")
 
 
 def infer_shapes(model: ModelProto) -> None:
@@ -65,15 +67,20 @@ def _has_long_vector(graph: GraphProto) -> bool:
     """Whether a value that is known to be a vector has more elements than any shape."""
     if any(len(tensor.dims) == 1 and tensor.dims[0] > _LONG_VECTOR for tensor in graph.initializer):
         return True
-    if any(_range_length(node, graph) > _LONG_VECTOR for node in graph.node if node.op_type == "Range"):
+    if any(_vector_length(node, graph) > _LONG_VECTOR for node in graph.node):
         return True
     shapes = (value.type.tensor_type.shape.dim for value in (*graph.input, *graph.value_info, *graph.output))
     return any(len(dims) == 1 and dims[0].dim_value > _LONG_VECTOR for dims in shapes)
 
 
-def _range_length(node: NodeProto, graph: GraphProto) -> float:
-    """The number of elements of a Range of constants, which inference would write down one by one; 0 if unknown."""
+def _vector_length(node: NodeProto, graph: GraphProto) -> float:
+    """The least number of elements of a vector whose length is constant, all of them written down; 0 if unknown."""
+    if node.op_type not in ("Range", *_LENGTHENING):
+        return 0.0
     known = {tensor.name: tensor for tensor in graph.initializer if tensor.name in node.input}
+    if node.op_type in _LENGTHENING:
+        length = known.get(node.input[-1]) if node.input else None
+        return float(to_array(length).item()) if length is not None and math.prod(length.dims) == 1 else 0.0
     bounds = [to_array(known[name]) for name in node.input if name in known and math.prod(known[name].dims) == 1]
     return range_length(*(float(each.item()) for each in bounds)) if len(bounds) == _RANGE_OPERANDS else 0.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 
 from google.protobuf.message import Message
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, defs
@@ -180,14 +180,27 @@ def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
             f"{describe_node(node)} {REFUSED[node.op_type]}; export the model with opset 17, or without this operator"
         )
     try:
-        defs.get_schema(node.op_type, opsets[""], "")
+        required = _required(node.op_type, opsets[""])
     except defs.SchemaError:
         raise UnsupportedModelError(
             f"{describe_node(node)} is not an operator of ONNX opset {opsets['']}; "
             "export the model with operators of the opset that it declares"
         ) from None
+    if missing := sorted(required - {each.name for each in node.attribute}):
+        raise UnsupportedModelError(f"{describe_node(node)} lacks the attribute '{missing[0]}'; export the model again")
     if node.op_type in _RANDOM:
         raise UnsupportedModelError(
             f"{describe_node(node)} draws random numbers, so that no result could be checked; "
             "make them an input of the model"
         )
+
+
+@cache
+def _required(operator: str, opset: int) -> frozenset[str]:
+    """Attributes that a standard operator must have; what reads a model later relies on them.
+
+    Raises:
+        SchemaError: if the opset has no such operator.
+    """
+    attributes = defs.get_schema(operator, opset, "").attributes
+    return frozenset(name for name, attribute in attributes.items() if attribute.required)

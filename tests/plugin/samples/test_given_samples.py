@@ -169,15 +169,18 @@ def _promising(path: Path, shape: str, kind: str = "<f4") -> Path:
     return path
 
 
-@pytest.mark.parametrize("shape", ["(1000000000000, 1, 3, 4)", "(10**30,)", "(-1, 1, 3, 4)", "-" * 9000 + "1"])
+@pytest.mark.parametrize(
+    "shape", ["(1000000000000, 1, 3, 4)", "(10**30,)", "(-1, 1, 3, 4)", "-" * 9000 + "1", "-" * 11000 + "1"]
+)
 def test_a_header_that_promises_too_much_costs_no_memory(tmp_path: Path, shape: str) -> None:
     path = _promising(tmp_path / "x.npy", shape)
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match="does not hold plain arrays"):
             Samples.open(path, [IMAGE])
-        with pytest.raises(UsageError, match="does not hold plain arrays"):
+        with pytest.raises(UsageError, match="does not hold plain arrays") as refused:
             read_array(path, IMAGE)
+        assert len(str(refused.value).splitlines()) == 1
         assert tracemalloc.get_traced_memory()[1] < 1 << 22
     finally:
         tracemalloc.stop()

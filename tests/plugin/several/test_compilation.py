@@ -22,6 +22,7 @@ from sartor.runtime.session import Session
 from sartor.runtime.several.choice import of_device
 from sartor.several.compilation import compile_several
 from sartor.several.settings import SeveralConfig
+from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.pin import Pin
 from tests.emulated_x86 import Stock, emulated
 from tests.plugin.calling import assert_refused, call, parsed
@@ -177,6 +178,12 @@ def test_a_plan_over_two_devices_is_not_one_of_several() -> None:
     both = Target.joined([Target.create("cpu"), Target.create("vulkan")])
     with pytest.raises(UsageError, match="give --target cpu --target vulkan"):
         SeveralConfig(CompileConfig(threads=1), (both, Target.create("cpu", "x86-64-v3")))
+
+
+def test_plans_that_change_after_the_first_inference_are_not_of_several() -> None:
+    config = CompileConfig(threads=1, objective=Objective.COLD_LATENCY)
+    with pytest.raises(UsageError, match="has no later plan for each of them"):
+        SeveralConfig(config, tuple(Target.create("cpu", each) for each in LEVELS))
 
 
 def test_levels_that_a_module_cannot_tell_apart_are_refused(made: Made, tmp_path: Path) -> None:

@@ -47,6 +47,19 @@ def test_elements_of_long_ranges_are_not_written_down() -> None:
 
 
 @pytest.mark.parametrize(
+    ("operator", "inputs"), [("ConstantOfShape", ["long"]), ("Expand", ["x", "long"]), ("Tile", ["x", "long"])]
+)
+def test_elements_of_vectors_of_constant_length_are_not_written_down(operator: str, inputs: list[str]) -> None:
+    """A vector of 2^36 elements took all memory, or time without end."""
+    nodes = [node(operator, inputs, ["v"]), node("Add", ["v", "x"], ["y"])]
+    built = model(nodes, [("x", (1,), _FLOAT)], ["y"], {"long": ints(1 << 22)})
+    before = _most_memory()
+    infer_shapes(built)
+    assert _most_memory() - before < 100 * _MIB
+    assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [1 << 22]
+
+
+@pytest.mark.parametrize(
     ("bounds", "length"),
     [((0, 5, 2), 3), ((5, 0, -1), 5), ((0, 5, -1), 0), ((0, 5, 0), 0), ((0, math.inf, 1), math.inf)],
 )

@@ -72,6 +72,8 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
         (lambda m: setattr(m.opset_import[0], "version", 9999), "opset 9999"),
         (lambda m: setattr(m.opset_import[0], "version", 0), "opset 0"),
         (lambda m: setattr(m.opset_import[0], "domain", "org.example"), "declares no version"),
+        (lambda m: setattr(m.graph.node[0], "op_type", "Loop"), r"node 'add' \(Loop\) lacks the attribute 'body'"),
+        (lambda m: setattr(m.graph.node[0], "op_type", "Cast"), r"node 'add' \(Cast\) lacks the attribute 'to'"),
         (lambda m: setattr(m.graph.node[0], "op_type", "Adder"), r"node 'add' \(Adder\) is not an operator"),
         (lambda m: setattr(m.graph.node[0], "domain", "org.example"), "operator set 'org.example'"),
         (lambda m: setattr(m.graph.node[0], "domain", "com.microsoft"), "ONNX Runtime operator"),

@@ -1,0 +1,77 @@
+"""Every command that a page shows is one that the program takes; those of the guide and of some pages run as well."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.main import get_command
+
+from benchmarks.record.documents import documents
+from sartor.cli.apps import app, compile_app
+
+ROOT = Path(__file__).parents[2]
+PAGES = documents(ROOT)
+_FENCE = re.compile(r"^```(?:sh|text)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(r"(?<!`)`((?:sartor|compile-to-vmfb)\s[^`]+)`")
+_COMMAND = re.compile(r"(?:\w+\$ +)?((?:compile-to-vmfb|sartor) .*)")
+# What stands for something else, or is not part of the command.
+_ABRIDGED = re.compile(r"…|\.\.\.|[<>|&;]|\$\(")
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of each command of a page, in blocks and in running text."""
+    lines = [line for block in _FENCE.finditer(text) for line in block["text"].replace("\\\n", " ").splitlines()]
+    shown = [found[1] for line in lines if (found := _COMMAND.fullmatch(line.strip()))]
+    for each in [*shown, *(" ".join(found.split()) for found in _INLINE.findall(_FENCE.sub("", text)))]:
+        yield shlex.split(_ABRIDGED.split(each)[0], comments=True)
+
+
+def refusal(words: list[str]) -> str | None:
+    """Why a command is not one, or None. Arguments that lack do not count, as prose names commands without them."""
+    program, *arguments = words
+    command = get_command(compile_app if program == "compile-to-vmfb" else app)
+    with typer.Context(command, info_name=program) as parent:
+        while isinstance(command, typer.core.TyperGroup) and arguments and not arguments[0].startswith("-"):
+            name, *arguments = arguments
+            found = command.get_command(parent, name)
+            if found is None:
+                return f"there is no command '{name}'"
+            command = found
+        known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help"}
+    used = [word.partition("=")[0] for word in arguments if re.fullmatch(r"--?[a-z][\w-]*(=.*)?", word)]
+    unknown = [word for word in used if word not in known]
+    return f"'{program}' has no option {unknown[0]}" if unknown else None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_of_a_page_exists(page: Path) -> None:
+    refused = [f"{shlex.join(each)}: {why}" for each in commands(page.read_text("utf-8")) if (why := refusal(each))]
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("sartor inspekt model.vmfb", "no command 'inspekt'"),
+        ("sartor db export --here --csw FILE", "no option --csw"),
+        ("compile-to-vmfb model.onnx --quick", "no option --quick"),
+    ],
+)
+def test_a_command_that_is_wrong_is_found(command: str, why: str) -> None:
+    (words,) = commands(f"```sh\n{command}     # a remark\n```")
+    assert why in str(refusal(words))
+
+
+def test_commands_are_found_wherever_they_stand() -> None:
+    block = "pi$ sartor worker X \\\n   --compilers 4 &\ncompile-to-vmfb a.onnx -o …\n"
+    text = f"Try `sartor\ndb` or\n\n```sh\n{block}```\n"
+    assert list(commands(text)) == [
+        ["sartor", "worker", "X", "--compilers", "4"],
+        ["compile-to-vmfb", "a.onnx", "-o"],
+        ["sartor", "db"],
+    ]
