@@ -13,7 +13,7 @@ from pathlib import Path
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.scratch import scratch_of
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.measuring.cold_read import cold_read_bandwidth
+from sartor.tuning.measuring.runs.cold_read import cold_read_bandwidth
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.calls import call

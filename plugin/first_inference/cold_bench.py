@@ -24,7 +24,7 @@ from sartor.runtime.dispatch_statistics import write_input
 from sartor.runtime.driver.device import DeviceSettings, tool_device
 from sartor.runtime.driver.iree_runtime import tool
 from sartor.runtime.driver.signature import Array
-from sartor.tuning.measuring.cold_read import drop_page_cache
+from sartor.tuning.measuring.runs.cold_read import drop_page_cache
 from sartor.workspace import workspace
 
 SELF = "sartor"

@@ -22,7 +22,7 @@ from sartor.runtime.output_error import LAYER, largest_error, output_scale, rela
 from sartor.tuning.errors.near_ties import without_near_ties
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
-from sartor.tuning.measuring.variant_runner import VariantRunner
+from sartor.tuning.measuring.runs.variant_runner import VariantRunner
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN
 

@@ -20,7 +20,7 @@ from sartor.runtime.module import open_module
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.checking import Arbiter, Checker
-from sartor.tuning.measuring.variant_runner import VariantRunner
+from sartor.tuning.measuring.runs.variant_runner import VariantRunner
 from sartor.tuning.records.measurement import Status
 
 

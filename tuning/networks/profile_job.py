@@ -13,8 +13,8 @@ from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
-from sartor.tuning.measuring.cold_read import drop_page_cache
 from sartor.tuning.measuring.measure_job import MeasureSettings
+from sartor.tuning.measuring.runs.cold_read import drop_page_cache
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.records.measurement import Status, typical_time
 from sartor.tuning.records.signature import net_signature

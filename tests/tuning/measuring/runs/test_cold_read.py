@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sartor.tuning.measuring import cold_read as module
-from sartor.tuning.measuring.cold_read import cold_read_bandwidth, drop_page_cache
+from sartor.tuning.measuring.runs import cold_read as module
+from sartor.tuning.measuring.runs.cold_read import cold_read_bandwidth, drop_page_cache
 from sartor.tuning.store.store import Store
 
 needs_fadvise = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="files cannot be dropped from memory here")

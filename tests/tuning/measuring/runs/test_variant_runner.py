@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 
-from sartor.tuning.measuring.variant_runner import interruptions, uninterrupted
+from sartor.tuning.measuring.runs.variant_runner import interruptions, uninterrupted
 
 
 class _Run:

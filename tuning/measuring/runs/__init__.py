@@ -1,0 +1,1 @@
+"""Timing what runs: a variant in steady state, and the first read of a file."""
