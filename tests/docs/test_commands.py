@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from sartor.cli.apps import app, compile_app
 ROOT = Path(__file__).parents[2]
 PAGES = documents(ROOT)
 _FENCE = re.compile(r"^```(?:sh|text)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+_PROGRAM = re.compile(r"^```python\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`((?:sartor|compile-to-vmfb)\s[^`]+)`")
 _COMMAND = re.compile(r"(?:\w+\$ +)?((?:compile-to-vmfb|sartor) .*)")
 # What stands for something else, or is not part of the command.
@@ -52,6 +55,28 @@ def refusal(words: list[str]) -> str | None:
 def test_every_command_of_a_page_exists(page: Path) -> None:
     refused = [f"{shlex.join(each)}: {why}" for each in commands(page.read_text("utf-8")) if (why := refusal(each))]
     assert refused == []
+
+
+def lacking(text: str) -> list[str]:
+    """What the programs of a page import from the package that is not there."""
+    programs = (ast.parse(program["text"]) for program in _PROGRAM.finditer(text))
+    imports = (node for program in programs for node in ast.walk(program) if isinstance(node, ast.ImportFrom))
+    return [
+        f"{each.module}.{name.name}"
+        for each in imports
+        if each.module and each.module.split(".")[0] == "sartor"
+        for name in each.names
+        if not hasattr(importlib.import_module(each.module), name.name)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_the_programs_of_a_page_import_exists(page: Path) -> None:
+    assert lacking(page.read_text("utf-8")) == []
+
+
+def test_an_import_of_nothing_is_found() -> None:
+    assert lacking("```python\nfrom sartor import Session, Sesion\n```\n") == ["sartor.Sesion"]
 
 
 @pytest.mark.parametrize(
