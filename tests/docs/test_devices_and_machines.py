@@ -78,7 +78,8 @@ Run = Callable[[str], subprocess.CompletedProcess[str]]
 
 def outputs_of_the_model(path: Path, images: np.ndarray) -> np.ndarray:
     """What the evaluator of ONNX gives."""
-    return np.asarray(onnx.reference.ReferenceEvaluator(str(path)).run(None, {"input": images})[0])
+    (found,) = onnx.reference.ReferenceEvaluator(str(path)).run(None, {"input": images})
+    return np.asarray(found)
 
 
 @needs_vulkan
@@ -133,7 +134,7 @@ def test_machines_that_measure_for_others(
     zoo.write("lenet5", tmp_path).rename(tmp_path / "model.onnx")
     places = {"/shared/": f"{tmp_path}/", "tune-for laptop": f"tune-for {socket.gethostname()}"}
     places |= {f"tcp://{host}:8786": cluster.address for host in ("HOST", "laptop")}
-    started: dict[str, subprocess.Popen[str]] = {}
+    started: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for shown in lines("tuning-on-other-machines"):
             line = shown
@@ -152,13 +153,13 @@ def test_machines_that_measure_for_others(
     assert len(started) == 2
 
 
-def worker(line: str, folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+def worker(line: str, folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """A worker that has begun to work."""
     log = folder / "worker.log"
     with log.open("w") as output:
         command = shlex.split(line)
         started = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=output, stderr=output, text=True, start_new_session=True
+            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
         )
     wait_until(lambda: "working for" in log.read_text())
     return started
