@@ -22,7 +22,7 @@ from iree.runtime import _binding, benchmark  # noqa: TID251
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.driver.waiting import PatientWait
+from sartor.runtime.driver.waiting import CalmedThreads, PatientWait
 
 # The exceptions of IREE's bindings; NotImplementedError is a RuntimeError.
 NATIVE_ERRORS = (RuntimeError, ValueError, IndexError)
@@ -214,7 +214,8 @@ def open_gpu(label: str, driver: str, identifier: int) -> NativeDevice:
         DeviceError: if the driver cannot open it.
     """
     try:
-        device = rt.get_driver(driver).create_device(identifier)
+        with CalmedThreads():
+            device = rt.get_driver(driver).create_device(identifier)
     except NATIVE_ERRORS as error:
         raise DeviceError(f"the device '{label}' cannot be opened: {reason(error)}") from None
     return NativeDevice(device, label, host_memory=False, blocking=False)

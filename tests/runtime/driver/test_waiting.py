@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from sartor.runtime.driver.waiting import PatientWait
+from sartor.runtime.driver.waiting import CalmedThreads, PatientWait
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="threads have no such policy here")
 
@@ -64,3 +65,33 @@ def test_the_policy_comes_back_after_an_error() -> None:
         return [os.sched_getscheduler(0)]
 
     assert in_thread(failing) == [os.SCHED_OTHER]
+
+
+def niceness_of_a_thread(run: Callable[[threading.Event], None]) -> int:
+    """The niceness of a thread that was started while a device was opened."""
+    ended = threading.Event()
+    with CalmedThreads():
+        thread = threading.Thread(target=run, args=(ended,))
+        thread.start()
+    try:
+        assert thread.native_id is not None
+        return os.getpriority(os.PRIO_PROCESS, thread.native_id)
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel counts no processor time of threads")
+def test_a_thread_that_spins_gets_less_processor_time() -> None:
+    def spin(ended: threading.Event) -> None:
+        while not ended.is_set():
+            pass
+
+    assert niceness_of_a_thread(spin) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_a_thread_that_sleeps_keeps_its_niceness() -> None:
+    def sleep(ended: threading.Event) -> None:
+        ended.wait()
+
+    assert niceness_of_a_thread(sleep) == os.getpriority(os.PRIO_PROCESS, 0)
