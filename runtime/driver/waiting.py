@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -45,27 +47,48 @@ class CalmedThreads:
     """
 
     def __enter__(self) -> None:
-        self._before = set(_processor_times())
+        self._before = set(thread_times())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        started = set(_processor_times()) - self._before
+        started = set(thread_times()) - self._before
         if error is None and started:
             for thread in _spinning() & started:
                 _calm(thread)
 
 
+def busiest_seconds(run: Callable[[], None]) -> float:
+    """The processor time of the busiest thread of this process during a run, which computes in other threads.
+
+    It is the time of the run on a quiet machine: other programs do not count, nor do the calling thread and those that
+    spin, which have less processor time than the usual.
+    """
+    own, usual = threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0)
+    before = thread_times()
+    run()
+    taken = {thread: seconds - before.get(thread, 0.0) for thread, seconds in thread_times().items()}
+    return max((taken[each] for each in taken if each != own and niceness(each) == usual), default=0.0)
+
+
+def niceness(thread: int) -> int | None:
+    """The niceness of a thread; None if it has ended."""
+    try:
+        return os.getpriority(os.PRIO_PROCESS, thread)
+    except OSError:
+        return None
+
+
 def _spinning() -> set[int]:
     """Threads of this process that compute although there is nothing to do."""
-    begin, before = time.monotonic(), _processor_times()
+    begin, before = time.monotonic(), thread_times()
     time.sleep(_WATCHED_SECONDS)
-    after, passed = _processor_times(), time.monotonic() - begin
+    after, passed = thread_times(), time.monotonic() - begin
     return {thread for thread, taken in after.items() if taken - before.get(thread, taken) > _SPINNING * passed}
 
 
-def _processor_times() -> dict[int, float]:
-    """Seconds that each thread of this process has computed; none where the system does not tell."""
+def thread_times() -> dict[int, float]:
+    """Seconds that each thread of this process has computed, by its number; empty where the system does not tell."""
     found: dict[int, float] = {}
     for each in _TASKS.glob("[0-9]*"):
         try:
@@ -77,8 +100,9 @@ def _processor_times() -> dict[int, float]:
 
 
 def _calm(thread: int) -> None:
+    found = niceness(thread)
     try:
-        if os.getpriority(os.PRIO_PROCESS, thread) < _NICENESS:
+        if found is not None and found < _NICENESS:
             os.setpriority(os.PRIO_PROCESS, thread, _NICENESS)
     except OSError:
         # It has ended.

@@ -23,6 +23,7 @@ from sartor.codegen.linking.names import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
 from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.driver.waiting import busiest_seconds
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.measuring.benchmark_case import SHORT_SECONDS, BenchmarkCase, may_be_short, symbol_of
 from sartor.tuning.measuring.case_data import CaseData
@@ -60,7 +61,7 @@ class VariantRunner:
         self.error = 0.0
         self.calls = 1
         self.least_seconds = 0.0
-        self._is_settled = device.host_memory
+        self._is_settled = device.host_memory or device.software
         ranges = data.ranges(self._implementation)
         inputs = [
             upload(_stored(array, each, schema, ranges.get(slot)), device)
@@ -74,7 +75,12 @@ class VariantRunner:
         self._turn = itertools.cycle(range(len(copies)))
 
     def timed(self, overhead: float) -> float:
-        """Seconds of one call, without ``overhead``, the cost of a run."""
+        """Seconds of one call, without ``overhead``, the cost of a run.
+
+        A software driver's threads tell their processor time, which contains neither that cost nor other programs'.
+        """
+        if self._device.software:
+            return max(busiest_seconds(self.run), _RESOLUTION)
         taken = uninterrupted(self.run)
         if not self._is_settled and self._settle(taken):
             taken = uninterrupted(self.run)
