@@ -46,7 +46,7 @@ from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
 # Layers that are fused or overlap in the unsplit model do not make up for this ratio.
-_HOPELESS = 5.0
+_HOPELESS = 3.0
 
 
 @dataclass(frozen=True)
