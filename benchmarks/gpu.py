@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,6 +30,7 @@ from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
 from sartor.runtime.benchmark import time_interleaved
+from sartor.runtime.driver.waiting import niceness, thread_times
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 
@@ -71,8 +73,13 @@ class Row:
 
 
 def processor_time() -> float:
-    """Seconds that processors spent on all threads of this process but the calling one, which waits."""
-    return time.process_time() - time.thread_time()
+    """Seconds that processors spent on this process's threads, without the calling one and those that only wait.
+
+    Threads that spin while they wait for a driver were made nice when the device was opened.
+    """
+    usual, own = os.getpriority(os.PRIO_PROCESS, 0), threading.get_native_id()
+    times = thread_times()
+    return sum(taken for thread, taken in times.items() if thread != own and niceness(thread) == usual)
 
 
 def measure(
@@ -106,7 +113,8 @@ def measure(
             print(f"{model.stem}: {name} does not take part: {error}")
     errors = {name: relative_error(run(feeds), reference) for name, run in peers.items()}
     callables = {name: (lambda run=run: run(feeds)) for name, run in peers.items()}
-    samples = time_interleaved(callables, min_rounds=_ROUNDS, warmup=1, clock=clock)
+    # What compiles at the first call was compiled when the errors were measured.
+    samples = time_interleaved(callables, min_rounds=_ROUNDS, warmup=0, clock=clock)
     least = {name: each.minimum * 1e3 for name, each in samples.items()}
     return Row(model.stem, str(target), seconds, least, errors, len(artifact.plan.layers))
 

@@ -26,7 +26,7 @@ from sartor.tuning.search.contested import contested
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import SearchSettings
 from sartor.tuning.search.search_run import Measured, SearchRun
-from sartor.tuning.search.shortlist import shortlist
+from sartor.tuning.search.shortlist import best_guesses, shortlist
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
@@ -34,6 +34,8 @@ from sartor.tuning.transfers.times import Transfers
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
+# Tilings of a routine that are measured where drivers compile each kernel for half a second and there is no cost model.
+_GUESSES = 2
 
 
 def make_tuner(
@@ -74,6 +76,8 @@ def tune(
         key: tuple(each for each in found if each.device == target.device) for key, found in candidates.variants.items()
     }
     variants = shortlist(imported.graph, own, policy.pins)
+    if search is Search.MODEL and target.device == "vulkan":
+        variants = best_guesses(imported.graph, variants, policy.pins, _GUESSES)
     peak = peak_operations(target, target.threads) if target.device == "cpu" else None
     rooflines = tuner.measure([peak.case] if peak else [])
     searches = search is Search.MODEL and target.device == "cpu" and policy.quantities == (Quantity.LATENCY,)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import DeviceError, InfeasibleError
+from sartor.errors import CompileError, DeviceError, DisturbedError, InfeasibleError
 from sartor.planning.contenders.rival_plans import Incumbent, rival_plans
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.plan_selector import WORTHWHILE, PlanSelector
@@ -97,13 +97,29 @@ class Refiner:
         profiler: runs whole networks.
         selector: selects plans.
         budget: the time budget.
+        reserve: networks that are known to be far slower, and run only if all others prove wrong.
     """
 
     profiler: Profiler
     selector: PlanSelector
     budget: TimeBudget = field(default_factory=TimeBudget)
+    reserve: tuple[Recipe, ...] = ()
 
     def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
+        """The best right network within the limits, one of the reserve if no other is right.
+
+        Arguments and errors are those of ``_refine``.
+        """
+        try:
+            return self._refine(tables, recipes)
+        except DisturbedError:
+            raise
+        except CompileError:
+            if not self.reserve:
+                raise
+        return self._refine(tables, [*recipes, *self.reserve])
+
+    def _refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
         """Find the best right network within the limits.
 
         Each round runs the plans selected last, and selects again by their runs: first until a plan keeps to the limits
@@ -144,8 +160,17 @@ class Refiner:
             CompileError: if none is right.
             LimitError: as ``refine``.
         """
-        profiled = self.profiler.profile(refined.tried)
-        return self._told(profiled, refined.tables, refined.found, refined.tried)
+        tried = refined.tried
+        try:
+            profiled = self.profiler.profile(tried)
+        except DisturbedError:
+            raise
+        except CompileError:
+            tried = (*tried, *(each for each in self.reserve if each not in tried))
+            if len(tried) == len(refined.tried):
+                raise
+            profiled = self.profiler.profile(tried)
+        return self._told(profiled, refined.tables, refined.found, tried)
 
     def _within_limits(self, state: _State) -> _State:
         """The state after a round that tightens the limits if the newest plan exceeds them.

@@ -128,7 +128,7 @@ def fresh_cpu() -> NativeDevice:
 def _open(settings: DeviceSettings) -> NativeDevice:
     if settings.kind == "cpu":
         return open_cpu(str(settings), settings.driver, settings.flags)
-    return open_gpu(str(settings), settings.driver, _find_gpu(settings).identifier)
+    return open_gpu(str(settings), settings.driver, _find_gpu(settings))
 
 
 def _find_gpu(settings: DeviceSettings) -> DriverDevice:

@@ -22,7 +22,7 @@ from iree.runtime import _binding, benchmark  # noqa: TID251
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.driver.waiting import PatientWait
+from sartor.runtime.driver.waiting import CalmedThreads, PatientWait, thread_times
 
 # The exceptions of IREE's bindings; NotImplementedError is a RuntimeError.
 NATIVE_ERRORS = (RuntimeError, ValueError, IndexError)
@@ -39,6 +39,8 @@ _BYTES = frozenset(
         *("int4", "uint4", "int2", "uint2"),
     }
 )
+# Beginnings of the names of drivers that compute on the host's processors.
+_SOFTWARE = ("llvmpipe", "SwiftShader")
 _STATUS = r"(?s)^.*?(?:\S+:\d+: )?[A-Z_]{4,}; "
 
 
@@ -57,14 +59,16 @@ class NativeDevice:
     """An open IREE device: a queue, an allocator and, on the CPU, worker threads.
 
     ``host_memory``: whether it computes in the host's memory, as CPUs do. ``blocking``: whether it computes on the
-    calling thread, so that even an asynchronous invocation returns only when it has finished.
+    calling thread, so that even an asynchronous invocation returns only when it has finished. ``software``: whether it
+    is a GPU's driver that computes on the host's processors, whose time the system tells by thread.
     """
 
-    def __init__(self, hal: Any, label: str, *, host_memory: bool, blocking: bool) -> None:
+    def __init__(self, hal: Any, label: str, *, host_memory: bool, blocking: bool, software: bool = False) -> None:
         self.hal = hal
         self.label = label
         self.host_memory = host_memory
         self.blocking = blocking
+        self.software = software
         self._process = os.getpid()
 
     def __str__(self) -> str:
@@ -207,17 +211,19 @@ def driver_devices(driver: str) -> list[DriverDevice]:
     return [DriverDevice(device["device_id"], device["path"], device["name"]) for device in found]
 
 
-def open_gpu(label: str, driver: str, identifier: int) -> NativeDevice:
-    """Open a device by its identifier in ``driver_devices``; ``label`` names it in errors.
+def open_gpu(label: str, driver: str, found: DriverDevice) -> NativeDevice:
+    """Open one of a driver's devices; ``label`` names it in errors.
 
     Raises:
         DeviceError: if the driver cannot open it.
     """
     try:
-        device = rt.get_driver(driver).create_device(identifier)
+        with CalmedThreads():
+            device = rt.get_driver(driver).create_device(found.identifier)
     except NATIVE_ERRORS as error:
         raise DeviceError(f"the device '{label}' cannot be opened: {reason(error)}") from None
-    return NativeDevice(device, label, host_memory=False, blocking=False)
+    software = found.name.startswith(_SOFTWARE) and bool(thread_times())
+    return NativeDevice(device, label, host_memory=False, blocking=False, software=software)
 
 
 class _HostMapping:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from sartor.runtime.module import open_module
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.checking import Arbiter, Checker
-from sartor.tuning.measuring.runs.variant_runner import VariantRunner
+from sartor.tuning.measuring.runs.variant_runner import VariantRunner, uninterrupted
 from sartor.tuning.records.measurement import Status
 
 
@@ -75,6 +77,7 @@ _NEARLY_HOPELESS = 1.25
 _CHEAP_SECONDS = 0.01
 _MINIMUM_SECONDS = 0.02
 _PROBE_CALLS = 200
+_PROBE_SECONDS = 0.5
 
 
 @functools.cache
@@ -89,7 +92,10 @@ def _call_overhead(probe: Path, name: str, threads: int) -> float:
     runner = _prober(probe, _device(name, threads))
     runner.outputs()
     runner.calls = 1
-    return float(np.median([runner.timed(0.0) for _ in range(_PROBE_CALLS)]))
+    taken, end = [uninterrupted(runner.run)], time.perf_counter() + _PROBE_SECONDS
+    while len(taken) < _PROBE_CALLS and time.perf_counter() < end:
+        taken.append(uninterrupted(runner.run))
+    return float(np.median(taken))
 
 
 def _prober(probe: Path, device: NativeDevice) -> VariantRunner:
@@ -140,7 +146,7 @@ def _timed(
     runners: Mapping[str, VariantRunner], baseline: str, settings: MeasureSettings, overhead: float
 ) -> dict[str, VariantSamples]:
     runs = {name: functools.partial(each.timed, overhead) for name, each in runners.items()}
-    samples = time_in_turn(runs, baseline, settings)
+    samples = time_in_turn(runs, baseline, settings, {name: each.least_seconds for name, each in runners.items()})
     reference = samples.get(baseline, ())
     return {
         name: VariantSamples(
@@ -151,23 +157,30 @@ def _timed(
 
 
 def time_in_turn(
-    runs: Mapping[str, Callable[[], float]], baseline: str, settings: MeasureSettings
+    runs: Mapping[str, Callable[[], float]],
+    baseline: str,
+    settings: MeasureSettings,
+    least: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, tuple[float, ...]]:
     """Time runs round-robin: hopeless ones are dropped, the others continue until the rounds or the time end.
 
-    The time of candidate 0 does not count towards the limit: it may take a thousand times as long as the best.
+    The time of candidate 0 does not count towards the limit: it may take a thousand times as long as the best. A run
+    that is known to be hopeless before it is timed has that time as its only sample.
 
     Args:
         runs: what to time; each returns the seconds of one call.
         baseline: candidate 0 among them.
         settings: rounds and limits.
+        least: what is known of the seconds of runs: they take longer.
     """
     samples: dict[str, list[float]] = {name: [] for name in runs}
-    active, spent = list(runs), 0.0
+    # Those that take long come last in the first round, in which they may prove hopeless.
+    active, spent = sorted(runs, key=lambda name: least.get(name, 0.0)), 0.0
     for done in itertools.count(1):
         for name in active if done % 2 else reversed(active):
             begin = time.perf_counter()
-            samples[name].append(runs[name]())
+            taken = None if done > 1 else _known_hopeless(least.get(name, 0.0), samples.values())
+            samples[name].append(runs[name]() if taken is None else taken)
             if name != baseline or len(active) == 1:
                 spent += time.perf_counter() - begin
         enough = done >= settings.rounds and spent > _MINIMUM_SECONDS
@@ -175,6 +188,12 @@ def time_in_turn(
             break
         active = _hopeful(active, samples, settings.hopeless, done)
     return {name: tuple(taken) for name, taken in samples.items()}
+
+
+def _known_hopeless(least: float, samples: Iterable[list[float]]) -> float | None:
+    """The least seconds of a run if they are far above the best of all samples; else None."""
+    best = min((min(taken) for taken in samples if taken), default=math.inf)
+    return least if least > max(_PLAINLY_HOPELESS * best, _CHEAP_SECONDS) else None
 
 
 def _hopeful(active: list[str], samples: Mapping[str, list[float]], hopeless: float, done: int) -> list[str]:

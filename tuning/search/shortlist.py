@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -30,6 +31,33 @@ def shortlist(
     """
     asked = _asked_for(graph, pins)
     return {key: tuple(_kept(task, variants[key], asked.get(key, ()))) for key, task in graph.tasks().items()}
+
+
+def best_guesses(
+    graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]], pins: Sequence[Pin], most: int
+) -> dict[str, tuple[Variant, ...]]:
+    """The first variants of each routine, which lists its best guess first; all variants of pinned layers.
+
+    Args:
+        graph: the network.
+        variants: candidates of each task.
+        pins: restrictions of layers.
+        most: number of variants of a routine that are kept.
+    """
+    asked = _asked_for(graph, pins)
+    return {key: listed if asked.get(key) else _first(listed, most) for key, listed in variants.items()}
+
+
+def _first(variants: Sequence[Variant], most: int) -> tuple[Variant, ...]:
+    """At most ``most`` variants of each routine."""
+    seen: Counter[str] = Counter()
+    kept: list[Variant] = []
+    for each in variants:
+        routine = each.descriptor.partition("{")[0]
+        seen[routine] += 1
+        if seen[routine] <= most:
+            kept.append(each)
+    return tuple(kept)
 
 
 def is_superfluous(task: Task, found: Sequence[Variant], routine: Routine) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,6 +45,8 @@ from sartor.tuning.transfers.measured import measured_transfers
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
+# Layers that are fused or overlap in the unsplit model do not make up for this ratio.
+_HOPELESS = 3.0
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,9 @@ def _refined(
     IREE refuses some models whole that it compiles in layers, and the user waited for a module.
     """
     recipes, chosen = choose(tables, selector, profiler, guesses, whole=whole)
+    if selector.policy.target.device == "vulkan":
+        refiner.reserve = tuple(each for each in recipes if is_hopeless(each, recipes, chosen))
+        recipes = [each for each in recipes if each not in refiner.reserve]
     try:
         return refiner.refine(chosen, recipes)
     except DisturbedError:
@@ -168,6 +174,24 @@ def _refined(
         _LOG.warning("%s; a plan of guesses is selected, and not in time", str(error).partition("\n")[0])
         recipes, chosen = choose(tables, selector, profiler, whole=whole)
         return refiner.refine(chosen, recipes)
+
+
+def is_hopeless(recipe: Recipe, recipes: Sequence[Recipe], tables: Tables) -> bool:
+    """Whether a recipe is the unsplit model, whose layers take so much longer than a plan that it need not run.
+
+    On a software driver it takes some ten seconds, several times, to learn nothing new.
+
+    Args:
+        recipe: the recipe.
+        recipes: those that could run.
+        tables: measured times; a layer of which stock code was not measured counts nothing.
+    """
+    planned = [each.plan.predicted for each in recipes if each.plan.predicted is not None]
+    if not recipe.plan.unsplit or not planned:
+        return False
+    keys = [layer.task.key for layer in recipe.graph.layers]
+    stock = sum(tables.seconds(key, tables.variants[key][0].descriptor) or 0.0 for key in keys)
+    return stock > _HOPELESS * min(planned)
 
 
 def predicted_recipe(

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from sartor.costing.time_budget import TimeBudget
+from sartor.errors import CompileError
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import Selected
 from sartor.planning.recipe import Recipe
@@ -305,3 +306,49 @@ def test_a_plan_says_with_which_threads_it_is_fastest(
     assert found.plan.measured == (by_threads[workers] if workers else found.profiled.seconds)
     assert dict(found.plan.by_threads) == by_threads
     assert (found.recipe.plan.by_threads, found.plan.unmeasured().workers) == ((), workers)
+
+
+@dataclass
+class WrongProfiler(FakeProfiler):
+    """One in which plans in one type prove wrong, by ``profile`` as by ``run_of``."""
+
+    wrong: str = ""
+
+    def profile(self, recipes: Sequence[Recipe]) -> Profiled:
+        right = [each for each in recipes if types(each) != {self.wrong}]
+        if not right:
+            raise CompileError("no network is right")
+        return super().profile(right)
+
+
+@pytest.mark.parametrize(("wrong", "shipped"), [("bf16", "f32"), ("none", "bf16")])
+def test_the_reserve_runs_only_if_all_others_prove_wrong(imported_of: ImportedOf, wrong: str, shipped: str) -> None:
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
+    (exact, *_), _ = select.select(tables_of(select.imported, by_type(f32=UNIT)), UNLIMITED)
+    profiler = WrongProfiler(alone, wrong=wrong)
+    found = Refiner(cast(Profiler, profiler), select, reserve=(exact,)).refine(tables, recipes[:1])
+    assert types(found.recipe) == {shipped}
+    assert any(types(each) == {"f32"} for each in profiler.ran) == (shipped == "f32")
+
+
+def test_the_reserve_comes_after_a_file_that_proved_wrong(imported_of: ImportedOf) -> None:
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
+    (exact, *_), _ = select.select(tables_of(select.imported, by_type(f32=UNIT)), UNLIMITED)
+    profiler = WrongProfiler(alone)
+    refiner = Refiner(cast(Profiler, profiler), select, reserve=(exact,))
+    found = refiner.refine(tables, recipes[:1])
+    profiler.wrong = "bf16"
+    assert types(refiner.next_best(found).recipe) == {"f32"}
+
+
+def test_without_a_reserve_the_error_is_told(imported_of: ImportedOf) -> None:
+    alone = by_type(bf16=UNIT, f32=2 * UNIT)
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
+    profiler = WrongProfiler(alone, wrong="bf16")
+    with pytest.raises(CompileError, match="no network is right"):
+        Refiner(cast(Profiler, profiler), select).refine(tables, recipes[:1])

@@ -136,3 +136,10 @@ def test_a_forked_child_opens_its_own_device() -> None:
     child.start()
     child.join(timeout=30)
     assert (child.exitcode, kept is open_device(threads=2)) == (0, True)
+
+
+@pytest.mark.skipif(not TASKS.is_dir(), reason="processor times of threads are counted in /proc")
+def test_a_driver_that_computes_on_processors_is_recognised(vulkan: str) -> None:
+    names = {info.spec: info.name for info in list_devices()}
+    assert open_device(vulkan).software == names["vulkan:0"].startswith(("llvmpipe", "SwiftShader"))
+    assert not open_device("cpu").software

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from sartor.runtime.driver.waiting import PatientWait
+from sartor.runtime.driver.waiting import CalmedThreads, PatientWait, busiest_seconds
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="threads have no such policy here")
 
@@ -64,3 +67,89 @@ def test_the_policy_comes_back_after_an_error() -> None:
         return [os.sched_getscheduler(0)]
 
     assert in_thread(failing) == [os.SCHED_OTHER]
+
+
+def niceness_of_a_thread(run: Callable[[threading.Event], None]) -> int:
+    """The niceness of a thread that was started while a device was opened."""
+    ended = threading.Event()
+    with CalmedThreads():
+        thread = threading.Thread(target=run, args=(ended,))
+        thread.start()
+    try:
+        assert thread.native_id is not None
+        return os.getpriority(os.PRIO_PROCESS, thread.native_id)
+    finally:
+        ended.set()
+        thread.join()
+
+
+counts_threads = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="the kernel counts no processor time of threads"
+)
+
+
+@counts_threads
+def test_a_thread_that_spins_gets_less_processor_time() -> None:
+    def spin(ended: threading.Event) -> None:
+        while not ended.is_set():
+            pass
+
+    assert niceness_of_a_thread(spin) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_a_thread_that_sleeps_keeps_its_niceness() -> None:
+    def sleep(ended: threading.Event) -> None:
+        ended.wait()
+
+    assert niceness_of_a_thread(sleep) == os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def _compute(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@counts_threads
+def test_a_run_takes_what_the_busiest_of_its_threads_computes() -> None:
+    calls: list[queue.Queue[float]] = [queue.Queue(), queue.Queue()]
+
+    def serve(given: queue.Queue[float]) -> None:
+        while seconds := given.get():
+            _compute(seconds)
+            given.task_done()
+
+    threads = [threading.Thread(target=serve, args=(each,), daemon=True) for each in calls]
+    for each in threads:
+        each.start()
+
+    def run() -> None:
+        for given, seconds in zip(calls, (0.02, 0.05), strict=True):
+            given.put(seconds)
+        for given in calls:
+            given.join()
+        _compute(0.2)
+
+    try:
+        assert 0.05 <= busiest_seconds(run) < 0.2
+    finally:
+        for given in calls:
+            given.put(0.0)
+
+
+@counts_threads
+def test_threads_that_spin_do_not_count() -> None:
+    ended = threading.Event()
+
+    def spin() -> None:
+        while not ended.is_set():
+            pass
+
+    with CalmedThreads():
+        thread = threading.Thread(target=spin)
+        thread.start()
+    try:
+        assert busiest_seconds(lambda: time.sleep(0.05)) < 0.01
+    finally:
+        ended.set()
+        thread.join()

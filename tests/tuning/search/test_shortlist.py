@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate
 from sartor.frontend.imported_model import ImportedModel
-from sartor.tuning.search.shortlist import shortlist
+from sartor.tuning.search.shortlist import best_guesses, shortlist
 from sartor.tuning.selection.problem.pin import Pin
 
 ImportedOf = Callable[[str], ImportedModel]
@@ -51,3 +52,21 @@ def test_layers_without_kernels_keep_everything(imported_of: ImportedOf) -> None
     variants = {key: tuple(each for each in listed if not each.implementation.kernel) for key, listed in found.items()}
     assert any(len(listed) > 1 for listed in variants.values())
     assert shortlist(imported.graph, variants, ()) == variants
+
+
+def test_first_guesses_of_each_routine_are_kept(imported_of: ImportedOf) -> None:
+    imported = imported_of(MODEL)
+    variants = annotate(imported.graph, routines_for(()), Target.create("cpu")).variants
+    kept = best_guesses(imported.graph, variants, (), 2)
+    for key, listed in kept.items():
+        routines = [each.descriptor.partition("{")[0] for each in listed]
+        assert listed[0] is variants[key][0]
+        assert max(Counter(routines).values()) <= 2
+        assert set(routines) == {each.descriptor.partition("{")[0] for each in variants[key]}
+    assert any(len(kept[key]) < len(variants[key]) for key in kept)
+
+
+def test_all_variants_of_a_pinned_layer_are_kept(imported_of: ImportedOf) -> None:
+    imported = imported_of(MODEL)
+    variants = annotate(imported.graph, routines_for(()), Target.create("cpu")).variants
+    assert best_guesses(imported.graph, variants, (Pin("*", "*.direct*"),), 1) == variants

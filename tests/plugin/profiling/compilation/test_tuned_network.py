@@ -1,0 +1,53 @@
+"""Which networks need not run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.profiling.compilation.tuned_network import is_hopeless
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.selection.problem.limits import UNLIMITED
+from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of
+
+UNIT = 1e-4
+
+
+@pytest.fixture
+def case(imported_of: ImportedOf) -> tuple[ImportedModel, Recipe, Recipe, Tables]:
+    """A model, a plan for it, the unsplit model, and times."""
+    select = selector(imported_of("residual"), FakeTuner())
+    recipes, tables = select.select(tables_of(select.imported, by_type(f32=UNIT)), UNLIMITED)
+    return select.imported, recipes[0], unsplit_recipe(select.imported, select.policy), tables
+
+
+def predicted(recipe: Recipe, of: Callable[[float], float]) -> Recipe:
+    """The recipe with another predicted time."""
+    assert recipe.plan.predicted is not None
+    return replace(recipe, plan=replace(recipe.plan, predicted=of(recipe.plan.predicted)))
+
+
+@pytest.mark.parametrize(("factor", "hopeless"), [(0.1, True), (0.9, False)])
+def test_the_unsplit_model_need_not_run_if_its_layers_are_far_slower(
+    case: tuple[ImportedModel, Recipe, Recipe, Tables], factor: float, hopeless: bool
+) -> None:
+    imported, plan, unsplit, tables = case
+    seconds = UNIT * len(imported.graph.layers)
+    given = predicted(plan, lambda _: factor * seconds)
+    assert is_hopeless(unsplit, [given, unsplit], tables) == hopeless
+    assert not is_hopeless(given, [given, unsplit], tables)
+
+
+def test_without_a_plan_the_unsplit_model_runs(case: tuple[ImportedModel, Recipe, Recipe, Tables]) -> None:
+    _, _, unsplit, tables = case
+    assert not is_hopeless(unsplit, [unsplit], tables)
+
+
+def test_layers_that_were_not_measured_prove_nothing(case: tuple[ImportedModel, Recipe, Recipe, Tables]) -> None:
+    _, plan, unsplit, tables = case
+    given = predicted(plan, lambda _: 1e-9)
+    assert not is_hopeless(unsplit, [given, unsplit], replace(tables, measured={}))
