@@ -98,7 +98,7 @@ def _answer(question: Question) -> Answer:
     model = load_model(question.model)
     bindings = {each.spec.name: each.values for each in question.bound}
     _check_bound(model, bindings)
-    _check_inputs(model, {*bindings, *(spec.name for spec in question.signature.inputs)})
+    check_inputs(model, {*bindings, *(spec.name for spec in question.signature.inputs)})
     shapes = bound_shapes(model, question.signature, bindings)
     names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
     is_rounding = rounds(model)
@@ -134,8 +134,12 @@ def _check_bound(model: ModelProto, bindings: Bindings) -> None:
             )
 
 
-def _check_inputs(model: ModelProto, compiled: Set[str]) -> None:
-    """Make sure that a model takes what the module was compiled with."""
+def check_inputs(model: ModelProto, compiled: Set[str]) -> None:
+    """Make sure that a model takes what the module was compiled with.
+
+    Raises:
+        UsageError: if one has an input that the other has not.
+    """
     editor = GraphEditor(model.graph)
     taken = {each.name for each in model.graph.input}
     asked = {name for name in taken if not editor.is_constant(name)}
