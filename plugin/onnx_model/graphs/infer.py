@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from onnx import (
     GraphProto,
     ModelProto,
@@ -18,11 +19,14 @@ from onnx import (
     checker,
     defs,
     helper,
+    numpy_helper,
     shape_inference,
 )
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
+from sartor.onnx_model.graphs.limits import MAX_DIMENSION
+from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
 
 # Inference reads the values of shape operands (targets of Reshape, axes, pads …). A tensor with more elements than this
@@ -33,6 +37,7 @@ _VALUES_KEPT = 1024
 _LONG_VECTOR = 1 << 20
 _INFERENCE = re.compile(r"\(op_type:\w+, node name: (?P<node>.*?)\): (?:\[\w+\] )?(?P<reason>.*)")
 _MADE_UP = "unk__"
+_STEPS = 4
 # The types of sizes.
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
@@ -147,7 +152,18 @@ def without_weights(model: ModelProto) -> ModelProto:
             graph.initializer.append(tensor)
         else:
             graph.initializer.append(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
+    _shorten_steps(graph)
     return skeleton
+
+
+def _shorten_steps(graph: GraphProto) -> None:
+    """Limit the steps of a ``Slice`` to what passes any dimension: with larger ones, inference counts without end."""
+    steps = {node.input[_STEPS] for node in graph.node if node.op_type == "Slice" and len(node.input) > _STEPS}
+    for tensor in graph.initializer:
+        if tensor.name in steps and tensor.data_type == TensorProto.INT64:
+            values = to_array(tensor)
+            if np.abs(values.astype(np.float64)).max(initial=0.0) > MAX_DIMENSION:
+                tensor.CopyFrom(numpy_helper.from_array(values.clip(-MAX_DIMENSION, MAX_DIMENSION), tensor.name))
 
 
 def _contradiction(message: str, model: ModelProto) -> str:

@@ -92,6 +92,14 @@ def test_vectors_of_computed_length_are_not_written_down() -> None:
     assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [1 << 22]
 
 
+def test_a_step_over_everything_is_counted_once() -> None:
+    """Inference added the step until its integers overflowed, without end."""
+    operands = {"first": ints(2**62), "last": ints(-(2**63)), "axis": ints(0), "step": ints(-(2**62))}
+    built = model([node("Slice", ["x", *operands], ["y"])], [("x", (4,), _FLOAT)], ["y"], operands)
+    infer_shapes(built)
+    assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [1]
+
+
 @pytest.mark.parametrize(
     ("bounds", "length"),
     [((0, 5, 2), 3), ((5, 0, -1), 5), ((0, 5, -1), 0), ((0, 5, 0), 0), ((0, math.inf, 1), math.inf)],
