@@ -19,9 +19,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from sartor.comparison.compare_job import check_inputs
 from sartor.errors import DeviceError, UsageError
 from sartor.first_inference.sample import FirstRun
+from sartor.onnx_model.reading.check_inputs import check_inputs
 from sartor.onnx_model.reading.load import check_files
 from sartor.runtime.dispatch_statistics import write_input
 from sartor.runtime.driver.device import DeviceSettings, tool_device
