@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sartor.errors import UsageError
+from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.counts import find_cuts, shown_outputs, to_host
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
@@ -31,10 +31,10 @@ from sartor.runtime.mapping.overlap import Overlap
 from sartor.runtime.mapping.reading import Step
 from sartor.runtime.opening import Place, open_model
 from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
-from sartor.runtime.runs.pending import PendingRun
+from sartor.runtime.runs.pending import PendingRun, limited_seconds
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from sartor.runtime.segments.program import SegmentedProgram
 
@@ -197,7 +197,7 @@ class Session:
         finish = partial(to_host, selected=selected, cuts=self._cuts)
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in signature.inputs]
-            future = self._thread().submit(self._run, dict(zip(names, arguments, strict=True)))
+            future = self._submit(dict(zip(names, arguments, strict=True)))
             return PendingRun(future.result, selected, finish)
         fences, overlap = Fences(self._device), self._overlap
         with self._lock:
@@ -293,10 +293,7 @@ class Session:
         Raises:
             UsageError: if the time is no number of seconds.
         """
-        _check_type("timeout", timeout, (int, float, NoneType), "a number of seconds, or None")
-        if timeout is not None and not timeout >= 0:
-            raise UsageError(f"timeout is {timeout!r}, expected a number of seconds, or None")
-        timeout = None if timeout is None or timeout > threading.TIMEOUT_MAX else timeout
+        timeout = limited_seconds(timeout)
         if self._takeover is not None:
             self._takeover.settle()
         return self._overlap.settle(timeout)
@@ -346,6 +343,14 @@ class Session:
             raise UsageError("the session is closed")
         return self._program
 
+    def _submit(self, arguments: dict[str, DeviceArray]) -> Future[list[DeviceArray]]:
+        try:
+            return self._thread().submit(self._run, arguments)
+        except RuntimeError as error:
+            # It keeps what it could not begin.
+            self._executor = None
+            raise DeviceError(f"a run beside others needs a thread of its own: {error}; call run instead") from None
+
     def _thread(self) -> ThreadPoolExecutor:
         with self._lock:
             self._open_program()
@@ -363,7 +368,7 @@ class Session:
         if isinstance(output_names, str) or not isinstance(output_names, Iterable):
             raise UsageError(f"output_names is {output_names!r}, expected a list of names, or None for all outputs")
         names = list(output_names)
-        if unknown := [name for name in names if name not in positions]:
+        if unknown := [name for name in names if not isinstance(name, str) or name not in positions]:
             raise UsageError(f"the model has no output '{unknown[0]}'; its outputs are {list(positions)}")
         return [positions[name] for name in names]
 

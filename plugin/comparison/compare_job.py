@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from sartor.onnx_model.graphs.held_data import serialised
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
+from sartor.onnx_model.reading.check_inputs import check_inputs
 from sartor.onnx_model.reading.load import load_model
 from sartor.reference.expected_outputs import Expectation, Expected
 from sartor.reference.random_inputs import sample_inputs
@@ -98,7 +99,7 @@ def _answer(question: Question) -> Answer:
     model = load_model(question.model)
     bindings = {each.spec.name: each.values for each in question.bound}
     _check_bound(model, bindings)
-    _check_inputs(model, {*bindings, *(spec.name for spec in question.signature.inputs)})
+    check_inputs(model, {*bindings, *(spec.name for spec in question.signature.inputs)})
     shapes = bound_shapes(model, question.signature, bindings)
     names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
     is_rounding = rounds(model)
@@ -131,19 +132,6 @@ def _check_bound(model: ModelProto, bindings: Bindings) -> None:
             raise UsageError(
                 f"the module was compiled with input '{name}' bound, which the model does not have; "
                 "name the model it was compiled from"
-            )
-
-
-def _check_inputs(model: ModelProto, compiled: Set[str]) -> None:
-    """Make sure that a model takes what the module was compiled with."""
-    editor = GraphEditor(model.graph)
-    taken = {each.name for each in model.graph.input}
-    asked = {name for name in taken if not editor.is_constant(name)}
-    for names, has, lacks in ((asked - compiled, "model", "module"), (compiled - taken, "module", "model")):
-        if names:
-            raise UsageError(
-                f"the {has} has the input '{min(names)}', which the {lacks} has not; "
-                "name the model that the module was compiled from"
             )
 
 

@@ -15,15 +15,21 @@ class Background:
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
-        """Begin to work.
-
-        Raises:
-            RuntimeError: if the system has no more threads.
-        """
+        """Begin to work, or do not: ``has_begun`` says whether the process may have another thread."""
         self._process = os.getpid()
         self._working = _thread.allocate_lock()
         self._working.acquire()
-        self._ident = _thread.start_new_thread(self._do, (work,))
+        self._ident: int | None = None
+        try:
+            self._ident = _thread.start_new_thread(self._do, (work,))
+        except RuntimeError:
+            # A limit of the system or a container, or an interpreter that another program embeds without threads.
+            self._working.release()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the thread was started; without one, the work is never done."""
+        return self._ident is not None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the work is done, at most some seconds; returns whether it is, or never will be.

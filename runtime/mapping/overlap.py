@@ -126,8 +126,8 @@ class Overlap:
         if not self._is_own or (self._heap is not None and not self._heap.is_present):
             _RUNNING.add(self)
             self._thread = Background(self._work)
-        elif prepare is not None:
-            prepare()
+        if self._thread is None or not self._thread.has_begun:
+            self._do_without()
 
     def begin_run(self) -> None:
         """Make sure that an inference may run.
@@ -189,6 +189,13 @@ class Overlap:
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LATER)
             self._fill()
+        for file in self._files:
+            file.let_write()
+
+    def _do_without(self) -> None:
+        """Nothing is left to move, or no thread could be started to move it: runs read the files where they are."""
+        if self._prepare is not None:
+            self._prepare()
         for file in self._files:
             file.let_write()
 

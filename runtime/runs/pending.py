@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Sequence
 
-from sartor.errors import DeviceError
+from sartor.errors import SartorError, UsageError
 from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array
+
+
+def limited_seconds(timeout: float | None) -> float | None:
+    """A time to wait, as a caller gave it; None if it is longer than any wait may be.
+
+    Raises:
+        UsageError: if it is no number of seconds.
+    """
+    if timeout is None:
+        return None
+    if not isinstance(timeout, int | float) or not timeout >= 0:
+        raise UsageError(f"timeout is {timeout!r}, expected a number of seconds, or None")
+    return None if timeout > threading.TIMEOUT_MAX else timeout
 
 
 class PendingRun:
@@ -33,7 +47,7 @@ class PendingRun:
             self._wait(0.0)
         except TimeoutError:
             return False
-        except DeviceError:
+        except SartorError:
             return True
         return True
 
@@ -43,13 +57,14 @@ class PendingRun:
         Raises:
             TimeoutError: if the run does not finish within ``timeout`` seconds; None waits without limit.
             DeviceError: if the run failed.
+            UsageError: if ``timeout`` is no number of seconds.
         """
-        outputs = self._wait(timeout)
+        outputs = self._wait(limited_seconds(timeout))
         return [outputs[index] for index in self._selected]
 
     def result(self, timeout: float | None = None) -> list[Array]:
         """Wait for the run; returns the outputs as numpy arrays. Raises as ``device_result``."""
-        return self._to_host(self._wait(timeout))
+        return self._to_host(self._wait(limited_seconds(timeout)))
 
     def __await__(self) -> Generator[None, None, list[Array]]:
         # Only programs that wait so need it, and have loaded it; it takes as long to load as all of a session.

@@ -21,6 +21,7 @@ from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.session import NodeArg, Session
+from tests.runtime.mapping.test_background import refused
 
 Feeds = dict[str, Array]
 
@@ -122,6 +123,34 @@ def test_feeds_that_are_not_named_are_refused(model: Path, given: Any) -> None:
 def test_output_names_that_are_no_list_are_refused(model: Path, feeds: Feeds, names: Any) -> None:
     with Session(model) as session, pytest.raises(UsageError, match=f"output_names is {names!r}, expected a list"):
         session.run(names, feeds)
+
+
+@pytest.mark.parametrize("name", [3, ["sum"], None])
+def test_output_names_that_are_no_text_are_refused(model: Path, feeds: Feeds, name: Any) -> None:
+    """A list among the names ended as a TypeError."""
+    with Session(model) as session, pytest.raises(UsageError, match="the model has no output '"):
+        session.run([name], feeds)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_results_are_waited_for_any_time_that_is_one(model: Path, feeds: Feeds, threads: int) -> None:
+    with Session(model, threads=threads) as session:
+        run = session.run_async(None, feeds)
+        for wrong in (-1, float("nan"), "1"):
+            with pytest.raises(UsageError, match="timeout is"):
+                run.result(wrong)  # type: ignore[arg-type]
+        assert len(run.result(float("inf"))) == len(run.device_result(1e300))
+
+
+def test_a_run_beside_others_says_that_no_thread_can_be_started(
+    model: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with Session(model, threads=1) as session:
+        monkeypatch.setattr(session, "_has_async_entry", False)
+        with pytest.raises(DeviceError, match="can't start new thread; call run instead"):
+            session.run_async(None, feeds)
+        assert session.run(None, feeds)
 
 
 def test_output_names_may_be_produced_one_by_one(model: Path, feeds: Feeds) -> None:

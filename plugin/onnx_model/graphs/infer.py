@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
     TensorProto,
+    TensorShapeProto,
     TypeProto,
     ValueInfoProto,
     checker,
     defs,
     helper,
+    numpy_helper,
     shape_inference,
 )
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
+from sartor.onnx_model.graphs.limits import MAX_DIMENSION
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
 
@@ -32,9 +37,9 @@ _VALUES_KEPT = 1024
 _LONG_VECTOR = 1 << 20
 _INFERENCE = re.compile(r"\(op_type:\w+, node name: (?P<node>.*?)\): (?:\[\w+\] )?(?P<reason>.*)")
 _MADE_UP = "unk__"
-_RANGE_OPERANDS = 3
-# Their last operand says how long a vector becomes.
-_LENGTHENING = ("ConstantOfShape", "Expand", "Tile")
+_STEPS = 4
+# The types of sizes.
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 
 def infer_shapes(model: ModelProto) -> None:
@@ -50,7 +55,10 @@ def infer_shapes(model: ModelProto) -> None:
     """
     for graph in graphs(model):
         _type_loop_outputs(graph)
-    _take_types(model.graph, _inferred(model, data_prop=not _has_long_vector(model.graph)).graph)
+    inferred = _inferred(model)
+    if not spells_out_vectors(inferred):
+        inferred = _inferred(model, data_prop=True)
+    _take_types(model.graph, inferred.graph)
 
 
 def forget_shapes(model: ModelProto) -> None:
@@ -63,26 +71,31 @@ def forget_shapes(model: ModelProto) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def _has_long_vector(graph: GraphProto) -> bool:
-    """Whether a value that is known to be a vector has more elements than any shape."""
-    if any(len(tensor.dims) == 1 and tensor.dims[0] > _LONG_VECTOR for tensor in graph.initializer):
-        return True
-    if any(_vector_length(node, graph) > _LONG_VECTOR for node in graph.node):
-        return True
-    shapes = (value.type.tensor_type.shape.dim for value in (*graph.input, *graph.value_info, *graph.output))
-    return any(len(dims) == 1 and dims[0].dim_value > _LONG_VECTOR for dims in shapes)
+def spells_out_vectors(model: ModelProto) -> bool:
+    """Whether propagation of data through ``model`` would write out vectors that are too long for shapes.
+
+    Args:
+        model: with the types that inference finds without propagation. Where these leave a length open, a vector may
+            have as many elements as the largest tensor.
+    """
+    lengths, largest, is_open = [0], 0, False
+    for kind, dims in _known_types(model):
+        sizes = [dim.dim_value for dim in dims]
+        largest = max(largest, math.prod(sizes))
+        lengths.extend(sizes if len(sizes) == 1 else ())
+        is_open = is_open or (len(sizes) == 1 and not dims[0].HasField("dim_value") and kind not in _INTEGERS)
+    return max(lengths) > _LONG_VECTOR or (is_open and largest > _LONG_VECTOR)
 
 
-def _vector_length(node: NodeProto, graph: GraphProto) -> float:
-    """The least number of elements of a vector whose length is constant, all of them written down; 0 if unknown."""
-    if node.op_type not in ("Range", *_LENGTHENING):
-        return 0.0
-    known = {tensor.name: tensor for tensor in graph.initializer if tensor.name in node.input}
-    if node.op_type in _LENGTHENING:
-        length = known.get(node.input[-1]) if node.input else None
-        return float(to_array(length).item()) if length is not None and math.prod(length.dims) == 1 else 0.0
-    bounds = [to_array(known[name]) for name in node.input if name in known and math.prod(known[name].dims) == 1]
-    return range_length(*(float(each.item()) for each in bounds)) if len(bounds) == _RANGE_OPERANDS else 0.0
+def _known_types(model: ModelProto) -> Iterator[tuple[int, Sequence[TensorShapeProto.Dimension]]]:
+    """Element type and sizes of every value whose rank is known, also in subgraphs."""
+    for graph in graphs(model):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            if _has_shape(value):
+                kind = value.type.tensor_type
+                yield kind.elem_type, kind.shape.dim
+        for tensor in graph.initializer:
+            yield tensor.data_type, [TensorShapeProto.Dimension(dim_value=size) for size in tensor.dims]
 
 
 def range_length(start: float, limit: float, delta: float) -> float:
@@ -139,7 +152,18 @@ def without_weights(model: ModelProto) -> ModelProto:
             graph.initializer.append(tensor)
         else:
             graph.initializer.append(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
+    _shorten_steps(graph)
     return skeleton
+
+
+def _shorten_steps(graph: GraphProto) -> None:
+    """Limit the steps of a ``Slice`` to what passes any dimension: with larger ones, inference counts without end."""
+    steps = {node.input[_STEPS] for node in graph.node if node.op_type == "Slice" and len(node.input) > _STEPS}
+    for tensor in graph.initializer:
+        if tensor.name in steps and tensor.data_type == TensorProto.INT64:
+            values = to_array(tensor)
+            if np.abs(values.astype(np.float64)).max(initial=0.0) > MAX_DIMENSION:
+                tensor.CopyFrom(numpy_helper.from_array(values.clip(-MAX_DIMENSION, MAX_DIMENSION), tensor.name))
 
 
 def _contradiction(message: str, model: ModelProto) -> str:

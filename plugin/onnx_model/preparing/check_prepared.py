@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
@@ -16,6 +17,7 @@ from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.preparing.simplify import weights_as_inputs
 from sartor.onnx_model.rewrites.control_flow.unroll_loops import goes_on
 
+_PADDING = frozenset({"AveragePool", "Conv", "ConvInteger", "DeformConv", "LpPool", "MaxPool", "QLinearConv"})
 _ELEMENT_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
 
 
@@ -38,6 +40,7 @@ def check_prepared(model: ModelProto) -> None:
         _check_size(value.name, f"input '{value.name}' is", editor)
     for node in editor.nodes:
         _check_results(node, editor)
+        _check_reads(node, editor)
         _check_lowering(node, editor)
 
 
@@ -77,6 +80,34 @@ def _check_results(node: NodeProto, editor: GraphEditor) -> None:
                 f"{describe_node(node)} computes a value of shape {list(editor.shape(name) or ())}: what it reads is "
                 "too small; give larger inputs with --shape, or export the model again"
             )
+
+
+def _check_reads(node: NodeProto, editor: GraphEditor) -> None:
+    """Make sure that what a node makes of its input to read it, which is no value of the model, has a possible size."""
+    found, shape = attributes(node), editor.shape(node.input[0]) if node.input else None
+    if shape is None or node.domain:
+        return
+    if node.op_type == "DepthToSpace" and shape[1] % found["blocksize"] ** 2:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} makes blocks of {found['blocksize']} x {found['blocksize']} of {shape[1]} "
+            "channels, which that does not divide; export the model again"
+        )
+    if node.op_type in _PADDING:
+        size = (
+            math.prod([*shape[:2], *_padded(shape[2:], found)]) * element_bits(editor.element_type(node.input[0])) // 8
+        )
+        if size > MAX_VALUE_BYTES:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} pads its input to {size} bytes, more than the {MAX_VALUE_BYTES} that are "
+                "supported; use a smaller kernel_shape and smaller pads"
+            )
+
+
+def _padded(sizes: Sequence[int], found: Mapping[str, Any]) -> list[int]:
+    """The sizes of an image with what a window's attributes add to its ends; prepared models have no ``auto_pad``."""
+    rank = len(sizes)
+    pads = found.get("pads", [0] * 2 * rank)
+    return [size + pads[axis] + pads[axis + rank] for axis, size in enumerate(sizes)]
 
 
 def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:

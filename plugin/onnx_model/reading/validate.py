@@ -12,6 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, MAX_MODEL_BYTES, MAX_NODES
 from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
+from sartor.onnx_model.reading.attribute_ranges import check_attribute_ranges
 from sartor.onnx_model.rewrites.operator_sets.contrib.refused import CONTRIB_REASONS, DOMAIN_REASONS
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import PREVIEW, PREVIEW_DOMAIN
@@ -148,6 +149,7 @@ def _check_operators(body: GraphProto | FunctionProto, opsets: Mapping[str, int]
     for node in nodes(body):
         if _function_id(node) not in functions:
             _check_operator(node, opsets)
+            check_attribute_ranges(node)
 
 
 def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:

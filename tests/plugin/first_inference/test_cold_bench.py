@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
+from sartor.errors import UsageError
 from sartor.first_inference import cold_bench
 from sartor.first_inference.cold_bench import CACHED, DROPPED, SELF, ColdRuns, Rival, time_cold
 from sartor.frontend.imported_model import ImportedModel
@@ -67,3 +70,28 @@ def test_rivals_take_turns_beside_other_programs(module: Path, monkeypatch: pyte
         assert 0 < sample.taken[1] < sum(sample.taken)
     assert beside == [1] * 4
     assert all(each.poll() is not None for each in others)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([("y", [1, 16, 6, 6])], "the model has the input 'y', which the module has not"),
+        ([("x", [1, 16, 6, 6]), ("y", [1])], "the model has the input 'y', which the module has not"),
+        ([("x", [1, 16, "n", 7])], r"'x' is float32\[1, 16, \?, 7\], and the module's is float32\[1, 16, 6, 6\]"),
+    ],
+)
+def test_a_model_with_other_inputs_is_refused(
+    module: Path, tmp_path: Path, inputs: list[tuple[str, list[int | str]]], message: str
+) -> None:
+    """It ended as ONNX Runtime's ValueError."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs]
+    output = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Sum", [name for name, _ in inputs], ["z"])]
+    path = tmp_path / "other.onnx"
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", values, [output]), opset_imports=opsets), path)
+    feeds = {"x": np.zeros((1, 16, 6, 6), np.float32)}
+    cpu = device_settings("cpu", 1)
+    runs = ColdRuns(module, "main_graph", {}, cpu, path, ("onnxruntime",), 1, feeds, {}, 1, runs=1)
+    with pytest.raises(UsageError, match=message):
+        time_cold(runs)

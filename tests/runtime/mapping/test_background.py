@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
@@ -10,6 +11,11 @@ from typing import Any
 import pytest
 
 from sartor.runtime.mapping.background import Background
+
+
+def refused(*_: object) -> int:
+    """What starting a thread does at the limit of threads."""
+    raise RuntimeError("can't start new thread")
 
 
 def test_work_is_waited_for_as_long_as_one_likes() -> None:
@@ -50,6 +56,15 @@ def test_work_that_fails_is_over_and_reported(monkeypatch: pytest.MonkeyPatch) -
     assert Background(work).wait(30)
     assert told.wait(30)
     assert str(reported[0]) == "no memory"
+
+
+def test_work_that_no_thread_can_do_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_thread, "start_new_thread", refused)
+    done: list[bool] = []
+    thread = Background(lambda: done.append(True))
+    assert not thread.has_begun
+    assert thread.wait()
+    assert not done
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

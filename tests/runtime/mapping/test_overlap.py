@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from sartor.runtime.mapping import huge_pages, leases, overlap
 from sartor.runtime.mapping.leases import Lease
 from sartor.runtime.module import has_huge_pages
 from sartor.runtime.session import Session
+from tests.runtime.mapping.test_background import refused
 
 pytestmark = pytest.mark.skipif(not has_huge_pages(), reason="this system has no huge pages")
 
@@ -59,6 +61,23 @@ def test_files_are_moved_if_nothing_runs(large: Path, monkeypatch: pytest.Monkey
                 break
             time.sleep(0.01)
         assert mapped.is_own
+
+
+def test_a_session_loads_and_runs_where_no_thread_can_be_started(
+    large: Path, feeds: dict[str, Array], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the limit of threads the load ended with a RuntimeError."""
+    expected = Session(large, huge_pages=False).run(None, feeds)
+    other = Path(shutil.copy(large, large.with_name("other.vmfb")))
+    monkeypatch.setattr(_thread, "start_new_thread", refused)
+    with Session(other) as session:
+        np.testing.assert_array_equal(session.run(None, feeds), expected)
+        assert not session.settle()
+        assert not session.steps
+        with other.open("ab") as writer:
+            writer.write(b"more")
+        with pytest.raises(UsageError, match="was changed while it was open"):
+            session.run(None, feeds)
 
 
 @pytest.mark.usefixtures("unhurried")

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto
 
 from sartor.onnx_model.graphs.infer import infer_shapes, range_length
+from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
 from tests.plugin.onnx_model.builders import ints, model, node
 
 _FLOAT = TensorProto.FLOAT
@@ -57,6 +58,46 @@ def test_elements_of_vectors_of_constant_length_are_not_written_down(operator: s
     infer_shapes(built)
     assert _most_memory() - before < 100 * _MIB
     assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [1 << 22]
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "shape"),
+    [("Reshape", ["x", "flat"], (64, 256, 256)), ("Pad", ["x", "ends"], (8,)), ("Concat", ["x"] * 4, (1 << 20,))],
+)
+def test_elements_of_vectors_made_of_other_tensors_are_not_written_down(
+    operator: str, inputs: list[str], shape: tuple[int, ...]
+) -> None:
+    """A Reshape of 2^26 elements, added, took 10 GiB and a minute."""
+    options = {"axis": 0} if operator == "Concat" else {}
+    nodes = [node(operator, inputs, ["v"], **options), node("Add", ["v", "v"], ["y"])]
+    built = model(nodes, [("x", shape, _FLOAT)], ["y"], {"flat": ints(-1), "ends": ints(0, (1 << 22) - 8)})
+    before = _most_memory()
+    infer_shapes(built)
+    assert _most_memory() - before < 100 * _MIB
+    assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [1 << 22]
+
+
+def test_vectors_of_computed_length_are_not_written_down() -> None:
+    """Only propagation of data tells the length, and then it writes out the elements."""
+    nodes = [
+        node("Size", ["x"], ["n"]),
+        node("Unsqueeze", ["n", "axis"], ["s"]),
+        node("Reshape", ["x", "s"], ["v"]),
+        node("Add", ["v", "v"], ["y"]),
+    ]
+    built = model(nodes, [("x", (64, 256, 256), _FLOAT)], ["y"], {"axis": ints(0)})
+    before = _most_memory()
+    fold_constants(built)
+    assert _most_memory() - before < 100 * _MIB
+    assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [1 << 22]
+
+
+def test_a_step_over_everything_is_counted_once() -> None:
+    """Inference added the step until its integers overflowed, without end."""
+    operands = {"first": ints(2**62), "last": ints(-(2**63)), "axis": ints(0), "step": ints(-(2**62))}
+    built = model([node("Slice", ["x", *operands], ["y"])], [("x", (4,), _FLOAT)], ["y"], operands)
+    infer_shapes(built)
+    assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [1]
 
 
 @pytest.mark.parametrize(

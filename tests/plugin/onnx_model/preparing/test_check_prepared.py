@@ -43,8 +43,20 @@ _BOUNDS = {"a": np.full(1, 0, np.float32), "b": np.full(1, 1e12, np.float32), "c
             model([node("UnfoldTensor", ["x"], ["y"], domain=MS, size=9)], _X, ["y"]),
             r"node 'unfoldtensor' .* takes windows of 9 elements of a dimension of 4",
         ),
+        (
+            model([node("MaxPool", ["x"], ["y"], kernel_shape=[2**30, 1], pads=[2**29, 0, 2**29, 0])], _X, ["y"]),
+            r"node 'maxpool' \(MaxPool\) pads its input to 17179869248 bytes, more than the 17179869184",
+        ),
+        (
+            model([node("MaxPool", ["x"], ["y"], kernel_shape=[1, 2**31 - 1], auto_pad="SAME_UPPER")], _X, ["y"]),
+            r"node 'maxpool' \(MaxPool\) pads its input to 34359738400 bytes, more than",
+        ),
+        (
+            model([node("DepthToSpace", ["x"], ["y"], blocksize=3)], [("x", (1, 4, 2, 2), FLOAT)], ["y"]),
+            r"node 'depthtospace' \(DepthToSpace\) makes blocks of 3 x 3 of 4 channels, which that does not divide",
+        ),
     ],
-    ids=["window", "scale", "range", "range of vectors", "fill", "unfold"],
+    ids=["window", "scale", "range", "range of vectors", "fill", "unfold", "pads", "automatic pads", "blocks"],
 )
 def test_refusal_names_the_node(built: ModelProto, message: str, prepare_quickly: Prepare) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
