@@ -21,7 +21,7 @@ def weights_digest(weights: Mapping[str, np.ndarray]) -> str:
     hashed = hashlib.sha256()
     for name, array in sorted(weights.items()):
         hashed.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
-        hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return hashed.hexdigest()
 
 
