@@ -50,6 +50,7 @@ from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.progress import Progress, silent
 from sartor.samples.checked_samples import check_measure, checked_samples
+from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.store.store import Store
@@ -139,7 +140,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         budget = config.error_budget
         samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)
         check_measure(imported, samples, pool, budget)
-        builder = Builder(imported, pool, directory, config.header, progress)
+        builder = Builder(imported, pool, directory, config.header, progress, KeptModules.of_user())
         if not runs_here(config.target):
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
             publish_unchecked(recipe, builder, output)

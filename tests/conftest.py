@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onnx
@@ -13,6 +13,7 @@ import pytest
 
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.workers.calls import WorkerError
 from tests.tiny_models import MODELS
 
@@ -21,6 +22,14 @@ _CACHE = tempfile.TemporaryDirectory(prefix="tests-of-sartor-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 ImportedOf = Callable[[str], ImportedModel]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_kept_modules() -> Iterator[None]:
+    """No module of an earlier compilation is used: tests that compare bytes compare what the compiler makes twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeptModules, "of_user", lambda: KeptModules(Path(_CACHE.name) / "modules", limit=0))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,7 @@ def check_target(target: Target, pool: WorkerPool) -> None:
 
 
 def _check_device(target: Target, pool: WorkerPool) -> None:
-    if target == Target.create("cpu"):
+    if target.is_this_cpu and not target.without:
         return
     (result,) = pool.map_unordered(entry_point(compile_probe), [("target", {"target": target})], _TIMEOUT)
     if result.status in (JobStatus.FAILED, JobStatus.CRASHED):

@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from shutil import copyfile
 
@@ -15,6 +16,8 @@ from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
 from sartor.progress import Progress
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net, planned_memory
+from sartor.tuning.networks.kept_modules import KeptModules
+from sartor.tuning.networks.module_key import module_key, weights_digest
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.networks.replaced_manifest import replace_manifest
 from sartor.tuning.records.measurement import Status
@@ -50,6 +53,7 @@ class Builder:
         directory: where modules are written.
         header: properties of modules that do not depend on the recipe.
         progress: told about every module.
+        kept: modules of earlier compilations; None if none are to be used.
     """
 
     imported: ImportedModel
@@ -57,10 +61,12 @@ class Builder:
     directory: Path
     header: ModuleHeader
     progress: Progress
+    kept: KeptModules | None = None
     _done: dict[str, Build] = field(default_factory=dict)
     _failed: dict[str, NetRun] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _seconds: list[float] = field(default_factory=list)
+    _restored: set[str] = field(default_factory=set)
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
         """Compile recipes that were not compiled before; returns those that compile, without duplicates, in order.
@@ -87,6 +93,23 @@ class Builder:
     def failure(self, recipe: Recipe) -> NetRun:
         """The failed run of a recipe that did not compile, with the reason."""
         return self._failed.get(recipe.digest) or NetRun(Status.COMPILE_FAILED, message="it was not compiled")
+
+    def keep(self, build: Build) -> None:
+        """Keep a module for later compilations: a published one, as others are not needed again."""
+        key = self._key(build.recipe)
+        if self.kept is not None and key is not None and build.digest not in self._restored:
+            self.kept.keep(key, build.files.module, build.files.weight_bytes)
+
+    def forget(self, recipe: Recipe) -> bool:
+        """Compile a recipe when it is next built if its module was kept, as that is wrong; returns whether it was."""
+        key = self._key(recipe)
+        if self.kept is None or key is None or recipe.digest not in self._restored:
+            return False
+        _LOG.warning("a kept module is wrong, and compiled again")
+        self.kept.remove(key)
+        self._restored.remove(recipe.digest)
+        del self._done[recipe.digest]
+        return True
 
     def planned_memory(self, recipe: Recipe) -> int | None:
         """The bytes that IREE plans for a recipe, found before it is compiled; None if that is not possible."""
@@ -119,9 +142,34 @@ class Builder:
         self._done[recipe.digest] = Build(recipe, files)
         return True
 
+    def _restore(self, recipe: Recipe) -> bool:
+        """Use the module that an earlier compilation kept; returns whether there is one."""
+        key = self._key(recipe)
+        if self.kept is None or key is None:
+            return False
+        files = replace(self._files(f"plan{next(self._numbers)}"), devices=recipe.devices)
+        weight_bytes = self.kept.restore(key, files.module)
+        if weight_bytes is None:
+            return False
+        self._restored.add(recipe.digest)
+        self._done[recipe.digest] = Build(recipe, replace(files, weight_bytes=weight_bytes))
+        return True
+
+    def _key(self, recipe: Recipe) -> str | None:
+        """The key under which a recipe's module is kept; None if none is, as its weights lie outside it."""
+        if self.kept is None or self.header.external_weights is not None:
+            return None
+        manifest = recipe.manifest(self.imported, self.header)
+        return module_key(self._net(recipe), self._weights_digest, self.header.target, manifest)
+
+    @cached_property
+    def _weights_digest(self) -> str:
+        return weights_digest(self.imported.weights)
+
     def _compile(self, recipes: Sequence[Recipe]) -> None:
-        """Compile recipes side by side, except those that differ from an earlier one in predicted times only."""
-        recipes = [each for each in recipes if not self._rewrite(each)]
+        """Compile recipes side by side, except those whose module is kept, or that differ from an earlier one in
+        predicted times only."""
+        recipes = [each for each in recipes if not (self._rewrite(each) or self._restore(each))]
         builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
         files = {name: replace(self._files(name), devices=recipe.devices) for name, recipe in builds.items()}
         # The unsplit model takes longest to compile, so it starts first.
@@ -141,14 +189,15 @@ class Builder:
         return NetFiles(self.directory / f"{name}.vmfb", self.directory / f"{name}.irpa" if external else None)
 
     def _job(self, recipe: Recipe, files: NetFiles) -> dict[str, object]:
-        whole, split = (
-            UnsplitNetwork(self.imported.unsplit),
-            SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges),
-        )
         return {
-            "net": whole if recipe.plan.unsplit else split,
+            "net": self._net(recipe),
             "weights": self.imported.weights,
             "target": self.header.target,
             "manifest": recipe.manifest(self.imported, self.header),
             "files": files,
         }
+
+    def _net(self, recipe: Recipe) -> SplitNetwork | UnsplitNetwork:
+        if recipe.plan.unsplit:
+            return UnsplitNetwork(self.imported.unsplit)
+        return SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges)

@@ -46,15 +46,22 @@ class Publisher:
             DisturbedError: if something outside the worker disturbed it, so that the result is unknown.
         """
         try:
-            (build,) = self.builder.build([recipe])
+            run = self._publish(recipe)
+            if run.status is not Status.OK and self.builder.forget(recipe):
+                run = self._publish(recipe)
         except DisturbedError:
             raise
         except CompileError as error:
             return NetRun(Status.COMPILE_FAILED, message=str(error))
+        return run
+
+    def _publish(self, recipe: Recipe) -> NetRun:
+        (build,) = self.builder.build([recipe])
         with staged_files(build.files, self.output, self.builder.header.external_weights) as (files, copies):
             run = judged(self.runner.verify(replace(build, files=files)), self.runner.budget)
             if run.status is Status.OK:
                 publish_together(copies)
+                self.builder.keep(build)
         return run
 
 

@@ -38,6 +38,7 @@ from sartor.progress import Progress
 from sartor.samples.checked_samples import check_measure
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.selection.programming.infeasible import LimitError
 from sartor.tuning.store.store import Store
@@ -141,7 +142,7 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
-    builder = Builder(imported, pool, bench.directory, config.header, progress)
+    builder = Builder(imported, pool, bench.directory, config.header, progress, KeptModules.of_user())
     runner = NetRunner(builder, calibration.samples, budget, is_hurried=time.is_bounded)
     profiler = Profiler(store, builder, runner, policy)
     solver = PlanSolver(imported, tuner, policy, progress, tuple(others), builder.planned_memory)

@@ -22,6 +22,7 @@ from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles
+from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError
@@ -140,3 +141,28 @@ def test_stored_errors_are_judged_by_each_compilation_anew(
     assert kept.error <= nearest
     again = compile_model(model_file(MODEL), tmp_path / "again.vmfb", config)
     assert again.error == artifact.error
+
+
+def test_a_kept_module_that_is_wrong_is_compiled_again(
+    compiled: tuple[Artifact, CompileConfig],
+    model_file: ModelFile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    artifact, config = compiled
+    kept = KeptModules(tmp_path / "kept")
+    monkeypatch.setattr(KeptModules, "of_user", lambda: kept)
+    with monkeypatch.context() as patch:
+        plant_wrong_weights(patch, unsplit=True)
+        wrong = replay_plan(model_file(MODEL), artifact.plan, tmp_path / "wrong.vmfb", replace(config, max_error=1e6))
+    assert len([*kept.folder.iterdir()]) == 1
+    with caplog.at_level(logging.WARNING):
+        again = replay_plan(model_file(MODEL), artifact.plan, tmp_path / "again.vmfb", config)
+    assert "a kept module is wrong, and compiled again" in caplog.text
+    assert again.path.read_bytes() == artifact.path.read_bytes() != wrong.path.read_bytes()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        third = replay_plan(model_file(MODEL), artifact.plan, tmp_path / "third.vmfb", config)
+    assert "a kept module is wrong" not in caplog.text
+    assert third.path.read_bytes() == artifact.path.read_bytes()
