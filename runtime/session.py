@@ -94,6 +94,7 @@ class Session:
         _check_type("device", device, (str, NativeDevice, NoneType), "a device's name or an open device")
         _check_type("parameters", parameters, (Mapping, NoneType), "weight files by scope")
         _check_type("signature", signature, (Signature, NoneType), "a Signature")
+        _check_type("huge_pages", huge_pages, (bool,), "True or False")
         _check_type("entry", entry, (str, NoneType), "the name of a function")
         for scope, file in (parameters or {}).items():
             _check_type("parameters", scope, (str,), "a scope's name")

@@ -159,14 +159,20 @@ def _largest_change(right: Array, runs: Sequence[Array]) -> Array:
     else would turn errors into noise. The multiple is above 1, as ONNX Runtime's functions have errors of several
     roundings.
     """
-    alike = [each.astype(np.float64) for each in runs if each.shape == right.shape and right.dtype.kind not in "OSU"]
+    alike = [each for each in runs if each.shape == right.shape and right.dtype.kind not in "OSU"]
     if not alike:
         return np.zeros(right.shape)
     with np.errstate(invalid="ignore"):
         wide = right.astype(np.float64)
+        low = high = alike[0].astype(np.float64)
+        changes = np.abs(high - wide)
+        # One run at a time, as outputs may be large.
+        for each in alike[1:]:
+            values = each.astype(np.float64)
+            low, high = np.minimum(low, values), np.maximum(high, values)
+            changes = np.maximum(changes, np.abs(values - wide))
         # A few runs may all round to the same number, so the difference counts as at least one rounding.
-        spread = np.maximum(np.max(alike, axis=0) - np.min(alike, axis=0), _ROUNDING * np.abs(wide))
-        changes = np.max([np.abs(each - wide) for each in alike], axis=0)
+        spread = np.maximum(high - low, _ROUNDING * np.abs(wide))
         return np.asarray(np.nan_to_num(np.minimum(changes, _MOST_SPREADS * spread), posinf=0.0))
 
 

@@ -104,6 +104,7 @@ def test_feeds_that_do_not_fit_are_named(
         ({"parameters": ["w.irpa"]}, "parameters is .'w.irpa'., expected"),
         ({"signature": "f"}, "signature is 'f', expected a Signature"),
         ({"entry": b"f"}, "entry is b'f', expected"),
+        ({"huge_pages": "no"}, "huge_pages is 'no', expected True or False"),
     ],
 )
 def test_an_argument_of_another_type_is_named(model: Path, arguments: dict[str, Any], complaint: str) -> None:
