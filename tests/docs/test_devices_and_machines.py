@@ -32,9 +32,10 @@ from tests.docs.test_commands import ROOT
 from tests.tuning.cluster.processes import Processes, kill, processes, wait_until
 
 DOCS = ROOT / "docs"
+PAGES = ("docs/one-file", "docs/devices", "docs/tuning-on-other-machines")
 _BLOCK = re.compile(r"^```sh\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _PROMPT = re.compile(r"^\w+\$ +")
-_REMARK = re.compile(r"\s+(#.*)?$")
+_REMARK = re.compile(r"(^|\s+)(#.*)?$")
 needs_vulkan = pytest.mark.skipif(
     not any(device.spec.startswith("vulkan") for device in list_devices()), reason="there is no Vulkan device"
 )
@@ -47,9 +48,9 @@ def lines(page: str) -> Iterator[str]:
     """The commands of a page's blocks, without prompts and remarks."""
     text = "".join(block["text"] for block in _BLOCK.finditer((DOCS / f"{page}.md").read_text("utf-8")))
     for line in text.replace("\\\n", " ").splitlines():
-        words = shlex.split(_PROMPT.sub("", line.strip().removesuffix("&")), comments=True)
-        if words and words != ["wait"]:
-            yield _REMARK.sub("", _PROMPT.sub("", line.strip().removesuffix("&")))
+        command = _REMARK.sub("", _PROMPT.sub("", line.strip().removesuffix("&")))
+        if command and command != "wait":
+            yield command
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ import onnx
 import pytest
 
 from benchmarks import zoo
+from benchmarks.record.documents import documents
+from tests.docs import test_devices_and_machines
 from tests.plugin.detector_models import detector, image
 from tools import command_reference
 
@@ -24,7 +26,7 @@ GUIDES = ("quick-start", "embedding", "troubleshooting", "continuous-integration
 # Other pages whose commands run in the folder that the guides leave.
 PAGES = (
     *("docs/report", "docs/cold-start", "docs/compare", "docs/tuning-database", "docs/other-cpus", "docs/cuda"),
-    *("docs/kernels", "docs/dynamic-outputs", "docs/conformance", "README"),
+    *("docs/kernels", "docs/dynamic-outputs", "docs/conformance", "docs/results", "README"),
 )
 # Commands that take long or install, by what runs them or their parts.
 _ELSEWHERE = {
@@ -32,6 +34,7 @@ _ELSEWHERE = {
     "make test": ".ci/run",
     "pip install": ".ci/package",
     "python -m benchmarks.emulation": "tests/benchmarks/test_emulation.py",
+    "python -m benchmarks.record": "tests/benchmarks/record/test_record.py",
     "python -m benchmarks.cuda": "tests/benchmarks/test_cuda.py",
     "python -m tools.cuda": "tests/codegen/kernels/cuda/test_assembled.py",
 }
@@ -91,7 +94,10 @@ def test_commands_that_take_long_have_tests_of_their_own(test: str) -> None:
     assert (ROOT / test).exists()
 
 
-def test_the_guide_is_all_that_is_tested() -> None:
+def test_no_page_with_commands_is_left_out() -> None:
+    shown = {path for path in documents(ROOT) if _BLOCK.search(path.read_text(encoding="utf-8"))}
+    tested = {f"docs/guide/{each}" for each in GUIDES} | {*PAGES, *test_devices_and_machines.PAGES}
+    assert {path.relative_to(ROOT).with_suffix("").as_posix() for path in shown} <= tested
     assert {path.stem for path in (DOCS / "guide").glob("*.md")} == set(GUIDES)
 
 

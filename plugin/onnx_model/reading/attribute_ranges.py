@@ -8,8 +8,10 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION, MAX_RANK
 from sartor.onnx_model.graphs.walk import describe_node
 
-# Values of tensors, and ends of a Slice, which stand for "to the end" if they are as large as can be.
-_ANY = frozenset({"Constant", "Slice"})
+# Values of tensors, words of a vocabulary, and ends of a Slice, which stand for "to the end" if they are very large.
+_ANY = frozenset({"Constant", "Slice", "TfIdfVectorizer"})
+# In other domains integers may be data, such as the keys of ai.onnx.ml's LabelEncoder.
+_DOMAINS = ("", "ai.onnx")
 _AXES = frozenset({"axis", "axes"})
 _COUNTS = frozenset({"group", "groups", "num_groups", "blocksize", "hidden_size"})
 
@@ -20,7 +22,9 @@ def check_attribute_ranges(node: NodeProto) -> None:
     Raises:
         UnsupportedModelError: one is out of range; the message names the node and the attribute.
     """
-    for attribute in node.attribute if node.op_type not in _ANY else ():
+    if node.domain not in _DOMAINS or node.op_type in _ANY:
+        return
+    for attribute in node.attribute:
         # In a function, the value comes from the call.
         values = () if attribute.ref_attr_name else _integers(attribute)
         least, most = _range(attribute.name)

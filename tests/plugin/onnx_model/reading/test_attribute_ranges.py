@@ -31,6 +31,10 @@ def test_values_that_mean_something_are_accepted() -> None:
     check_attribute_ranges(node("Slice", ["x"], ["y"], starts=[-(2**63)], ends=[2**63 - 1], axes=[0]))
     check_attribute_ranges(node("Constant", [], ["y"], value_int=2**62))
     check_attribute_ranges(node("Softmax", ["x"], ["y"], axis=-1))
+    check_attribute_ranges(node("TfIdfVectorizer", ["x"], ["y"], pool_int64s=[2**40]))
+    keys = node("LabelEncoder", ["x"], ["y"], keys_int64s=[2**40])
+    keys.domain = "ai.onnx.ml"
+    check_attribute_ranges(keys)
     # A function's attribute has its value where the function is called.
     called = node("Conv", ["x", "w"], ["y"], group=0)
     called.attribute[0].ref_attr_name = "groups"

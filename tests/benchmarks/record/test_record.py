@@ -1,0 +1,31 @@
+"""The command that records, on a network that is tuned in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.record import __main__ as record
+from benchmarks.record.experiments import OURS
+from benchmarks.record.results import read_results
+from tests.benchmarks.record.made_results import MADE
+
+
+def test_a_network_is_measured_and_kept_with_its_circumstances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(record, "circumstances", lambda _: MADE)
+    settings = ["--seconds", "0.2", "--processes", "1", "--directory", str(tmp_path / "made")]
+    done = CliRunner().invoke(record.app, ["run", "zoo", "lenet5", *settings], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    (result,) = read_results(tmp_path / "results", "zoo")
+    assert (result.network, result.threads, result.circumstances) == ("lenet5", 1, MADE)
+    assert result.entries[OURS].is_right
+    assert len(result.entries[OURS].samples) == 1
+    assert float(result.entries[OURS].facts["cold seconds"]) > 0
+
+
+def test_the_documents_are_as_the_results_say() -> None:
+    done = CliRunner().invoke(record.app, ["write", "--check"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
