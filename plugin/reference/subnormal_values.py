@@ -1,4 +1,4 @@
-"""Finds subnormal numbers among a model's weights and values, where a module is wrong: IREE computes with them as with 0.
+"""Finds subnormal numbers in a model whose module is wrong: IREE computes with them as with 0.
 
 IREE lets the processor take subnormal numbers for 0, and replace subnormal results by 0, while a module runs: they take
 a hundred times as long. ONNX Runtime does not. Those of f16 become normal numbers when they are widened.
