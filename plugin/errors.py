@@ -34,6 +34,10 @@ class DisturbedError(CompileError):
     """A worker was killed, stopped or starved from outside, so the result of its job is unknown."""
 
 
+class WrongOutputsError(CompileError):
+    """Every module that was built computes something else than ONNX Runtime."""
+
+
 class InfeasibleError(SartorError):
     """No plan meets the constraints."""
 

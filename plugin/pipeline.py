@@ -49,6 +49,7 @@ from sartor.profiling.publisher import Publisher, publish_unchecked
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.progress import Progress, silent
+from sartor.reference.subnormal_values import explaining_wrong_outputs
 from sartor.samples.checked_samples import check_measure, checked_samples
 from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.records.measurement import Status
@@ -86,13 +87,15 @@ def _compile_on(machines: Machines, model: Path, output: Path, config: CompileCo
         imported = import_network(model, config.importing, pool, progress, directory)
         check_files(model, output, config, imported.external)
         found = find_variants(imported, config, bench)
+        explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)
         if not (machines.are_elsewhere or runs_here(config.target)):
             check_measurable(config.target)
             return _compile_only(found, bench, output, config)
-        tuned = tune_network(found, config, bench, output.parent)
-        refined, error = publish_best(
-            tuned.refined, tuned.refiner, Publisher(tuned.builder, tuned.runner, output).publish
-        )
+        with explaining:
+            tuned = tune_network(found, config, bench, output.parent)
+            refined, error = publish_best(
+                tuned.refined, tuned.refiner, Publisher(tuned.builder, tuned.runner, output).publish
+            )
         shipped = _artifact(refined.plan, error, output, config)
         unchecked = tuned.samples.doubts.unchecked
         counted = replace(shipped, samples=tuned.runner.verified_count, unchecked=unchecked, others=pool.others)
@@ -148,7 +151,8 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         runner = NetRunner(builder, samples, budget_of_model(budget, imported, samples))
         run = Publisher(builder, runner, output).publish(recipe)
         if run.status is not Status.OK:
-            raise refusal([run], runner.budget)
+            with explaining_wrong_outputs(pool, model, imported.prepared, imported.samples):
+                raise refusal([run], runner.budget)
         shipped = _artifact(plan, run.error, output, config)
         unchecked = samples.doubts.unchecked
         return replace(

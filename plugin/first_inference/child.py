@@ -16,6 +16,9 @@ import sys  # noqa: E402
 from collections.abc import Callable, Mapping  # noqa: E402
 from typing import Any  # noqa: E402
 
+# What takes longer to be brought into memory is timed as it is.
+_SETTLE_SECONDS = 300.0
+
 Run = Callable[[Mapping[str, Any]], object]
 Load = Callable[[], Run]
 
@@ -64,7 +67,7 @@ def _sartor(job: Mapping[str, Any]) -> tuple[Load, Callable[[], dict[str, Any]]]
         session = Session(job["model"], **options)
         opened.append(session)
         if is_settled:
-            session.settle()
+            session.settle(_SETTLE_SECONDS)
         return lambda feeds: session.run(None, feeds)
 
     def told() -> dict[str, Any]:

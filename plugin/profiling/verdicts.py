@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from onnx import ModelProto
 
-from sartor.errors import CompileError
+from sartor.errors import CompileError, WrongOutputsError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.reference.tolerance import tolerance
 from sartor.samples.sample_sets import SampleSet
@@ -70,4 +70,5 @@ def refusal(runs: Sequence[Measurement | NetRun], budget: ErrorBudget) -> Compil
     said = runs[0].message if runs else "none ran"
     if runs and all(run.status is Status.COMPILE_FAILED for run in runs):
         return CompileError(said)
-    return CompileError(f"no plan is right: {said}" + (f"; {_ALLOW_MORE}" if errors else ""))
+    message = f"no plan is right: {said}"
+    return WrongOutputsError(f"{message}; {_ALLOW_MORE}") if errors else CompileError(message)

@@ -109,3 +109,17 @@ def split_of_what_is_found() -> ModelProto:
 def test_what_cannot_be_compiled_is_refused_by_name(make: Callable[[], ModelProto], said: str, tmp_path: Path) -> None:
     assert_refused(compiled(make(), tmp_path), 3, said)
     assert not (tmp_path / "out.vmfb").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("<float a = {1e-20}> { h = Mul(x, a) y = Mul(h, a) }", "(Mul) computes numbers below 1.2e-38"),
+        ("<float[2] a = {1e-40, 1e-40}, float b = {1e38}> { h = Mul(x, a) y = Mul(h, b) }", "the weight 'a' has"),
+    ],
+    ids=["computed", "weights"],
+)
+def test_numbers_that_iree_takes_for_zero_are_named(tmp_path: Path, body: str, said: str) -> None:
+    result = compiled(parser.parse_model(f"{_HEADER}g (float[4,2] x) => (float[4,2] y) {body}"), tmp_path)
+    assert_refused(result, 4, "no plan is right", said, "scale the model's numbers")
+    assert not (tmp_path / "out.vmfb").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -12,7 +12,9 @@ from sartor.errors import SartorError, UsageError
 from sartor.progress import Progress
 from sartor.tuning.workers.disturbances import is_disk_full
 from sartor.tuning.workers.entry_points import entry_point
-from sartor.tuning.workers.pool import JobStatus, WorkerPool
+from sartor.tuning.workers.hangs.stacks import innermost, kept
+from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
+from sartor.tuning.workers.process import first_line
 from sartor.tuning.workers.sharing import Turns
 from sartor.workspace import TemporaryFolderError, workspace
 
@@ -70,10 +72,21 @@ def call(
     """
     (result,) = pool.map_unordered(entry_point(function), [(step, arguments)], timeout, quiet=quiet)
     if result.status is not JobStatus.OK:
-        raise result.error(step)
+        raise _with_place(result).error(step)
     if isinstance(result.value, WorkerError):
         raise result.value.error
     return cast(_Result, result.value)
+
+
+def _with_place(result: JobResult) -> JobResult:
+    """Add where a job hung, and the file that says it in full: the next run of the command may not hang."""
+    if not result.stacks:
+        return result
+    head = first_line(result.message)
+    where, file = innermost(result.stacks), kept(result.stacks)
+    named = f", in {where}" if where else ""
+    filed = f"; what its threads did is in '{file}', to be reported with the command" if file else ""
+    return replace(result, message=head + named + filed + result.message[len(head) :])
 
 
 def call_until_done(

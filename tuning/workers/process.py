@@ -20,13 +20,18 @@ from sartor.errors import CompileError, DisturbedError, SartorError
 from sartor.tuning.workers import program
 from sartor.tuning.workers.channel import Channel, OversizedFrameError
 from sartor.tuning.workers.disturbances import DISK_FULL_SIGN, Usage, is_memory_promised, is_stopped, oom_kills
+from sartor.tuning.workers.hangs.stacks import ask_for_stacks, threads_of
 from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Logged, Reply, Request, Setup
 
 _TAIL_BYTES = 8000
+_ASIDE_BYTES = 1 << 20
 _LAST_OUTPUT = "; its last output:"
 # A reply is two frames: the function's result, and a ``Reply``.
 _REPLY_FRAMES = 2
 _DEATH_SECONDS = 5.0
+# How long a worker may take to print its stacks, and the pause after which it has printed them.
+_STACK_SECONDS = 2.0
+_STACK_PAUSE = 0.1
 # What Python adds on a signal that ends it: stacks of this package, which say nothing to the user.
 _DUMP = re.compile(r"^Fatal Python error: .*", re.MULTILINE | re.DOTALL)
 # A worker that is stopped for longer is killed.
@@ -52,6 +57,7 @@ class JobResult:
         logged: warnings and errors that the job logged, unless its process died.
         slowness: how many times as long as the machine that measured first the one takes that ran the job; 1 if there
             is only one.
+        stacks: what the job's threads did when its time was up, if it hung; else empty.
     """
 
     job_id: str
@@ -62,6 +68,7 @@ class JobResult:
     others: float = 0.0
     logged: tuple[Logged, ...] = ()
     slowness: float = 1.0
+    stacks: str = ""
 
     @property
     def reason(self) -> str:
@@ -199,9 +206,11 @@ class WorkerProcess:
             return None
         if self.seconds_left <= 0:
             status = self._timeout_status()
+            stacks = self._stacks() if status is JobStatus.TIMEOUT else ""
             self.kill()
             message = f"still running after {self._timeout:g} s, killed{self._printed()}"
-            return self._ended(status, message, self._seconds)
+            result = self._ended(status, message, self._seconds)
+            return result and replace(result, stacks=stacks)
         if not is_stopped(self._process.pid):
             self._stopped_since = None
             return None
@@ -217,6 +226,13 @@ class WorkerProcess:
         before, now = self._usage, Usage.of_group(self._process.pid)
         starved = before is not None and now is not None and now.was_starved(before)
         return JobStatus.STARVED if starved else JobStatus.TIMEOUT
+
+    def _stacks(self) -> str:
+        """What all threads of the worker do, as the kernel and as Python see it."""
+        threads = threads_of(self._process.pid)
+        self._output.begin_aside()
+        ask_for_stacks(self._process.pid)
+        return f"{threads}\n\n{self._output.aside()}"
 
     @property
     def _seconds(self) -> float:
@@ -288,6 +304,7 @@ class _Tail:
             raise ValueError("the worker's output is not a pipe")
         self._stream = stream
         self._bytes = b""
+        self._aside: bytes | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._drain, name="worker-output", daemon=True)
         self._thread.start()
@@ -301,8 +318,29 @@ class _Tail:
         with self._lock:
             return self._bytes.decode("utf-8", errors="replace")
 
+    def begin_aside(self) -> None:
+        """Keep what is printed from now on apart."""
+        with self._lock:
+            self._aside = b""
+
+    def aside(self) -> str:
+        """What was printed since ``begin_aside``, once something was and a pause has followed, or it takes too long."""
+        deadline = time.monotonic() + _STACK_SECONDS
+        before = b""
+        while time.monotonic() < deadline:
+            time.sleep(_STACK_PAUSE)
+            with self._lock:
+                now = self._aside or b""
+            if now and now == before:
+                break
+            before = now
+        return before.decode("utf-8", errors="replace")
+
     def _drain(self) -> None:
         with self._stream:
             while chunk := os.read(self._stream.fileno(), 1 << 16):
                 with self._lock:
+                    if self._aside is not None:
+                        self._aside = (self._aside + chunk)[:_ASIDE_BYTES]
+                        continue
                     self._bytes = (self._bytes + chunk).rpartition(JOB_BEGINS)[2][-_TAIL_BYTES:]

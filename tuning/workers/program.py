@@ -26,6 +26,7 @@ from sartor.errors import DeviceError, SartorError
 from sartor.tuning.workers.channel import receive_frame, send_frame
 from sartor.tuning.workers.disturbances import is_disk_full
 from sartor.tuning.workers.entry_points import resolved
+from sartor.tuning.workers.hangs.stacks import answer_requests
 from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Logged, Reply, Request, Setup
 
 _PR_SET_PDEATHSIG = 1
@@ -169,6 +170,7 @@ def _detach() -> None:
     """Ignore interrupts, which the parent handles, and die with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable(all_threads=False)
+    answer_requests()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sartor.errors import CompileError
+from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.channel import Channel, wait
 from sartor.tuning.workers.disturbances import is_stopped
+from sartor.tuning.workers.hangs.stacks import innermost
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 from tests.tuning.workers.running import MIB, gone, run
+from tests.tuning.workers.worker_jobs import hang_in_a_library
 
 
 def test_a_worker_that_stops_within_a_message_is_ended(pool: WorkerPool) -> None:
@@ -94,3 +100,30 @@ def test_who_slept_through_an_answer_hears_it_later(pool: WorkerPool, monkeypatc
     monkeypatch.setattr("sartor.tuning.workers.pool.wait", oversleep)
     data = np.ones(8 * MIB, np.uint8)
     assert run(pool, "double", timeout=2.0, data=data).status is JobStatus.OK
+
+
+def test_a_worker_that_hangs_says_where(pool: WorkerPool) -> None:
+    """Also where it has closed its stderr, and is in a library that does not run Python."""
+    result = run(pool, "hang_in_a_library", timeout=1.0)
+    assert result.status is JobStatus.TIMEOUT
+    assert result.message == "still running after 1 s, killed; its last output:\nbefore"
+    assert innermost(result.stacks) == "hang_in_a_library, called by answer, called by main"
+    assert re.search(r"^thread \d+ \S+: [SD] ", result.stacks)
+
+
+def test_a_worker_that_ends_in_time_prints_no_stacks(pool: WorkerPool) -> None:
+    assert run(pool, "add", left=1, right=2).stacks == ""
+
+
+def test_the_error_names_the_place_and_keeps_the_stacks(
+    pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(CompileError) as raised:
+        call(pool, hang_in_a_library, {}, "waiting", timeout=1.0)
+    (file,) = tmp_path.glob("sartor-stacks-*.txt")
+    first, *rest = str(raised.value).splitlines()
+    assert first.startswith("waiting ended as timeout: still running after 1 s, killed, in hang_in_a_library, called")
+    assert f"'{file}'" in first
+    assert rest == ["before"]
+    assert "worker_jobs.py" in file.read_text(encoding="utf-8")

@@ -41,6 +41,13 @@ def crash_at_start() -> None:
     os.abort()
 
 
+def hang_in_a_library() -> None:
+    """Keep the interpreter's lock, with stderr closed."""
+    print("before", flush=True)
+    os.close(2)
+    ctypes.PyDLL(None).sleep(60)
+
+
 def hang_at_start() -> None:
     time.sleep(60)
 

@@ -1,0 +1,1 @@
+"""What a worker does that takes too long, asked before it is killed."""
