@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.amx import unusable
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from sartor.runtime.several.record import Alternative
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a model runs: a device's name or an open device, its threads, and how long idle ones spin, in
     microseconds; None as for ``Session``."""
 
@@ -33,8 +31,7 @@ class Place:
     spin_us: int
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(NamedTuple):
     """A model that can run.
 
     Attributes:

@@ -1,4 +1,8 @@
-"""The only module that imports ``iree.runtime``: thin typed wrappers that keep native objects alive in the right order.
+"""The only module that imports IREE's runtime: thin typed wrappers that keep native objects alive in the right order.
+
+It imports the native library alone. The package ``iree.runtime`` around it loads what no session needs (other wrappers,
+a benchmark tool, element types of ml_dtypes), which took a fifth as long as numpy. Who wants that package can import it
+beside: it uses the same library.
 
 IREE returns a buffer's memory to a pool of its device. If the device is freed before the buffer, that writes to freed
 memory. So every wrapper below holds its device and releases it last.
@@ -8,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import mmap
 import os
 import re
@@ -16,14 +21,15 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import iree.runtime as rt  # noqa: TID251
 import numpy as np
-from iree.runtime import _binding, benchmark  # noqa: TID251
+from iree._runtime.libs import _runtime as rt  # noqa: TID251
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.waiting import CalmedThreads, PatientWait, thread_times
 
+# Flags of IREE for the whole process, which the package ``iree.runtime`` reads when it is loaded.
+_FLAGS = "IREE_PY_RUNTIME_FLAGS"
 # The exceptions of IREE's bindings; NotImplementedError is a RuntimeError.
 NATIVE_ERRORS = (RuntimeError, ValueError, IndexError)
 
@@ -42,6 +48,10 @@ _BYTES = frozenset(
 # Beginnings of the names of drivers that compute on the host's processors.
 _SOFTWARE = ("llvmpipe", "SwiftShader")
 _STATUS = r"(?s)^.*?(?:\S+:\d+: )?[A-Z_]{4,}; "
+
+
+if os.environ.get(_FLAGS):
+    importlib.import_module("iree.runtime")
 
 
 @functools.cache
@@ -181,10 +191,10 @@ def open_cpu(label: str, driver: str, flags: Sequence[str]) -> NativeDevice:
         DeviceError: if IREE cannot start the worker threads.
     """
     try:
-        rt.flags.parse_flags(*flags)
+        rt.parse_flags(*flags)
         # A driver owns its worker threads and reads the flags when it is created. IREE's cached driver would give every
         # session the thread count of the first.
-        device = _binding.create_hal_driver(driver).create_default_device()
+        device = rt.create_hal_driver(driver).create_default_device()
     except NATIVE_ERRORS as error:
         raise DeviceError(f"the CPU device '{label}' cannot be opened: {reason(error)}") from None
     return NativeDevice(device, label, host_memory=True, blocking=driver == "local-sync")
@@ -205,7 +215,7 @@ def driver_devices(driver: str) -> list[DriverDevice]:
         DeviceError: if the driver's library is not installed or does not work.
     """
     try:
-        found = rt.get_driver(driver).query_available_devices()
+        found = rt.get_cached_hal_driver(driver).query_available_devices()
     except NATIVE_ERRORS as error:
         raise DeviceError(f"no {driver} device can be used: {reason(error)}") from None
     return [DriverDevice(device["device_id"], device["path"], device["name"]) for device in found]
@@ -219,7 +229,7 @@ def open_gpu(label: str, driver: str, found: DriverDevice) -> NativeDevice:
     """
     try:
         with CalmedThreads():
-            device = rt.get_driver(driver).create_device(found.identifier)
+            device = rt.get_cached_hal_driver(driver).create_device(found.identifier)
     except NATIVE_ERRORS as error:
         raise DeviceError(f"the device '{label}' cannot be opened: {reason(error)}") from None
     software = found.name.startswith(_SOFTWARE) and bool(thread_times())
@@ -296,7 +306,7 @@ def parse_module(content: bytes | mmap.mmap | memoryview, label: str) -> Any:
 
 def tool(name: str) -> Path:
     """One of IREE's command line tools, as they are installed with its runtime."""
-    return Path(benchmark.benchmark_exe()).resolve().with_name(name)
+    return Path(rt.__file__).resolve().with_name(name)
 
 
 def benchmark_rows(
@@ -307,8 +317,10 @@ def benchmark_rows(
     Raises:
         DeviceError: if the tool fails or takes longer than ``timeout`` seconds.
     """
+    from iree.runtime import benchmark  # noqa: TID251
+
     try:
-        results = rt.benchmark_module(path, entry_function=entry, inputs=list(inputs), timeout=timeout, **flags)
+        results = benchmark.benchmark_module(path, entry_function=entry, inputs=list(inputs), timeout=timeout, **flags)
     except benchmark.BenchmarkTimeoutError:
         raise DeviceError(f"benchmarking '{path}' took longer than {timeout} s") from None
     except (benchmark.BenchmarkToolError, *NATIVE_ERRORS) as error:

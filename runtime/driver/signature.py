@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from sartor.errors import UsageError
@@ -42,6 +41,10 @@ _ONNX_RUNTIME_TYPES = {
     "int2": "int2",
     "uint2": "uint2",
 }
+# The types that few models pass are left to a library that takes as long to import as a small network to run.
+_NUMPY_TYPES = frozenset(
+    {"bool", "float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+)
 SESSION_TYPES = frozenset(_ONNX_RUNTIME_TYPES)
 """Numpy's names of the element types that a session can pass."""
 
@@ -111,7 +114,12 @@ class TensorSpec:
     @cached_property
     def numpy_dtype(self) -> np.dtype[Any]:
         """The element type as a numpy type; types that numpy lacks are those of ml_dtypes."""
-        return np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
+        if self.dtype in _NUMPY_TYPES:
+            return np.dtype(self.dtype)
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.dtype))
+        return found
 
     @property
     def onnx_runtime_type(self) -> str:

@@ -8,15 +8,14 @@ faster then: its weights are read once per inference, each page of 4 KiB by a tr
 
 from __future__ import annotations
 
-import logging
 import os
 
 from sartor.errors import UsageError
 from sartor.runtime.mapping import pages
 from sartor.runtime.mapping.free_memory import free_bytes
 from sartor.runtime.mapping.mapped_file import MappedFile
+from sartor.runtime.mapping.notes import note
 
-_LOG = logging.getLogger(__name__)
 BLOCK = 4 * pages.HUGE
 """Bytes that are moved at once, while nothing else can change the process's mappings."""
 # A process that takes the last memory is the first that the system ends.
@@ -37,7 +36,7 @@ def move_to_huge_pages(file: MappedFile) -> bool:
     try:
         free = free_bytes()
         if free is not None and free < size + _LEFT_FREE:
-            _LOG.info("%s stays mapped: only %d MiB of memory are free", file.label, free >> 20)
+            note(__name__, "%s stays mapped: only %d MiB of memory are free", file.label, free >> 20)
             return False
         block = pages.allocate(size)
         try:
@@ -49,7 +48,7 @@ def move_to_huge_pages(file: MappedFile) -> bool:
     except UsageError:
         return False
     except OSError as error:
-        _LOG.info("%s stays mapped: %s", file.label, error.strerror)
+        note(__name__, "%s stays mapped: %s", file.label, error.strerror)
         return False
     file.own_until(begin + size)
     return True

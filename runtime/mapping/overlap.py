@@ -7,7 +7,6 @@ network is compiled, so that only where they lie remains to be changed, and whic
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from sartor.runtime.mapping.free_memory import free_bytes
 from sartor.runtime.mapping.heap import extend_heap
 from sartor.runtime.mapping.huge_pages import BLOCK, move_to_huge_pages
 from sartor.runtime.mapping.mapped_file import MappedFile
+from sartor.runtime.mapping.notes import note
 from sartor.runtime.mapping.reading import Step, step
 
 # Without an inference to wait for, huge pages are filled after this time.
@@ -33,7 +33,6 @@ _FEW = 8 << 20
 # To stop takes as long as a block.
 _MOST_SECONDS = 1.0
 
-_LOG = logging.getLogger(__name__)
 Prepare = Callable[[], None]
 """What is done in the thread, before huge pages are filled."""
 
@@ -86,7 +85,8 @@ class Takeover:
         added = self._added
         free = free_bytes() if added > _FEW else None
         if free is not None and free < added + _LEFT_FREE:
-            _LOG.info(
+            note(
+                __name__,
                 "%s keeps to its plan for first inferences: later ones need %d MiB more, and %d MiB are free",
                 self._label,
                 added >> 20,
