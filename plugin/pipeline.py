@@ -134,7 +134,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     check_files(model, output, config)
     check_plan(plan, config.target, config.bindings)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
-    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers))
+    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, importing, pool, progress, directory)
         check_files(model, output, config, imported.external)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -79,6 +79,7 @@ class ImportPolicy:
         pins: restrictions of layers; each must match a layer.
         dump_directory: folder for the module after every pass, or None.
         named: names of the layers of a plan that will be replayed, which may be children.
+        exponents: of channels of tensors that are equalised before products; none unless samples were seen.
     """
 
     target: Target
@@ -87,6 +88,7 @@ class ImportPolicy:
     pins: tuple[Pin, ...]
     dump_directory: Path | None
     named: tuple[str, ...] = ()
+    exponents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ ROUTINES: tuple[Routine, ...] = (
     Product("dots", storage="i8", element=INTEGER_DOTS),
     Product("dots_to_f32", storage="i8", element=INTEGER_DOTS, output="f32"),
     RowScaledProduct(),
+    IntegerFactor(Product("dots", storage="i8", element=INTEGER_DOTS), calibrated=True),
     FusedWinograd("fused_winograd_dots", storage="i8", element=BFLOAT_DOTS),
     FusedWinograd("fused_winograd_bytes", storage="i8", element=INTEGER_DOTS),
     Direct(storage="i8"),

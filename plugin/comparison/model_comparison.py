@@ -98,7 +98,7 @@ def open_comparison(
     if kind == "cpu" and has_levels(module):
         target = portable(target)
     config = CompileConfig(target=target, threads=plan.threads, shapes=shapes, bindings=bindings)
-    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers))
+    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, importing, pool, progress, directory)
         _check_same(imported, plan, module)

@@ -39,6 +39,7 @@ from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
+from sartor.onnx_model.rewrites.arithmetic.equalised_products import Exponents, equalise_products
 from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
@@ -66,6 +67,7 @@ def run_import(
     target: Target | None = None,
     bindings: Bindings | None = None,
     asked: AskedChildren | None = None,
+    exponents: Exponents | None = None,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -77,13 +79,24 @@ def run_import(
         target: decides which layers are split further; None for this machine's CPU.
         bindings: input name to its fixed value.
         asked: childnets that layers have on request; None for none.
+        exponents: of channels of tensors to equalise before products; None for none.
     """
     splitting = _Splitting(target or Target.create("cpu"), asked or AskedChildren())
+    fixed = _Fixed(shapes, bindings or {}, exponents or {})
     try:
         with holding(), ThreadPoolExecutor(1) as saver:
-            return _imported(path, (shapes, bindings or {}), Dumper(dump), splitting, directory, saver)
+            return _imported(path, fixed, Dumper(dump), splitting, directory, saver)
     except SartorError as error:
         return WorkerError(error)
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """What is decided about the model before it is prepared: shapes and values of inputs, and exponents of channels."""
+
+    shapes: Shapes
+    bindings: Bindings
+    exponents: Exponents
 
 
 @dataclass(frozen=True)
@@ -96,13 +109,13 @@ class _Splitting:
 
 def _imported(
     path: Path,
-    fixed: tuple[Shapes, Bindings],
+    fixed: _Fixed,
     dumper: Dumper,
     splitting: _Splitting,
     directory: Path | None,
     saver: Executor,
 ) -> ImportedModel:
-    prepared, is_rounding, external = _prepared(path, *fixed)
+    prepared, is_rounding, external = _prepared(path, fixed)
     asked = without_weights(prepared.model)
     sampler = InputSampler(asked)
     samples = sampler(_SAMPLE_SEED)
@@ -138,14 +151,16 @@ def _imported(
         bound=prepared.bound,
         tie_spread=_drawn_tie_spread(path, saved, asked, chosen.styles, prepared.bound) if is_rounding else 0.0,
         external=external,
+        exponents={name: tuple(each) for name, each in fixed.exponents.items()},
     )
 
 
-def _prepared(path: Path, shapes: Shapes, bindings: Bindings) -> tuple[PreparedModel, bool, tuple[Path, ...]]:
+def _prepared(path: Path, fixed: _Fixed) -> tuple[PreparedModel, bool, tuple[Path, ...]]:
     """The prepared model, whether the original one computes with integers that represent real numbers, and its data."""
     with SimplifyProcess() as process:
         loaded, external = read_model(path)
-        prepared = prepare(loaded, shapes, partial(simplify, process=process), bindings)
+        prepared = prepare(loaded, fixed.shapes, partial(simplify, process=process), fixed.bindings)
+        equalise_products(prepared.model, fixed.exponents)
         return prepared, rounds(loaded), external
 
 

@@ -41,6 +41,7 @@ class ImportedModel:
         bound: inputs with a fixed value, which the prepared model does not have.
         tie_spread: relative error on drawn samples by rounding ties to the other side; 0 if nothing is rounded.
         external: the files that hold weights outside the model's file.
+        exponents: of channels of tensors that were equalised before products.
     """
 
     path: Path
@@ -62,3 +63,4 @@ class ImportedModel:
     bound: tuple[BoundInput, ...] = ()
     tie_spread: float = 0.0
     external: tuple[Path, ...] = ()
+    exponents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -59,7 +59,7 @@ def import_network(
     progress("importing", 0, 1)
     job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
     job |= {"target": policy.target, "bindings": dict(policy.bindings)}
-    job |= {"asked": AskedChildren(policy.pins, frozenset(policy.named))}
+    job |= {"asked": AskedChildren(policy.pins, frozenset(policy.named)), "exponents": dict(policy.exponents)}
     imported = call(pool, run_import, job, f"importing '{model}'")
     for name in imported.nan_weights:
         _LOG.warning("the weight '%s' holds NaN; export the model again if that is not meant", name)

@@ -278,4 +278,5 @@ def empty_plan(imported: ImportedModel, policy: PlanPolicy) -> Plan:
         peak=None,
         versions=versions(),
         bound={each.spec.name: each.values for each in imported.bound},
+        exponents=dict(imported.exponents),
     )

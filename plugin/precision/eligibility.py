@@ -69,7 +69,7 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
             return False
         if QUANTISED in precision.types:
             return True
-        if variant.dtype == QUANTISED and (variant.traits.rounds_between or variant.traits.scales_rows):
+        if variant.dtype == QUANTISED and _rounds_more(variant):
             # It would round results computed from integers, or what it multiplies once more.
             return False
         if imported.is_quantised and variant.traits.transforms and rounds(layer.task):
@@ -79,6 +79,12 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
 
     return is_eligible
+
+
+def _rounds_more(variant: Variant) -> bool:
+    """Whether a variant rounds other values than those that a quantised model stores in 8 bits."""
+    traits = variant.traits
+    return traits.rounds_between or traits.scales_rows or traits.rounds_factor
 
 
 class _ExactIntegers:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from sartor.codegen.ir.variants.rounding import LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED
+from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
@@ -30,7 +30,7 @@ class FakeQuantiser:
 
     Attributes:
         editor: the model's graph.
-        dtype: ``tf32``, ``bf16``, ``f16``, ``i8``, ``STORED`` or ``ROWS``.
+        dtype: ``tf32``, ``bf16``, ``f16``, ``i8``, ``STORED``, ``ROWS`` or ``FACTOR``.
         ranges: the 8-bit range of activations, by tensor.
         prefix: of all new names.
         opset: version of ONNX's operators in the model.
@@ -50,20 +50,19 @@ class FakeQuantiser:
         return self.dtype == TF32
 
     def activation(self, tensor: str, value: str) -> str:
-        """Round ``value`` by the range of ``tensor``; returns the name of the rounded value. ``ROWS`` leaves it."""
-        if self.dtype == ROWS:
+        """Round ``value`` by the range of ``tensor``; returns the name of the rounded value. ``ROWS`` and ``FACTOR``
+        leave it."""
+        if self.dtype in (ROWS, FACTOR):
             return value
         if self.dtype in (I8, STORED):
-            form = self.ranges[tensor]
-            scale, zero = np.float32(form.scale), np.asarray(form.zero_point, form.dtype)
-            return self._as_float32(tensor, value, lambda name: self._quantised(name, scale, zero))
+            return self.factor(tensor, value)
         return self._as_float32(tensor, value, self._cast)
 
     def weight(self, tensor: str, axis: int) -> str:
         """Round a constant, to 8 bits symmetrically with a scale for each index of ``axis``; ``STORED`` leaves it."""
         if self.dtype == STORED:
             return tensor
-        if self.dtype == ROWS:
+        if self.dtype in (ROWS, FACTOR):
             return self._as_float32(tensor, tensor, lambda name: self._rounded_weight(name, tensor, axis))
         if self.dtype == I8:
             scales = channel_scales(self.editor.constant(tensor), axis)
@@ -77,6 +76,12 @@ class FakeQuantiser:
         others = [each for each in range(self.editor.rank(tensor) or 0) if each != axis]
         factors = self._constant(np.expand_dims(scales, others))
         return self.node("Mul", self.node("Round", self.node("Div", value, factors)), factors)
+
+    def factor(self, tensor: str, value: str) -> str:
+        """Round ``value`` to 8 bits by the range of ``tensor``."""
+        form = self.ranges[tensor]
+        scale, zero = np.float32(form.scale), np.asarray(form.zero_point, form.dtype)
+        return self._as_float32(tensor, value, lambda name: self._quantised(name, scale, zero))
 
     def rows(self, tensor: str, value: str) -> str:
         """Round ``value`` to 256 levels of a range of its own for each row, and outliers to the same step."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from sartor.codegen.ir.variants.rounding import ROWS, STORED
+from sartor.codegen.ir.variants.rounding import FACTOR, ROWS, STORED
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.onnx_model.graphs.graph import GraphEditor, opset
 from sartor.onnx_model.graphs.walk import subgraphs
@@ -31,7 +31,7 @@ from sartor.precision.fake_quantisation import (
 )
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
-_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6}
+_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6, FACTOR: 7}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PrecisionSwitches:
     Attributes:
         layers: those whose values all have a name in the model; no two have the same result.
         dtypes: for each layer, of ``tf32``, ``bf16``, ``f16``, ``i8`` and, where filters are rounded for that,
-            ``STORED`` and ``ROWS``.
+            ``STORED``, ``ROWS`` and ``FACTOR``.
         ranges: the 8-bit range of activations, by tensor.
     """
 
@@ -60,7 +60,7 @@ class PrecisionSwitches:
 
         Results need names, and some value must be a real number; for ``i8`` all real inputs and results need ranges.
         Layers with filters also offer ``STORED``: filters exact, activations in 8 bits. Those that multiply rows offer
-        ``ROWS``, which needs no range.
+        ``ROWS``, which needs no range, and ``FACTOR``, which needs that of what is multiplied.
         """
         editor = GraphEditor(model.graph)
         nodes = {node.name: node for node in model.graph.node}
@@ -71,8 +71,10 @@ class PrecisionSwitches:
             if reals and _is_plain(layer, nodes) and taken.isdisjoint(layer.results):
                 possible = [dtype for dtype in dtypes if dtype != I8 or reals <= ranges.keys()]
                 has_filters = any(rounded_weights(nodes[name], editor) for name in layer.nodes)
-                has_rows = any(multiplies_rows(nodes[name], editor) for name in layer.nodes)
-                others = ((STORED, I8 in possible and has_filters), (ROWS, I8 in dtypes and has_rows))
+                rows = {nodes[name].input[0] for name in layer.nodes if multiplies_rows(nodes[name], editor)}
+                has_rows = I8 in dtypes and bool(rows)
+                has_factor = has_rows and rows <= ranges.keys()
+                others = ((STORED, I8 in possible and has_filters), (ROWS, has_rows), (FACTOR, has_factor))
                 found[layer] = (*possible, *(dtype for dtype, is_offered in others if is_offered))
                 taken.update(layer.results)
         return PrecisionSwitches(tuple(found), tuple(found.values()), tuple(sorted(ranges.items(), key=_first)))
@@ -210,6 +212,8 @@ class _SwitchWriter:
             copy.input[index] = quantiser.activation(node.input[index], copy.input[index])
         if quantiser.dtype == ROWS and multiplies_rows(node, self._editor):
             copy.input[0] = quantiser.rows(node.input[0], copy.input[0])
+        if quantiser.dtype == FACTOR and multiplies_rows(node, self._editor):
+            copy.input[0] = quantiser.factor(node.input[0], copy.input[0])
         for index, name in enumerate(node.output):
             if name:
                 copy.output[index] = values[name] = f"{quantiser.prefix}{name}"

@@ -73,7 +73,7 @@ def replayed_plan(model: Path, output: Path, plan: Plan, config: CompileConfig, 
     """
     check_plan(plan, config.target, config.bindings)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
-    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers))
+    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
     imported = import_network(model, importing, bench.pool, bench.progress, bench.directory)
     check_files(model, output, config, imported.external)
     found = replay(plan, imported, config.planning, config.dump_directory)

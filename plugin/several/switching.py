@@ -96,7 +96,7 @@ def compile_switching(model: Path, output: Path, config: CompileConfig, progress
             _make(found, replace(config, objective=each), bench, output.parent)
             for each in (Objective.COLD, Objective.LATENCY)
         )
-        written = _written(first, later, imported, config, bench, output)
+        written = _written(first, later, found.imported, config, bench, output)
         artifact = replace(written, size=output.stat().st_size, others=pool.others)
         return replace(artifact, pareto=later.tuned.pareto, rejections=found.candidates.rejections)
 

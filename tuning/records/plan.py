@@ -23,6 +23,8 @@ _RANGE_NAME = re.compile(r".*:[0-9]{1,9}", re.DOTALL)
 # Normal numbers of float32, and integers of 8 bits.
 _LEAST_SCALE, _LARGEST_SCALE = 2.0**-126, 2.0**128
 _LEAST_ZERO, _LARGEST_ZERO = -128, 255
+# As `equalised_products.MOST_EXPONENT`, which lies in a room above this one.
+_MOST_EXPONENT = 16
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
@@ -146,6 +148,7 @@ class Plan:
         workers: number of threads with which the module runs fastest, if that is not the one it was tuned for.
         by_threads: number of threads and seconds of one inference of the whole module, if that was measured.
         compared: the other plans with layers that ran, in the order of their selection.
+        exponents: powers of two by which channels of tensors are divided before products, by ONNX tensor.
         basis: what its predicted times come from, in words, if they were not measured on the machine that compiled it.
         format: version of this record.
     """
@@ -172,6 +175,9 @@ class Plan:
     workers: Annotated[int, Field(ge=1)] | None = None
     by_threads: tuple[tuple[int, float], ...] = ()
     compared: tuple[ComparedPlan, ...] = ()
+    exponents: dict[str, tuple[Annotated[int, Field(ge=-_MOST_EXPONENT, le=_MOST_EXPONENT)], ...]] = field(
+        default_factory=dict
+    )
     basis: str = ""
     foreseen: float | None = None
     format: int = FORMAT

@@ -52,6 +52,8 @@ class Traits:
         rounds_between: whether intermediate values are rounded too, so that the error exceeds that of rounded operands.
         scales_rows: whether the operand that is multiplied is quantised within the kernel, each row by its own range,
             so that values between layers are not rounded.
+        rounds_factor: whether only the operand that is multiplied is read in 8 bits, by a range found on
+            samples.
         sizes: names of the parameters that the learned cost model reads, each a single number.
         cost: predicts cycles so well that tuning tries the sizes that it prefers; None if there is no such model.
         estimate: predicts cycles for targets that cannot be measured, if ``cost`` is None.
@@ -70,6 +72,7 @@ class Traits:
     transforms: bool = False
     rounds_between: bool = False
     scales_rows: bool = False
+    rounds_factor: bool = False
     sizes: tuple[str, ...] = ()
     cost: AnalyticCost | None = None
     estimate: AnalyticCost | None = None

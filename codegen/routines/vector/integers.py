@@ -1,6 +1,7 @@
 """Layers with a single tensor in 8 bits: the operand that is multiplied by weights, or the result.
 
 Models that find ranges at run time quantise only what a product reads; scales, a residual and the result are floats.
+In transformers a residual has outliers that 8 bits cannot hold, also where the operand of the product has none.
 """
 
 from __future__ import annotations
@@ -28,20 +29,23 @@ class IntegerFactor:
     Attributes:
         kernel: a routine that stores all activations in 8 bits.
         storage: the quantised type.
+        calibrated: whether it is for ranges found on samples, and not for models that find them at run time.
     """
 
     kernel: _Kernel
     storage: str | None = QUANTISED
+    calibrated: bool = False
 
     @property
     def name(self) -> str:
         """The algorithm in descriptors."""
-        return f"whole_{self.kernel.name}"
+        return f"{'factor' if self.calibrated else 'whole'}_{self.kernel.name}"
 
     @property
     def traits(self) -> Traits:
         """The kernel's traits; the result has the model's own type."""
-        return replace(self.kernel.traits, converts=True, needs_run_time_ranges=True)
+        kinds = {"rounds_factor": self.calibrated, "needs_run_time_ranges": not self.calibrated}
+        return replace(self.kernel.traits, converts=True, **kinds)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """The kernel's parameter sets, or why the routine does not apply."""

@@ -18,6 +18,7 @@ from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import CompileError, DisturbedError, InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.loading import import_network
 from sartor.frontend.value_ranges import with_children
 from sartor.planning.contenders.one_device_plans import home_plans
 from sartor.planning.contenders.overlapped_plans import overlapped_plans
@@ -27,6 +28,8 @@ from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.precision.calibration import Calibration, calibrate
+from sartor.precision.equalisation import find_exponents
+from sartor.precision.fake_quantisation import I8
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
@@ -36,7 +39,7 @@ from sartor.profiling.refiner import Refined, Refiner
 from sartor.profiling.verdicts import budget_of_model
 from sartor.progress import Progress
 from sartor.samples.checked_samples import check_measure
-from sartor.samples.sample_sets import SampleSet
+from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.selection.problem.limits import UNLIMITED
@@ -111,11 +114,31 @@ def find_variants(imported: ImportedModel, config: CompileConfig, bench: Bench) 
     Raises:
         UsageError: if the user's samples or measure fail.
     """
+    imported = equalised(imported, config, bench)
     calibration = calibrate(imported, config.calibrating, bench.pool, bench.progress)
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
     imported = replace(imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges}))
     candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False)
     return Candidacy(imported, calibration, candidates)
+
+
+def equalised(imported: ImportedModel, config: CompileConfig, bench: Bench) -> ImportedModel:
+    """The model, imported anew with channels equalised before products where 8 bits need that.
+
+    In f32 it computes the same bits. Random samples tell nothing about sizes of channels, so the user's are needed.
+
+    Raises:
+        UsageError: if the samples do not fit the model, or cannot be read.
+    """
+    policy = config.calibrating
+    if policy.samples is None or I8 not in policy.precision.types_on(policy.target):
+        return imported
+    samples = sample_set(imported, policy.samples, narrow=True)
+    exponents = find_exponents(imported, samples.source, bench.pool, config.threads, bench.progress)
+    if not exponents:
+        return imported
+    importing = replace(config.importing, exponents=exponents)
+    return import_network(imported.path, importing, bench.pool, bench.progress, bench.directory)
 
 
 def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: Path, *, whole: bool = True) -> Tuned:

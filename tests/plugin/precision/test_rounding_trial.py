@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.packing import rounded_mantissa
-from sartor.codegen.ir.variants.rounding import LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED
+from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED
 from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -33,7 +33,7 @@ from sartor.tuning.workers.pool import WorkerPool
 from tests.tiny_models import Builder
 
 DTYPES = ("tf32", "bf16", "f16", "i8")
-ROUNDINGS = (*DTYPES, STORED, ROWS)
+ROUNDINGS = (*DTYPES, STORED, ROWS, FACTOR)
 RANDOM = np.random.default_rng(5)
 
 
@@ -69,7 +69,7 @@ def _model() -> ModelProto:
 def _round(dtype: str, tensor: str, values: Array) -> Array:
     if dtype == "tf32":
         return rounded_mantissa(values, 10)
-    if dtype in ("i8", STORED):
+    if dtype in ("i8", STORED, FACTOR):
         return np.asarray(RANGES[tensor].round(values).astype(np.float32))
     return np.asarray(values.astype(ml_dtypes.bfloat16 if dtype == "bf16" else np.float16).astype(np.float32))
 
@@ -85,7 +85,7 @@ def _round_rows(values: Array) -> Array:
 
 
 def _round_weight(dtype: str, values: Array) -> Array:
-    if dtype not in ("i8", ROWS):
+    if dtype not in ("i8", ROWS, FACTOR):
         return values if dtype == STORED else _round(dtype, "", values)
     scales = np.abs(values).max(axis=0) / 127
     return np.asarray(np.rint(values / scales) * scales)
@@ -101,7 +101,7 @@ def _expected(x: Array, assignment: Mapping[str, str]) -> Array:
             value = _round_rows(value) if dtype == ROWS else _round(dtype, before, value)
             weight = _round_weight(dtype, weight)
         value = np.maximum(value @ weight, 0) if layer.layer == "one" else value @ weight
-        value = value if dtype in (None, "tf32", ROWS) else _round(dtype, after, value)
+        value = value if dtype in (None, "tf32", ROWS, FACTOR) else _round(dtype, after, value)
     return value
 
 
@@ -240,8 +240,9 @@ def test_layers_without_names_or_ranges_are_left_out() -> None:
     assert found.pairs == [
         *(("one", dtype) for dtype in ROUNDINGS),
         *(("two", dtype) for dtype in DTYPES if dtype != "i8"),
-        # Ranges of rows are found when they are multiplied.
+        # Ranges of rows are found when they are multiplied, and that of the result is not needed.
         ("two", ROWS),
+        ("two", FACTOR),
     ]
 
 

@@ -11,7 +11,9 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.rounding import FACTOR, rounding_of
 from sartor.codegen.ir.variants.routine import Implementation, Variant, variants_of
+from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import ROUTINES
 from sartor.runtime.driver.amx import unusable
@@ -142,3 +144,44 @@ def test_results_alone_are_stored_in_8_bits(tmp_path: Path) -> None:
         assert code.ranges == (() if name == "stock" else (None,))
         result = run_stored(program, subject, name, inputs, dict.fromkeys(code.ranges, UNSIGNED))
         np.testing.assert_array_equal(result, expected, name)
+
+
+CALIBRATED = [each for each in ROUTINES if each.traits.rounds_factor]
+# Steps that are no powers of two, and a zero point at the end of the range.
+SKEWED = QuantisedRange(0.37, -128, "int8")
+
+
+@pytest.mark.skipif(
+    INTEGER_DOTS.refusal(machine_of(HOST, "f32")) is not None, reason="the CPU does not multiply 8 bits"
+)
+@pytest.mark.parametrize("beyond", [False, True])
+def test_a_factor_in_8_bits_beside_outliers_in_f32(found: Found, beyond: bool) -> None:
+    """Numbers at both ends of the range by the largest weights, some beyond it; the residual is far beyond it."""
+    layer, weights = found["product"]
+    offered = [each for routine in CALIBRATED for each in variants_of(routine, layer.task, HOST)]
+    variants = [each for each in offered if isinstance(each, Variant)]
+    assert variants
+    assert {rounding_of(each) for each in variants} == {FACTOR}
+    extreme = {name: np.where(each > 0, 127, -127).astype(np.float32) for name, each in weights.items()}
+    subject = Subject(layer, extreme, {each.descriptor: each.implementation for each in variants})
+    stock = ROUTINES[0].build(layer.task, {}, HOST)
+    assert isinstance(stock, Implementation)
+    subject.implementations["stock"] = stock
+    program, random = load({layer.name: subject}, HOST), np.random.default_rng(8)
+    slot = next(index for index, each in enumerate(layer.task.inputs) if each.shape == (7, 37))
+    inputs = [(1000 * random.standard_normal(each.shape)).astype(np.float32) for each in layer.task.inputs]
+    least, most = (float(SKEWED.dequantise(np.array(each, np.int8))) for each in (-128, 127))
+    inputs[slot] = random.choice(np.array([least, most], np.float32), (7, 37))
+    given = list(inputs)
+    if beyond:
+        given[slot] = np.where(inputs[slot] == np.float32(most), np.float32(1e9), np.float32(-1e9))
+    expected = run_stored(program, subject, "stock", inputs, {})
+    # What only rounding of sums may change; a number that is off by a step changes results by 127 steps.
+    allowed = 1e-5 * np.abs(expected).max()
+    for name in set(subject.implementations) - {"stock"}:
+        result = run_stored(program, subject, name, given, {slot: SKEWED})
+        assert np.abs(result - expected).max() < allowed, name
+    shifted = [np.nextafter(each, np.float32(0)) if index == slot else each for index, each in enumerate(inputs)]
+    shifted[slot] = np.where(inputs[slot] == np.float32(most), np.float32(most - SKEWED.scale), inputs[slot])
+    wrong = run_stored(program, subject, name, shifted, {slot: SKEWED})
+    assert np.abs(wrong - expected).max() > 100 * allowed
