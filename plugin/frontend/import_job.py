@@ -37,9 +37,9 @@ from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.preparing.undecided import with_advice
+from sartor.onnx_model.quantisation.equalised_products import Exponents, equalise_products
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
-from sartor.onnx_model.rewrites.arithmetic.equalised_products import Exponents, equalise_products
 from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread

@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
-from sartor.onnx_model.rewrites.arithmetic.equalised_products import (
+from sartor.onnx_model.quantisation.equalised_products import (
     MOST_EXPONENT,
     is_exact,
     products_by_tensor,
@@ -111,7 +111,7 @@ def _balanced(largest: Array, rows: Sequence[Array]) -> Array:
     """Powers of two near the square root of activations' sizes over weights' (SmoothQuant with a strength of 0.5)."""
     weight = np.max([np.abs(each).max(1) for each in rows], 0)
     logs = np.log2(np.maximum(largest, _LEAST_SIZE) / np.maximum(weight, _LEAST_SIZE)) / 2
-    return np.clip(np.rint(logs - logs.mean()), -MOST_EXPONENT, MOST_EXPONENT).astype(np.int64)
+    return np.asarray(np.clip(np.rint(logs - logs.mean()), -MOST_EXPONENT, MOST_EXPONENT), np.int64)
 
 
 def _noise(largest: Array, squares: Array, rows: Sequence[Array], exponents: Array) -> float:

@@ -6,7 +6,6 @@ a hundred times as long. ONNX Runtime does not. Those of f16 become normal numbe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,7 +65,7 @@ def explaining_wrong_outputs(
 def subnormal_values(path: Path, prepared: Path | bytes, feeds: Mapping[str, Array]) -> str:
     """Worker side: name a weight that has subnormal numbers, or a node that computes them; empty if there is none."""
     for tensor, _ in tensors(load_model(path)):
-        if tensor.data_type in _TYPES and math.prod(tensor.dims) and is_subnormal(to_array(tensor)):
+        if tensor.data_type in _TYPES and all(tensor.dims) and is_subnormal(to_array(tensor)):
             return f"the weight '{tensor.name}' has"
     model = ModelProto()
     model.CopyFrom(prepared_model(prepared))

@@ -44,8 +44,8 @@ class IntegerFactor:
     @property
     def traits(self) -> Traits:
         """The kernel's traits; the result has the model's own type."""
-        kinds = {"rounds_factor": self.calibrated, "needs_run_time_ranges": not self.calibrated}
-        return replace(self.kernel.traits, converts=True, **kinds)
+        finds = not self.calibrated
+        return replace(self.kernel.traits, converts=True, rounds_factor=self.calibrated, needs_run_time_ranges=finds)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """The kernel's parameter sets, or why the routine does not apply."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto
 
-from sartor.onnx_model.rewrites.arithmetic.equalised_products import products_by_tensor
+from sartor.onnx_model.quantisation.equalised_products import products_by_tensor
 from sartor.precision.equalisation import ChannelSizes, exponents_of
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node
 

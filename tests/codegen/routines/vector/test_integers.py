@@ -163,10 +163,9 @@ def test_a_factor_in_8_bits_beside_outliers_in_f32(found: Found, beyond: bool) -
     assert variants
     assert {rounding_of(each) for each in variants} == {FACTOR}
     extreme = {name: np.where(each > 0, 127, -127).astype(np.float32) for name, each in weights.items()}
-    subject = Subject(layer, extreme, {each.descriptor: each.implementation for each in variants})
     stock = ROUTINES[0].build(layer.task, {}, HOST)
     assert isinstance(stock, Implementation)
-    subject.implementations["stock"] = stock
+    subject = Subject(layer, extreme, {each.descriptor: each.implementation for each in variants} | {"stock": stock})
     program, random = load({layer.name: subject}, HOST), np.random.default_rng(8)
     slot = next(index for index, each in enumerate(layer.task.inputs) if each.shape == (7, 37))
     inputs = [(1000 * random.standard_normal(each.shape)).astype(np.float32) for each in layer.task.inputs]

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto
 
 from sartor.onnx_model.graphs.infer import infer_shapes
-from sartor.onnx_model.rewrites.arithmetic.equalised_products import equalise_products, is_exact, products_by_tensor
+from sartor.onnx_model.quantisation.equalised_products import equalise_products, is_exact, products_by_tensor
 from sartor.runtime.reference import OnnxRuntimeReference
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node
 
