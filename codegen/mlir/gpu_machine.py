@@ -45,7 +45,9 @@ def _machine(attribute: str) -> Machine:
         raise ValueError("the target does not tell the size of a subgroup")
     width = min(int(each) for each in found[1].split(",")) * _FLOAT_BYTES
     if f'arch = "{_SOFTWARE}"' in attribute:
-        core = Core(width, 0.5, _SOFTWARE_LOADS, 4, math.inf, indexes=True, line_cycles=0, far_line_cycles=0)
+        core = Core(
+            width, 0.5, _SOFTWARE_LOADS, 4, math.inf, indexes=True, pairs=True, line_cycles=0, far_line_cycles=0
+        )
         return Machine(width, _SOFTWARE_SUMS, None, None, _SOFTWARE_THREADS, core=core)
     core = Core(width, 1, 0.25, 4, math.inf, line_cycles=0, far_line_cycles=0)
     return Machine(width, _SUMS, None, None, _THREADS, core=core)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.kernels.isa.amx import INTEGER
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
+from sartor.codegen.kernels.isa.pairs import PAIRS
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
 from sartor.codegen.routines.amx.tile_product import TileProduct
 from sartor.codegen.routines.cuda.attention import AttentionKernel
@@ -42,6 +43,8 @@ ROUTINES: tuple[Routine, ...] = (
     Direct(),
     Direct("direct_blocked", blocked=True),
     Product(),
+    Direct("direct_pairs", element=PAIRS),
+    Product("product_pairs", element=PAIRS),
     SlidingWindow(),
     SlidingWindow("window_blocked", blocked=True),
     FusedWinograd(),

@@ -32,6 +32,7 @@ class Core:
         element_cycles: to move an element of a conversion, whose order of elements is another.
         serial_cycles: of each product in a sum that one thread adds up, as in code that IREE generates for GPUs.
         gpu: the GPU that this stands for, all its multiprocessors as one core; None for a CPU.
+        pairs: whether a load of 64 bits for each lane takes little longer than one of 32.
     """
 
     vector_bytes: int = 64
@@ -50,6 +51,7 @@ class Core:
     element_cycles: float = 1.5
     serial_cycles: float = 0
     gpu: CudaArchitecture | None = None
+    pairs: bool = False
 
     @property
     def lanes(self) -> int:

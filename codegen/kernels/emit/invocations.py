@@ -31,6 +31,7 @@ class InvocationAssembler(Assembler):
     def __init__(self, entry: ir.Block, lanes: int, lane: ir.Value) -> None:
         super().__init__(entry, lanes)
         self._lane = lane
+        self._wide: dict[ir.Value, ir.Value] = {}
 
     def splat(self, attribute: ir.Attribute) -> ir.Value:
         """A scalar constant."""
@@ -76,6 +77,34 @@ class InvocationAssembler(Assembler):
         found = memref.load(memory, [arith.select(exists, here, self.value(0))])
         zero = ir.IntegerAttr.get(element, 0) if isinstance(element, ir.IntegerType) else ir.FloatAttr.get(element, 0.0)
         return arith.select(exists, found, self.splat(zero))
+
+    def load_pair(self, memory: ir.Value, offset: Index) -> tuple[ir.Value, ir.Value]:
+        """The invocation's two adjacent numbers of f32, by one load of 64 bits; ``offset`` must be even."""
+        halved = self.divide(offset, 2)[0]
+        return self._halves(memref.load(self._words(memory), [self.value(self.add(self._lane, halved))]))
+
+    def broadcast_pair(self, memory: ir.Value, offset: Index) -> tuple[ir.Value, ir.Value]:
+        """Two adjacent numbers of f32 that all invocations read; ``offset`` must be even."""
+        return self._halves(memref.load(self._words(memory), [self.value(self.divide(offset, 2)[0])]))
+
+    def _halves(self, word: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Both numbers of f32 of a word of 64 bits."""
+        half, real = ir.IntegerType.get_signless(32), ir.F32Type.get()
+        high = arith.shrui(word, self.integer(32, 64))
+        return arith.bitcast(real, arith.trunci(half, word)), arith.bitcast(real, arith.trunci(half, high))
+
+    def _words(self, memory: ir.Value) -> ir.Value:
+        """A memory of f32 as words of 64 bits: the same binding, declared once more."""
+        if memory not in self._wide:
+            span, kind = memory.owner, ir.MemRefType(memory.type)
+            words = ir.MemRefType.get([kind.shape[0] // 2], ir.IntegerType.get_signless(64), None, kind.memory_space)
+            attributes = {each: span.attributes[each] for each in span.attributes}
+            with ir.InsertionPoint.after(span):
+                made = ir.Operation.create(
+                    span.name, results=[words], operands=list(span.operands), attributes=attributes
+                )
+            self._wide[memory] = made.results[0]
+        return self._wide[memory]
 
     def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
         """Write the invocation's number, rounded to the memory's type, if it is one of the first ``count``."""

@@ -82,7 +82,7 @@ def multiply_add(
         The new accumulators.
     """
     written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
-    together = asm.lanes if asm.indexes and written % asm.lanes == 0 else 1
+    together = multiplier.together(asm.lanes, written) if asm.indexes else 1
 
     def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
         _fetch(asm, rhs, index, written, multiplier)

@@ -74,6 +74,9 @@ class Multiplier(Protocol):
         """Add the products of ``lhs``, from ``broadcast``, and ``rhs``, from ``load``, to the accumulators of
         pixels."""
 
+    def together(self, lanes: int, steps: int) -> int:
+        """Adjacent steps whose numbers of the image are loaded as a vector, if ``steps`` are written out."""
+
     def without(self, skipped: int) -> Multiplier:
         """The multiplier for a last group, whose first ``skipped`` numbers were multiplied already."""
 
@@ -92,14 +95,14 @@ class _ByPixel(ABC):
         return accumulators
 
     def broadcast(self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None]) -> ir.Value:
-        return self.repeated(asm, memory, _the_one(offsets))
+        return self.repeated(asm, memory, only_offset(offsets))
 
     def factors(
         self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None], steps: int
     ) -> Sequence[ir.Value]:
         if steps == 1:
             return [self.broadcast(asm, memory, offsets)]
-        adjacent = self.adjacent(asm, memory, _the_one(offsets))
+        adjacent = self.adjacent(asm, memory, only_offset(offsets))
         return [self.element_of(asm, memory, adjacent, step) for step in range(steps)]
 
     def add(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
@@ -123,7 +126,7 @@ class _ByPixel(ABC):
         """A vector of sums with the products of two vectors of groups added."""
 
 
-def _the_one(offsets: Sequence[Index | None]) -> Index:
+def only_offset(offsets: Sequence[Index | None]) -> Index:
     """The offset of the only pixel.
 
     Raises:
@@ -143,6 +146,9 @@ class Fma(_ByPixel):
     bytes: int = 4
     dtype: str = "f32"
     is_quantised: bool = False
+
+    def together(self, lanes: int, steps: int) -> int:
+        return lanes if steps % lanes == 0 else 1
 
     def repeated(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
         return asm.broadcast(memory, offset)
@@ -273,6 +279,9 @@ class ByInstruction:
     @property
     def is_quantised(self) -> bool:
         return self.element.is_quantised
+
+    def together(self, lanes: int, steps: int) -> int:
+        return lanes if steps % lanes == 0 else 1
 
     def without(self, skipped: int) -> Self:
         """The multiplier for a last group, whose first ``skipped`` numbers were multiplied already."""

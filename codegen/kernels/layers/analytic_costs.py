@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import Sizes
-from sartor.codegen.kernels.loops.tilings import Shape
+from sartor.codegen.kernels.loops.tilings import Shape, pair_cycles
 
 # Operations to encode and to decode a vector of a tile by Winograd's method, and all instructions for it.
 _TRANSFORM = 6
@@ -57,6 +57,17 @@ class DotCost:
 
     def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
         return max(_products(sizes, parameters, core, self.group), _reading_cycles(sizes, self.dtype, core))
+
+
+@dataclass(frozen=True)
+class PairCost:
+    """The cost of products by pairs of channels, on a device whose loads take far longer than its multiply-adds."""
+
+    def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
+        rows, columns = _positions(sizes)
+        tile = Shape(1, *(max(1, parameters.get(each, 1)) for each in ("columns", "vectors", "unroll")))
+        vectors, depth = _vectors(sizes, core.lanes), sizes["depth"] // 2
+        return pair_cycles(tile, rows, columns, vectors, depth, core.lanes) * sizes["batch"]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.amx import TileElement
 from sartor.codegen.kernels.isa.multipliers import DotElement
-from sartor.codegen.kernels.layers.analytic_costs import DirectCost, DotCost, TileCost
+from sartor.codegen.kernels.isa.pairs import PAIRS
+from sartor.codegen.kernels.layers.analytic_costs import DirectCost, DotCost, PairCost, TileCost
 from sartor.codegen.kernels.loops.tiling import Tiling
 
 
@@ -22,6 +23,8 @@ def dot_traits(common: Traits, family: str, element: DotElement | None) -> Trait
     common = replace(common, sizes=Tiling.names())
     if element is None:
         return replace(common, family=family, cost=DirectCost())
+    if element == PAIRS:
+        return replace(common, family=family, cost=PairCost())
     return replace(common, family="dots", instruction=element, cost=DotCost(element.group, element.dtype))
 
 

@@ -24,6 +24,11 @@ _TRIED = 4
 _WASTE = 1.04
 # Registers that stay free when a step is written out twice: the next operands are loaded into them.
 _SPARE = 6
+# For products by pairs of channels: tilings, and multiply-adds that are written out. Cycles of a load of 32 and of 64
+# bits for each invocation, of a multiply-add whose sum is in the cache, and of a store.
+_PAIRS_TRIED = 3
+_PRODUCTS_WRITTEN_OUT = 448
+_LOAD, _PAIR_LOAD, _MULTIPLY_ADD, _STORE = 100.0, 130.0, 2.0, 100.0
 
 
 class Demands(Protocol):
@@ -178,6 +183,7 @@ def _prefers_rows(work: Work, machine: Machine) -> bool:
 
 
 def _split(work: Work, vectors: int, shape: Shape, threads: int, *, by_rows: bool) -> Tiling:
+    """The tiling with a register tile's sizes, whose workgroups partition rows, or only panels."""
     panels = -(-vectors // shape.vectors)
     sizes = (shape.lines, shape.columns, shape.vectors)
     positions = work.rows * work.columns
@@ -194,3 +200,49 @@ def chunk(positions: int, columns: int) -> int:
         if positions % size == 0 and -(-size // columns) * columns <= size * _WASTE:
             return size
     return positions
+
+
+def pair_tilings(work: Work, machine: Machine) -> list[Tiling]:
+    """Tilings for products by pairs of channels, best guess first; ``work.depth`` counts pairs, a multiple of four.
+
+    They are for a device whose loads take far longer than its multiply-adds. Sums need not fit the registers: a sum in
+    the cache costs a cycle or two, a load a hundred. What limits a tile is the time that the driver takes to compile
+    it, which grows with the multiply-adds that are written out.
+    """
+    lanes = machine.lanes
+    vectors = -(-work.channels // lanes)
+    rows, columns = (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)
+    shapes = sorted(
+        set(_pair_shapes(columns, vectors, work.depth, lanes)),
+        key=lambda shape: (pair_cycles(shape, rows, columns, vectors, work.depth, lanes), shape.vectors),
+    )
+    return [_split(work, vectors, each, machine.threads, by_rows=True) for each in shapes[:_PAIRS_TRIED]]
+
+
+def _pair_shapes(columns: int, vectors: int, depth: int, lanes: int) -> Iterator[Shape]:
+    """Register tiles, with the pairs of a load of 64 bits or of 32 bits written out, which have to divide ``depth``."""
+    for unroll in (each for each in (lanes, lanes // 2) if depth % each == 0):
+        for wide in _WIDTHS:
+            pixels = _PRODUCTS_WRITTEN_OUT // (2 * unroll * wide)
+            if wide <= vectors and pixels:
+                yield Shape(1, balanced(columns, pixels), wide, unroll)
+
+
+def pair_cycles(shape: Shape, rows: int, columns: int, vectors: int, depth: int, lanes: int) -> float:
+    """Cycles of all tiles of a result.
+
+    Args:
+        shape: the register tile.
+        rows, columns: extents of the result.
+        vectors: vectors of its channels.
+        depth: pairs of numbers in a sum.
+        lanes: invocations of a subgroup.
+    """
+    unroll = shape.unroll if depth % shape.unroll == 0 else lanes // 2
+    pixel_load = _PAIR_LOAD if unroll == lanes else _LOAD
+    total = 0.0
+    for width, two in _parts(columns, shape.columns):
+        for wide, three in _parts(vectors, shape.vectors):
+            step = pixel_load * width / unroll + _PAIR_LOAD * wide + 2 * _MULTIPLY_ADD * width * wide
+            total += (step * depth + _STORE * width * wide) * rows * two * three
+    return total

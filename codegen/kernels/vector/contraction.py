@@ -12,6 +12,7 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, close_tile, multiply_add, open_tile
 from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
+from sartor.codegen.kernels.isa.pairs import PairFma, check_even
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
 from sartor.codegen.kernels.loops.tiles import Segment, before_another, tile_runs
@@ -86,11 +87,14 @@ class Contraction(NestCode):
         return replace(self, nest=self.nest.joined(columns), image=image)
 
     def check(self) -> None:
-        """Check that pixels of fewer channels than are multiplied at once can be read.
+        """Check that pixels of fewer channels than are multiplied at once can be read, and pairs at even offsets.
 
         Raises:
             ValueError: if they cannot, because a pixel would need a neighbour in its row to be read with.
         """
+        if isinstance(self.multiplier, PairFma):
+            image = self.image
+            check_even((image.batch, image.row, image.column, image.block, image.blocks))
         if self.depth < self.multiplier.group:
             columns = self.nest.columns
             for run in tile_runs(columns, self.nest.tiling.columns):

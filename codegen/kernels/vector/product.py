@@ -35,7 +35,9 @@ def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement
         multiplier=FMA if element is None else element.multiplier(),
         meaning=None if packed is None else packed.meaning,
     )
-    return contraction.joined(chunk(layer.rows, tiling.columns))
+    contraction = contraction.joined(chunk(layer.rows, tiling.columns))
+    contraction.check()
+    return contraction
 
 
 def _rhs(layer: ProductLayer, tiling: Tiling) -> FilterStrides:

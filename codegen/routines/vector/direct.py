@@ -12,6 +12,7 @@ from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.multipliers import DotElement
+from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PAIRS, refused_pairs
 from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ConvolutionRoutine
@@ -42,10 +43,12 @@ class Direct(ConvolutionRoutine):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return self.in_subgroups if self.element is None else CPU
+        return DEVICES_OF_PAIRS if self.element == PAIRS else self.in_subgroups if self.element is None else CPU
 
     def tilings(self, match: Convolution, machine: Machine) -> list[Tiling] | Rejected:
-        refusal = refused(machine, self.storage, self.element, match.filter.shape[1])
+        depth = match.filter.shape[1]
+        refusal = refused(machine, self.storage, self.element, depth)
+        refusal = refusal or refused_pairs(machine, self.element, self.storage, depth)
         if refusal is not None:
             return refusal
         return worth_trying(convolution_tilings(match, machine, self.element), machine, self.storage, self.element)

@@ -12,13 +12,14 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
+from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PAIRS, refused_pairs
 from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.layers.instruction_traits import dot_traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
 from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.loops.tilings import Work, tilings
+from sartor.codegen.kernels.loops.tilings import Work, pair_tilings, tilings
 from sartor.codegen.kernels.vector.product import product_contraction
 from sartor.codegen.kernels.vector.row_product import row_product
 from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE
@@ -47,19 +48,26 @@ class Product(ProductRoutine):
 
     @property
     def devices(self) -> tuple[str, ...]:
+        if self.element == PAIRS:
+            return DEVICES_OF_PAIRS
         return EVERYWHERE if self.element is None and self.storage in (None, "f16") else CPU
 
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> list[Tiling] | Rejected:
         refusal = None if self.element is None else self.element.refusal(machine)
+        if self.element == PAIRS:
+            refusal = refusal or refused_pairs(machine, self.element, self.storage, shape.depth)
         if refusal is not None:
             return refusal
         depth = shape.depth if self.element is None else -(-shape.depth // self.element.group)
         work = Work(1, shape.rows or 1, shape.columns, depth, positions_join=True).by(self.element)
-        return worth_trying(tilings(work, machine), machine, self.storage, self.element)
+        found = pair_tilings(work, machine) if self.element == PAIRS else tilings(work, machine)
+        return worth_trying(found, machine, self.storage, self.element)
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
         depth, is_by_weight = product.shape.depth, product.is_by_weight
         refusal = refused(machine, self.storage, self.element, depth) if is_by_weight else None
+        if is_by_weight:
+            refusal = refusal or refused_pairs(machine, self.element, self.storage, depth)
         if refusal is not None:
             raise ValueError(refusal.reason)
         code = product_contraction(product, Tiling.of(parameters), self.element)
