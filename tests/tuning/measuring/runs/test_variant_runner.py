@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 
-from sartor.tuning.measuring.runs.variant_runner import interruptions, uninterrupted
+from sartor.tuning.measuring.runs.variant_runner import interruptions, least_seconds, uninterrupted
 
 
 class _Run:
@@ -49,3 +49,13 @@ def test_without_a_quiet_moment_the_shortest_counts() -> None:
 def test_the_system_counts_interruptions() -> None:
     before = interruptions()
     assert interruptions() >= before >= 0
+
+
+def test_tiles_that_a_driver_compiles_for_seconds_are_not_taken_for_slow() -> None:
+    assert least_seconds(5.0, is_candidate_0=False) == 0
+    assert least_seconds(60.0, is_candidate_0=False) > 0
+
+
+def test_candidate_0_is_compiled_quickly_and_so_is_slow_if_its_first_call_is() -> None:
+    assert least_seconds(0.5, is_candidate_0=True) == 0
+    assert 0 < least_seconds(5.0, is_candidate_0=True) < 5
