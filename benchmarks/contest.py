@@ -18,10 +18,10 @@ from benchmarks.peers import (
     bound_onnxruntime_peer,
     bound_sartor_peer,
     build_stock,
-    openvino_int8,
     sartor_peer,
     stock_peer,
 )
+from benchmarks.quantised_peer import openvino_int8
 from benchmarks.zoo import sample_inputs
 from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import load_model

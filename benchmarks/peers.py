@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +12,11 @@ import numpy as np
 import onnxruntime
 
 from sartor.codegen.ir.target import Target
-from sartor.errors import CompileError, UsageError
+from sartor.errors import CompileError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX
 from sartor.runtime.module import open_module
-from sartor.runtime.reference import OpenVinoReference
 from sartor.runtime.session import Session
 
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
@@ -149,27 +147,3 @@ def bound_onnxruntime_peer(model: Path, threads: int, feeds: Mapping[str, Array]
         return kept
 
     return run
-
-
-def openvino_int8(
-    model: Path, directory: Path, samples: Sequence[Mapping[str, Array]], threads: int, precision: str = "f32"
-) -> Run:
-    """OpenVINO on the model quantised by NNCF with default settings, calibrated with the same samples.
-
-    What is not quantised computes in ``precision``, as ``OpenVinoReference`` has it.
-
-    Raises:
-        UsageError: if OpenVINO or NNCF is not installed.
-    """
-    path = directory / f"{model.stem}.nncf.xml"
-    if not path.exists():
-        try:
-            nncf = importlib.import_module("nncf")
-            openvino = importlib.import_module("openvino")
-        except ImportError:
-            raise UsageError("NNCF is not installed; install it with: pip install 'sartor[peers]'") from None
-        quantised = nncf.quantize(
-            openvino.Core().read_model(str(model)), nncf.Dataset(list(samples)), subset_size=len(samples)
-        )
-        openvino.save_model(quantised, str(path))
-    return OpenVinoReference(path, threads=threads, precision=precision)
