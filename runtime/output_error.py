@@ -26,6 +26,9 @@ _RARE_BITS = 20.0
 _GAP_OCTAVES = 5
 # Values that are all equal and at least this large are a mask: computed values differ, and masks are 1e4 or larger.
 _LEAST_MASK = 512.0
+# Subnormal numbers of f16 have fewer bits than bf16, down to one, and models in either may have the same error: a step
+# counts as much as a step of bf16 at most.
+_FEWEST_STEPS = 2.0**7
 # Exponent of the smallest magnitude of float64, so that octaves are counted from 0.
 _EXPONENTS = 1100
 
@@ -107,8 +110,14 @@ def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, l
         whole = part.whole(lenience)
         if ratio is None and not part.is_mask:
             ratio = min(lenience.part, whole / part.noise if part.noise else math.inf)
-        scales = np.where(inside, part.scales(whole, ratio or 0.0, lenience.least), scales)
+        least = max(lenience.least, _FEWEST_STEPS * _step(reference) / whole)
+        scales = np.where(inside, part.scales(whole, ratio or 0.0, least), scales)
     return scales
+
+
+def _step(reference: Array) -> float:
+    """The distance of the smallest numbers of an output's type; 0 if none are so coarse that it matters."""
+    return float(np.finfo(np.float16).smallest_subnormal) if reference.dtype == np.float16 else 0.0
 
 
 def relative_error(outputs: Sequence[Array], reference: Sequence[Array], *, scales: Sequence[Array] = ()) -> float:

@@ -11,6 +11,7 @@ import pytest
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import (
     FULL,
+    HALF,
     NARROW,
     Noise,
     largest_error,
@@ -154,3 +155,16 @@ def test_scales_of_several_outputs() -> None:
     assert scales_of([]) == []
     assert output_scale(np.zeros((0, 3), np.float32)).shape == (0, 3)
     assert output_scale(np.array(3.0, np.float32)) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "steps_off", "seen"), [(np.float16, 1, False), (np.float16, 4, True), (np.float32, 1, True)]
+)
+def test_a_step_of_subnormal_half_precision_is_no_error(dtype: type, steps_off: int, seen: bool) -> None:
+    """Seven steps of 2^-24 beside large probabilities are a population of their own, with one significant digit."""
+    step, reference = 2.0**-24, np.full(1000, 0.1, dtype)
+    reference[::50] = 7 * step
+    output = reference.copy()
+    output[100] = (7 - steps_off) * step
+    noise = Noise([np.zeros(1000)], 4, HALF)
+    assert (relative_error([output], [reference], scales=scales_of([reference], noise)) > 3e-2) is seen
