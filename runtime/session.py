@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from sartor.runtime.mapping.reading import Step
 from sartor.runtime.opening import Place, open_model
 from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
 from sartor.runtime.runs.pending import PendingRun, limited_seconds
+from sartor.runtime.runs.small import SmallRuns, is_small
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -113,6 +114,7 @@ class Session:
         self._manifest, self._device, self._level = opened.manifest, opened.device, opened.level
         self._signature, self._signatures = opened.signature, opened.signatures
         self._cuts = find_cuts([spec.name for spec in self._signature.outputs])
+        self._positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
         self._functions, self._has_async_entry = opened.functions, opened.has_async_entry
         self._takeover, self._overlap = opened.takeover, opened.overlap
         self._program: Program | SegmentedProgram | None = opened.program
@@ -120,6 +122,8 @@ class Session:
         self._lock = threading.Lock()
         self._in_flight: list[tuple[Fences, object]] = []
         self._executor: ThreadPoolExecutor | None = None
+        self._may_keep = self._has_small_runs()
+        self._small: SmallRuns | None = None
 
     @property
     def manifest(self) -> Manifest | None:
@@ -152,8 +156,8 @@ class Session:
     def run(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
         """Run the model. Each input that is a numpy array is copied to the device once.
 
-        Returns outputs in the order of ``output_names`` (None: all outputs). On a CPU device they are not copied. Those
-        whose size depends on data have that size.
+        Returns outputs in the order of ``output_names`` (None: all outputs). On a CPU device large ones are not copied.
+        Those whose size depends on data have that size.
 
         Raises:
             UsageError: if a name, an element type or a shape does not fit the model, or the process was forked from the
@@ -161,7 +165,13 @@ class Session:
             DeviceError: if the device fails.
         """
         selected = self._select(output_names)
-        return _independent(to_host(self._run(feeds), selected, self._cuts))
+        if self._small is not None and _are_arrays(feeds):
+            return self._run_small(self._small, feeds, selected)
+        arrays = _independent(to_host(self._run(feeds), selected, self._cuts))
+        if self._may_keep:
+            # Not before the first inference: a process may need no second one.
+            self._keep_memory()
+        return arrays
 
     def run_device(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[DeviceArray]:
         """As ``run``, but outputs stay on the device. Inputs that are device arrays are not copied.
@@ -228,6 +238,35 @@ class Session:
         bound = bound_outputs(signature, outputs or {}, self._device)
         check_apart(named, bound)
         return BoundRun(self._bound(signature, inputs, list(bound.values())), named, bound)
+
+    def _has_small_runs(self) -> bool:
+        """Whether later runs may be faster in memory that is kept."""
+        has_entry = self._signature.entry + BOUND_SUFFIX in self._functions
+        is_one = len(self._signatures) == 1 and self._takeover is None and isinstance(self._program, Program)
+        return self._device.host_memory and has_entry and is_one and not self._cuts and is_small(self._signature)
+
+    def _keep_memory(self) -> None:
+        """Keep memory for the inputs and outputs of later runs, if there is any."""
+        self._may_keep = False
+        program, signature = self._open_program(), self._signature
+        assert isinstance(program, Program)
+        try:
+            inputs = [self.allocate(spec.name) for spec in signature.inputs]
+            outputs = list(bound_outputs(signature, {}, self._device).values())
+        except DeviceError:
+            return
+        call = program.prepare(signature.entry + BOUND_SUFFIX, [each.view for each in (*inputs, *outputs)])
+        self._small = SmallRuns(call, signature.inputs, inputs, outputs)
+
+    def _run_small(self, small: SmallRuns, feeds: Mapping[str, Array], selected: Sequence[int]) -> list[Array]:
+        self._check_process()
+        arrays = small.arrays(feeds)
+        with self._lock:
+            self._open_program()
+            self._overlap.begin_run()
+            outputs = small.run(arrays, selected)
+            self._overlap.end_run()
+        return outputs
 
     def _bound(
         self, signature: Signature, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray]
@@ -309,7 +348,7 @@ class Session:
                 fences.settled(None)
             self._in_flight.clear()
             self._overlap.stop()
-            self._program = None
+            self._program, self._small = None, None
 
     def __del__(self) -> None:
         # A device must not be closed during a run. After a failed constructor there is nothing to wait for.
@@ -362,7 +401,7 @@ class Session:
             return self._executor
 
     def _select(self, output_names: Sequence[str] | None) -> list[int]:
-        positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
+        positions = self._positions
         if output_names is None:
             counts = {cut.counted for cut in self._cuts.values()}
             return [index for index in positions.values() if index not in counts]
@@ -429,6 +468,10 @@ def _check_path(name: str, value: object) -> None:
 
 def _node_args(specs: Sequence[TensorSpec]) -> list[NodeArg]:
     return [NodeArg(spec.name, spec.onnx_runtime_type, list(spec.shape)) for spec in specs]
+
+
+def _are_arrays(feeds: Feeds) -> TypeGuard[dict[str, Array]]:
+    return isinstance(feeds, dict) and not any(isinstance(each, DeviceArray) for each in feeds.values())
 
 
 def _independent(arrays: list[Array]) -> list[Array]:

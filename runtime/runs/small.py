@@ -1,0 +1,77 @@
+"""Runs of small models, through memory that the session keeps for their inputs and outputs.
+
+An ordinary run allocates its outputs and describes every tensor to IREE anew, which takes longer than copying small
+outputs, and longer than a small network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from sartor.runtime.driver.device_array import DeviceArray
+from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names
+
+MOST_INPUT_BYTES = 1 << 20
+"""Inputs are copied once in any case: the limit is on the memory that is kept."""
+
+MOST_OUTPUT_BYTES = 1 << 16
+"""Copying as much takes as long as allocating and describing a few tensors."""
+
+
+def is_small(signature: Signature) -> bool:
+    """Whether the sizes of all inputs and outputs are known, and so small that keeping memory for them pays."""
+    inputs, outputs = _bytes(signature.inputs), _bytes(signature.outputs)
+    return inputs is not None and outputs is not None and inputs <= MOST_INPUT_BYTES and outputs <= MOST_OUTPUT_BYTES
+
+
+def _bytes(specs: Sequence[TensorSpec]) -> int | None:
+    sizes = [size for spec in specs for size in spec.shape]
+    if None in sizes:
+        return None
+    return sum(math.prod(size or 0 for size in spec.shape) * spec.numpy_dtype.itemsize for spec in specs)
+
+
+class SmallRuns:
+    """Runs a model on arrays of its caller by copying them into and out of memory that stays. One at a time."""
+
+    def __init__(
+        self,
+        call: Callable[[], None],
+        specs: Sequence[TensorSpec],
+        inputs: Sequence[DeviceArray],
+        outputs: Sequence[DeviceArray],
+    ) -> None:
+        """What runs the model on these device arrays, which are the host's memory, and what its inputs are."""
+        self._call = call
+        self._specs = specs
+        self._names = {spec.name for spec in specs}
+        self._inputs = [each.to_host() for each in inputs]
+        self._outputs = [each.to_host() for each in outputs]
+
+    def arrays(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The inputs in order.
+
+        Raises:
+            UsageError: if they are not those of the model.
+        """
+        if feeds.keys() != self._names:
+            check_names(self._specs, list(feeds))
+        found = [np.asarray(feeds[spec.name]) for spec in self._specs]
+        for spec, array in zip(self._specs, found, strict=True):
+            check_array(spec, array.dtype, array.shape)
+        return found
+
+    def run(self, arrays: Sequence[Array], selected: Sequence[int]) -> list[Array]:
+        """The selected outputs, in memory of their own.
+
+        Raises:
+            UsageError: if the process cannot use the device.
+            DeviceError: if the device fails.
+        """
+        for kept, array in zip(self._inputs, arrays, strict=True):
+            kept[...] = array
+        self._call()
+        return [self._outputs[index].copy() for index in selected]
