@@ -162,7 +162,8 @@ def test_scales_of_several_outputs() -> None:
 )
 def test_a_step_of_subnormal_half_precision_is_no_error(dtype: type, steps_off: int, seen: bool) -> None:
     """Seven steps of 2^-24 beside large probabilities are a population of their own, with one significant digit."""
-    step, reference = 2.0**-24, np.full(1000, 0.1, dtype)
+    step = 2.0**-24
+    reference: Array = np.full(1000, 0.1, dtype)
     reference[::50] = 7 * step
     output = reference.copy()
     output[100] = (7 - steps_off) * step

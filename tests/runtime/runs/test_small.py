@@ -76,7 +76,7 @@ def test_arrays_on_the_device_and_other_mappings_run_as_before(small: Path, feed
     with Session(small, threads=1) as session:
         session.run(None, feeds)
         held = session.to_device(feeds["x"])
-        _check(session.run(None, feeds | {"x": held}), feeds)  # type: ignore[dict-item]
+        _check(session.run(None, feeds | {"x": held}), feeds)
         _check(session.run(None, MappingProxyType(feeds)), feeds)
         assert len(invoked) == 3
 
