@@ -93,6 +93,24 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Narrow:
+    """Store in a narrower floating-point type what is widened again when it is read."""
+
+    dtype: str
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        return array.astype(TensorType((), self.dtype).numpy_dtype)
+
+    def type_of(self, tensor: TensorType) -> TensorType:
+        return replace(tensor, dtype=self.dtype)
+
+    def is_exact(self, array: np.ndarray) -> bool:
+        """Whether the narrower type has all of the numbers."""
+        with np.errstate(over="ignore"):
+            return bool(np.array_equal(self.apply(array).astype(array.dtype), array))
+
+
+@dataclass(frozen=True)
 class RoundMantissa:
     """Round f32 to fewer bits of mantissa, to nearest, ties to even, in the same type, as for TF32.
 
@@ -230,11 +248,16 @@ class Packing:
         return np.ascontiguousarray(packed).reshape(packed.shape)
 
     def is_exact(self, array: np.ndarray) -> bool:
-        """Whether the steps quantise this weight without loss; True if they do not quantise."""
+        """Whether the steps quantise or narrow this weight without loss; True if they do neither."""
         for index, step in enumerate(self.steps):
-            if isinstance(step, Quantise):
+            if isinstance(step, Quantise | Narrow):
                 return step.is_exact(Packing(self.steps[:index]).apply(array))
         return True
+
+    @property
+    def narrows(self) -> bool:
+        """Whether the weight is stored in a narrower type, from which it is widened when it is read."""
+        return any(isinstance(step, Narrow) for step in self.steps)
 
     def type_of(self, weight: TensorType) -> TensorType:
         """Type of the packed weight."""

@@ -43,6 +43,16 @@ ROUTINES: tuple[Routine, ...] = (
     Direct(),
     Direct("direct_blocked", blocked=True),
     Product(),
+    # The same by filters in fewer bytes, which are widened where they are read.
+    *(
+        routine
+        for dtype in ("f16", "bf16")
+        for routine in (
+            Direct(f"direct_by_{dtype}", weights=dtype),
+            Direct(f"direct_by_{dtype}_blocked", blocked=True, weights=dtype),
+            Product(f"product_by_{dtype}", weights=dtype),
+        )
+    ),
     Direct("direct_pairs", element=PAIRS),
     Product("product_pairs", element=PAIRS),
     SlidingWindow(),

@@ -40,7 +40,8 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
 
     A variant that quantises needs ranges of the values it reads and writes, the same range for all results. Unless the
     user allows 8 bits, its weights must already be multiples of a scale by 8-bit integers, as in a quantised model;
-    weights whose zero point moves them out of 8 bits are not. Sums of integers are never rounded.
+    weights whose zero point moves them out of 8 bits are not. Sums of integers are never rounded. Weights are stored
+    in a narrower type to be widened when they are read only where that type has all of their numbers.
     """
     asked = {None, *precision.types, *([QUANTISED] if imported.is_quantised else [])}
     exact: dict[tuple[str, Packing], bool] = {}
@@ -57,6 +58,10 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
 
     def is_eligible(layer: Layer, variant: Variant) -> bool:
         code = variant.implementation
+        if any(
+            each.narrows and not is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=False)
+        ):
+            return False
         narrower = narrower_type(variant, layer)
         if narrower not in asked or (narrower is not None and layer.name in unrounded):
             return False

@@ -12,15 +12,18 @@ from sartor.codegen.kernels.layers.analytic_costs import DirectCost, DotCost, Pa
 from sartor.codegen.kernels.loops.tiling import Tiling
 
 
-def dot_traits(common: Traits, family: str, element: DotElement | None) -> Traits:
+def dot_traits(common: Traits, family: str, element: DotElement | None, weights: str | None = None) -> Traits:
     """Traits of a contraction in registers.
 
     Args:
         common: traits that follow from element types and layout.
         family: family of kernels that multiply single numbers.
         element: instruction that multiplies groups; None for single numbers in f32.
+        weights: narrower type that filters are stored in, if single numbers in f32 are multiplied; None for f32.
     """
     common = replace(common, sizes=Tiling.names())
+    if weights is not None:
+        return replace(common, family=f"{family}_by_narrow", cost=DirectCost(), weights=weights)
     if element is None:
         return replace(common, family=family, cost=DirectCost())
     if element == PAIRS:

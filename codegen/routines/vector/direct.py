@@ -32,18 +32,23 @@ class Direct(ConvolutionRoutine):
 
     Attributes:
         element: instruction that multiplies groups; None for single numbers in f32.
+        weights: narrower type that filters are stored in and widened from, if single numbers in f32 are multiplied;
+            None for f32.
     """
 
     name: str = "direct"
     element: DotElement | None = None
+    weights: str | None = None
 
     @property
     def traits(self) -> Traits:
-        return dot_traits(super().traits, "direct", self.element)
+        return dot_traits(super().traits, "direct", self.element, self.weights)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return DEVICES_OF_PAIRS if self.element == PAIRS else self.in_subgroups if self.element is None else CPU
+        if self.element == PAIRS:
+            return DEVICES_OF_PAIRS
+        return self.in_subgroups if self.element is None and self.weights is None else CPU
 
     def tilings(self, match: Convolution, machine: Machine) -> list[Tiling] | Rejected:
         depth = match.filter.shape[1]
@@ -54,5 +59,5 @@ class Direct(ConvolutionRoutine):
         return worth_trying(convolution_tilings(match, machine, self.element), machine, self.storage, self.element)
 
     def parts(self, images: ImageLayer, match: Convolution, parameters: Parameters) -> KernelParts:
-        code = convolution_contraction(images, match, Tiling.of(parameters), self.element)
+        code = convolution_contraction(images, match, Tiling.of(parameters), self.element, self.weights)
         return KernelParts(code, factor=code.memories[0])
