@@ -28,6 +28,7 @@ from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
+from sartor.codegen.routines.vector.half import Half
 from sartor.codegen.routines.vector.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.join import Join
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
@@ -63,6 +64,17 @@ ROUTINES: tuple[Routine, ...] = (
     Join("join_blocked", blocked=True),
     Rowwise(),
     Recurrent(),
+    # The same for models in f16.
+    Half(Direct()),
+    Half(Direct("direct_blocked", blocked=True)),
+    Half(Product()),
+    Half(SlidingWindow()),
+    Half(SlidingWindow("window_blocked", blocked=True)),
+    Half(FusedWinograd()),
+    Half(FusedWinograd("fused_winograd_blocked", blocked=True)),
+    Half(Join()),
+    Half(Join("join_blocked", blocked=True)),
+    Half(Rowwise()),
     # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
     TiledConvolution(),
     TiledMatmul(),
