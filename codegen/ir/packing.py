@@ -110,6 +110,10 @@ class Narrow:
             return bool(np.array_equal(self.apply(array).astype(array.dtype), array))
 
 
+Storage = Narrow | Round
+"""How a weight is stored in a narrower type: without loss, or rounded where an error is allowed."""
+
+
 @dataclass(frozen=True)
 class RoundMantissa:
     """Round f32 to fewer bits of mantissa, to nearest, ties to even, in the same type, as for TF32.

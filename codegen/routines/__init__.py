@@ -45,15 +45,12 @@ ROUTINES: tuple[Routine, ...] = (
     Direct("direct_blocked", blocked=True),
     Product(),
     # The same by filters in fewer bytes, which are widened where they are read.
-    *(
-        routine
-        for dtype in ("f16", "bf16")
-        for routine in (
-            Direct(f"direct_by_{dtype}", weights=dtype),
-            Direct(f"direct_by_{dtype}_blocked", blocked=True, weights=dtype),
-            Product(f"product_by_{dtype}", weights=dtype),
-        )
-    ),
+    Direct("direct_by_f16", weights="f16"),
+    Direct("direct_by_f16_blocked", blocked=True, weights="f16"),
+    Product("product_by_f16", weights="f16"),
+    Direct("direct_by_bf16", weights="bf16"),
+    Direct("direct_by_bf16_blocked", blocked=True, weights="bf16"),
+    Product("product_by_bf16", weights="bf16"),
     Direct("direct_pairs", element=PAIRS),
     Product("product_pairs", element=PAIRS),
     SlidingWindow(),
@@ -112,6 +109,8 @@ ROUTINES: tuple[Routine, ...] = (
     FusedWinograd(storage="bf16"),
     Direct(storage="bf16"),
     Product(storage="bf16"),
+    Direct("direct_by_bf16", storage="bf16", weights="bf16"),
+    Product("product_by_bf16", storage="bf16", weights="bf16"),
     SlidingWindow(storage="bf16"),
     Join(storage="bf16"),
     Rowwise(storage="bf16"),
@@ -156,6 +155,8 @@ ROUTINES: tuple[Routine, ...] = (
     WarpRow(storage="f16"),
     Direct(storage="f16"),
     Product(storage="f16"),
+    Direct("direct_by_f16", storage="f16", weights="f16"),
+    Product("product_by_f16", storage="f16", weights="f16"),
     SlidingWindow(storage="f16"),
     Join(storage="f16"),
     Rowwise(storage="f16"),

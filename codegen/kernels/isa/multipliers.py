@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import Storage
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -340,6 +341,6 @@ class DotProduct(ByInstruction, _ByPixel):
 FMA = Fma()
 
 
-def widening(dtype: str | None) -> Fma:
+def widening(weights: Storage | None) -> Fma:
     """Multiply-adds by filters that are stored in a narrower type; None for f32."""
-    return FMA if dtype is None else Fma(bytes=TensorType((), dtype).bytes)
+    return FMA if weights is None else Fma(bytes=TensorType((), weights.dtype).bytes)

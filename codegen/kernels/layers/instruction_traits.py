@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sartor.codegen.ir.packing import Narrow, Round, Storage
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.amx import TileElement
 from sartor.codegen.kernels.isa.multipliers import DotElement
@@ -29,6 +30,13 @@ def dot_traits(common: Traits, family: str, element: DotElement | None, weights:
     if element == PAIRS:
         return replace(common, family=family, cost=PairCost())
     return replace(common, family="dots", instruction=element, cost=DotCost(element.group, element.dtype))
+
+
+def storage_of(weights: str | None, storage: str | None) -> Storage | None:
+    """How filters are stored in the type ``weights``: rounded if activations are, in ``storage``; None for f32."""
+    if weights is None:
+        return None
+    return Narrow(weights) if storage is None else Round(weights)
 
 
 def tile_traits(common: Traits, element: TileElement, sizes: tuple[str, ...]) -> Traits:

@@ -6,7 +6,7 @@ import math
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Narrow, Step, cut
+from sartor.codegen.ir.packing import Step, Storage, cut
 from sartor.codegen.kernels.isa.multipliers import DotElement, widening
 from sartor.codegen.kernels.isa.pairs import PAIRS
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
@@ -45,7 +45,7 @@ def convolution_contraction(
     convolution: Convolution,
     tiling: Tiling,
     element: DotElement | None = None,
-    weights: str | None = None,
+    weights: Storage | None = None,
 ) -> Contraction:
     """The contraction of a convolution layer; sets the packing of its filters.
 
@@ -54,7 +54,7 @@ def convolution_contraction(
         convolution: its root.
         tiling: sizes of tiles.
         element: instruction that multiplies groups; None for multiply-adds of single numbers in f32.
-        weights: narrower type that filters are stored in for multiply-adds in f32; None for f32.
+        weights: how filters are stored for multiply-adds in f32; None for as they are.
 
     Raises:
         ValueError: if the layer cannot be computed so.
@@ -71,7 +71,7 @@ def convolution_contraction(
 
 
 def rowwise_contraction(
-    layer: ImageLayer, convolution: Convolution, tiling: Tiling, weights: str | None = None
+    layer: ImageLayer, convolution: Convolution, tiling: Tiling, weights: Storage | None = None
 ) -> Contraction:
     """The contraction in f32 with the rows of the image as they are, even if pixels could be rearranged.
 
@@ -81,7 +81,7 @@ def rowwise_contraction(
         ValueError: if the layer cannot be computed so.
     """
     panel = tiling.vectors * layer.lanes
-    packing = (*pack_filters(convolution.filter, panel), *([] if weights is None else [Narrow(weights)]))
+    packing = (*pack_filters(convolution.filter, panel), *([] if weights is None else [weights]))
     read = convolution_operands(layer, convolution, packing, by_planes=True)
     batches, channels, *_ = convolution.result.shape
     return Contraction(

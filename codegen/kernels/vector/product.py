@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Narrow, cut
+from sartor.codegen.ir.packing import Storage, cut
 from sartor.codegen.kernels.isa.multipliers import DotElement, widening
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.loops.nest import Nest
@@ -14,7 +14,7 @@ from sartor.codegen.kernels.vector.dot_packing import DotPacking, pack_dot_matri
 
 
 def product_contraction(
-    layer: ProductLayer, tiling: Tiling, element: DotElement | None = None, weights: str | None = None
+    layer: ProductLayer, tiling: Tiling, element: DotElement | None = None, weights: Storage | None = None
 ) -> Contraction:
     """The contraction of a product; an RHS that is a weight is packed into panels.
 
@@ -22,7 +22,7 @@ def product_contraction(
         layer: the layer that becomes a kernel.
         tiling: sizes of tiles.
         element: instruction that multiplies groups, if the RHS is a weight; None for single numbers in f32.
-        weights: narrower type that an RHS that is a weight is stored in for sums of f32; None for f32.
+        weights: how an RHS that is a weight is stored for sums of f32; None for as it is.
 
     Raises:
         ValueError: if the layer cannot be computed so.
@@ -43,11 +43,11 @@ def product_contraction(
     return contraction
 
 
-def _rhs(layer: ProductLayer, tiling: Tiling, weights: str | None) -> FilterStrides:
-    """Strides of the RHS; packs it if it is a weight, and stores it in the type ``weights`` if that is given.
+def _rhs(layer: ProductLayer, tiling: Tiling, weights: Storage | None) -> FilterStrides:
+    """Strides of the RHS; packs it if it is a weight, and stores it as ``weights`` says.
 
     Raises:
-        ValueError: if it is no weight, and a type is given.
+        ValueError: if it is no weight, and it is to be stored so.
     """
     batch, depth = layer.rhs_strides()
     panel = tiling.vectors * layer.lanes
@@ -58,7 +58,7 @@ def _rhs(layer: ProductLayer, tiling: Tiling, weights: str | None) -> FilterStri
         return FilterStrides(batch, panel, 0, 0, depth, layer.lanes, padded=False)
     _pack(layer, index, panel)
     if weights is not None:
-        layer.rewrite.extend_packing(index, (Narrow(weights),))
+        layer.rewrite.extend_packing(index, (weights,))
     return FilterStrides(0, layer.shape.depth * panel, 0, 0, panel, layer.lanes, padded=True)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from sartor.codegen.ir.layer import Task, TensorType, task_key
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, shared_context
-from sartor.codegen.mlir.operations import nested
+from sartor.codegen.mlir.operations import defining_op, nested
 from sartor.codegen.mlir.snippet import first_error
 from sartor.errors import CompileError
 
@@ -71,14 +71,27 @@ def _exact(number: str) -> str:
 
 
 def _rounds_in_between(body: str) -> bool:
-    """Whether a layer widens numbers that it has rounded itself, as a model that rounds on purpose does."""
+    """Whether a layer widens numbers that it has just rounded, as a model that rounds on purpose does."""
     with shared_context() as context, ir.Location.unknown(context):
         module = ir.Module.parse(body)
-        ops = list(nested(module.operation))
-        rounding = {op.parent for op in ops if op.name == "arith.truncf"}
-        widening = {op.parent for op in ops if op.name == "arith.extf"}
-        rounded = {each for op in rounding for each in op.operation.results}
-        return any(value in rounded for op in widening for value in op.operation.operands)
+        widening = [op for op in nested(module.operation) if op.name == "arith.extf"]
+        sources = (defining_op(_before_loop(op.operands[0])) for op in widening)
+        return any(op is not None and op.name == "arith.truncf" for op in sources)
+
+
+def _before_loop(value: ir.Value) -> ir.Value:
+    """The number that an element of a loop's operand was, if another loop of the layer has computed it."""
+    if not isinstance(value, ir.BlockArgument):
+        return value
+    loop = value.owner.owner
+    if value.arg_number >= len(loop.operands):
+        return value
+    operand = loop.operands[value.arg_number]
+    source = defining_op(operand)
+    if source is None or source.name != "linalg.generic":
+        return value
+    results = [*source.results]
+    return list(source.regions[0].blocks[0].operations)[-1].operands[results.index(operand)]
 
 
 def _without_conversions(text: str) -> str:

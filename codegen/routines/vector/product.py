@@ -14,7 +14,7 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PAIRS, refused_pairs
 from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
-from sartor.codegen.kernels.layers.instruction_traits import dot_traits
+from sartor.codegen.kernels.layers.instruction_traits import dot_traits, storage_of
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
@@ -38,7 +38,7 @@ class Product(ProductRoutine):
     Attributes:
         element: instruction that multiplies groups; None for single numbers in f32.
         weights: narrower type that filters are stored in and widened from, if single numbers in f32 are multiplied;
-            None for f32.
+            None for f32. They are rounded to it only if activations are as well.
     """
 
     name: str = "product"
@@ -76,7 +76,7 @@ class Product(ProductRoutine):
             refusal = refusal or refused_pairs(machine, self.element, self.storage, depth)
         if refusal is not None:
             raise ValueError(refusal.reason)
-        code = product_contraction(product, Tiling.of(parameters), self.element, self.weights)
+        code = product_contraction(product, Tiling.of(parameters), self.element, storage_of(self.weights, self.storage))
         return KernelParts(code, factor=code.memories[0])
 
 
