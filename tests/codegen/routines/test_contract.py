@@ -35,8 +35,6 @@ PATCHES = ("conv3x3_stride_asymmetric", "conv1x1_batch", "half_conv3x3")
 WINOGRAD = ("conv3x3_residual", "conv3x3_batch", "conv3x3_odd_channels")
 ON_VULKAN = ("conv3x3_batch", "linear_gelu")
 
-HALF_CONVOLUTION = ("half_direct", "half_direct_blocked", "half_fused_winograd", "half_fused_winograd_blocked")
-
 FOR_CPUS = (
     "tiled",
     "mmt4d",
@@ -185,7 +183,7 @@ def test_variants_for_vulkan_compute_the_layer(found_layers: dict[str, tuple[Lay
         ("gemm", {"product", "tiled", "mmt4d", "transposed"}),
         ("attention", {"product", "tiled"}),
         ("max_pool", {"window", "window_blocked", "nhwc", "nchwc"}),
-        ("half_conv3x3", {*HALF_CONVOLUTION, "tiled", "nhwc", "nchwc", "im2col"}),
+        ("half_conv3x3", {"half_direct", "half_direct_blocked", "tiled", "nhwc", "nchwc", "im2col"}),
         ("half_linear", {"half_product", "tiled", "mmt4d", "transposed"}),
     ],
 )
