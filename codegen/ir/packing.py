@@ -16,6 +16,8 @@ from sartor.codegen.ir.winograd import transform_filter, transforms
 
 _FLOAT_BYTES = 4
 _MANTISSA = 23  # Bits of f32's.
+# Numbers that are looked at before the next ones: few large weights need to be looked at to their end.
+_PART = 1 << 16
 
 
 def rounded_mantissa(array: np.ndarray, bits: int) -> np.ndarray:
@@ -106,8 +108,10 @@ class Narrow:
 
     def is_exact(self, array: np.ndarray) -> bool:
         """Whether the narrower type has all of the numbers."""
+        numbers = array.reshape(-1)
         with np.errstate(over="ignore"):
-            return bool(np.array_equal(self.apply(array).astype(array.dtype), array))
+            parts = (numbers[begin : begin + _PART] for begin in range(0, numbers.size, _PART))
+            return all(np.array_equal(self.apply(part).astype(part.dtype), part) for part in parts)
 
 
 Storage = Narrow | Round
@@ -252,16 +256,17 @@ class Packing:
         return np.ascontiguousarray(packed).reshape(packed.shape)
 
     def is_exact(self, array: np.ndarray) -> bool:
-        """Whether the steps quantise or narrow this weight without loss; True if they do neither."""
+        """Whether the steps quantise this weight without loss; True if they do not quantise."""
         for index, step in enumerate(self.steps):
-            if isinstance(step, Quantise | Narrow):
+            if isinstance(step, Quantise):
                 return step.is_exact(Packing(self.steps[:index]).apply(array))
         return True
 
     @property
-    def narrows(self) -> bool:
-        """Whether the weight is stored in a narrower type, from which it is widened when it is read."""
-        return any(isinstance(step, Narrow) for step in self.steps)
+    def narrowing(self) -> Narrow | None:
+        """The step that stores the weight's numbers in a narrower type, from which they are widened when they are read;
+        others only rearrange them. None if there is none."""
+        return next((step for step in self.steps if isinstance(step, Narrow)), None)
 
     def type_of(self, weight: TensorType) -> TensorType:
         """Type of the packed weight."""
