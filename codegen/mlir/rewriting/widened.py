@@ -40,8 +40,8 @@ def widened(task: Task) -> Task | Rejected:
         body = _without_conversions(_wide_text(task.body))
     except ValueError as error:
         return Rejected(str(error))
-    kinds = (tuple(map(_wide, each)) for each in (task.inputs, task.weights, task.results))
-    return Task(task_key(body, task.key), task.kind, body, *kinds)
+    inputs, weights, results = (tuple(map(_wide, each)) for each in (task.inputs, task.weights, task.results))
+    return Task(task_key(body, task.key), task.kind, body, inputs, weights, results)
 
 
 def _wide(tensor: TensorType) -> TensorType:
