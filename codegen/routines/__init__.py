@@ -26,10 +26,10 @@ from sartor.codegen.routines.iree_tiled.tiled import TiledConvolution
 from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
 from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
-from sartor.codegen.routines.vector.direct import Direct
-from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
+from sartor.codegen.routines.vector.direct import Direct
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.codegen.routines.vector.join import Join
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product, RowScaledProduct
