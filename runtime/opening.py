@@ -148,6 +148,8 @@ def _overlap(
 ) -> Overlap:
     """Begin to bring what is mapped into memory; a GPU reads it once, from wherever it is."""
     wanted = huge_pages and device.host_memory and has_huge_pages()
+    if takeover is not None:
+        takeover.order(mapped)
     return Overlap(mapped, huge_pages=wanted, prepare=None if takeover is None else takeover.prepare)
 
 

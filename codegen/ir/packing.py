@@ -16,6 +16,8 @@ from sartor.codegen.ir.winograd import transform_filter, transforms
 
 _FLOAT_BYTES = 4
 _MANTISSA = 23  # Bits of f32's.
+# Numbers that are looked at before the next ones: few large weights need to be looked at to their end.
+_PART = 1 << 16
 
 
 def rounded_mantissa(array: np.ndarray, bits: int) -> np.ndarray:
@@ -90,6 +92,30 @@ class Round:
 
     def type_of(self, tensor: TensorType) -> TensorType:
         return replace(tensor, dtype=self.dtype)
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Store in a narrower floating-point type what is widened again when it is read."""
+
+    dtype: str
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        return array.astype(TensorType((), self.dtype).numpy_dtype)
+
+    def type_of(self, tensor: TensorType) -> TensorType:
+        return replace(tensor, dtype=self.dtype)
+
+    def is_exact(self, array: np.ndarray) -> bool:
+        """Whether the narrower type has all of the numbers."""
+        numbers = array.reshape(-1)
+        with np.errstate(over="ignore"):
+            parts = (numbers[begin : begin + _PART] for begin in range(0, numbers.size, _PART))
+            return all(np.array_equal(self.apply(part).astype(part.dtype), part) for part in parts)
+
+
+Storage = Narrow | Round
+"""How a weight is stored in a narrower type: without loss, or rounded where an error is allowed."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +261,12 @@ class Packing:
             if isinstance(step, Quantise):
                 return step.is_exact(Packing(self.steps[:index]).apply(array))
         return True
+
+    @property
+    def narrowing(self) -> Narrow | None:
+        """The step that stores the weight's numbers in a narrower type, from which they are widened when they are read;
+        others only rearrange them. None if there is none."""
+        return next((step for step in self.steps if isinstance(step, Narrow)), None)
 
     def type_of(self, weight: TensorType) -> TensorType:
         """Type of the packed weight."""

@@ -26,9 +26,10 @@ from sartor.codegen.routines.iree_tiled.tiled import TiledConvolution
 from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
 from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
+from sartor.codegen.routines.storing.half import Half
+from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
-from sartor.codegen.routines.vector.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.join import Join
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product, RowScaledProduct
@@ -43,6 +44,13 @@ ROUTINES: tuple[Routine, ...] = (
     Direct(),
     Direct("direct_blocked", blocked=True),
     Product(),
+    # The same by filters in fewer bytes, which are widened where they are read.
+    Direct("direct_by_f16", weights="f16"),
+    Direct("direct_by_f16_blocked", blocked=True, weights="f16"),
+    Product("product_by_f16", weights="f16"),
+    Direct("direct_by_bf16", weights="bf16"),
+    Direct("direct_by_bf16_blocked", blocked=True, weights="bf16"),
+    Product("product_by_bf16", weights="bf16"),
     Direct("direct_pairs", element=PAIRS),
     Product("product_pairs", element=PAIRS),
     SlidingWindow(),
@@ -53,6 +61,17 @@ ROUTINES: tuple[Routine, ...] = (
     Join("join_blocked", blocked=True),
     Rowwise(),
     Recurrent(),
+    # The same for models in f16.
+    Half(Direct()),
+    Half(Direct("direct_blocked", blocked=True)),
+    Half(Product()),
+    Half(SlidingWindow()),
+    Half(SlidingWindow("window_blocked", blocked=True)),
+    Half(FusedWinograd()),
+    Half(FusedWinograd("fused_winograd_blocked", blocked=True)),
+    Half(Join()),
+    Half(Join("join_blocked", blocked=True)),
+    Half(Rowwise()),
     # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
     TiledConvolution(),
     TiledMatmul(),
@@ -90,6 +109,8 @@ ROUTINES: tuple[Routine, ...] = (
     FusedWinograd(storage="bf16"),
     Direct(storage="bf16"),
     Product(storage="bf16"),
+    Direct("direct_by_bf16", storage="bf16", weights="bf16"),
+    Product("product_by_bf16", storage="bf16", weights="bf16"),
     SlidingWindow(storage="bf16"),
     Join(storage="bf16"),
     Rowwise(storage="bf16"),
@@ -134,6 +155,8 @@ ROUTINES: tuple[Routine, ...] = (
     WarpRow(storage="f16"),
     Direct(storage="f16"),
     Product(storage="f16"),
+    Direct("direct_by_f16", storage="f16", weights="f16"),
+    Product("product_by_f16", storage="f16", weights="f16"),
     SlidingWindow(storage="f16"),
     Join(storage="f16"),
     Rowwise(storage="f16"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sartor.codegen.analysis.rounded_result import rounds
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, ValueRef
-from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.packing import Narrow, Packing
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.routine import Routine, Storing, Variant, dtype_of
 from sartor.codegen.routines import LOW_PRECISION, routines_for
@@ -40,12 +40,13 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
 
     A variant that quantises needs ranges of the values it reads and writes, the same range for all results. Unless the
     user allows 8 bits, its weights must already be multiples of a scale by 8-bit integers, as in a quantised model;
-    weights whose zero point moves them out of 8 bits are not. Sums of integers are never rounded.
+    weights whose zero point moves them out of 8 bits are not. Sums of integers are never rounded. Weights are stored
+    in a narrower type to be widened when they are read only where that type has all of their numbers.
     """
     asked = {None, *precision.types, *([QUANTISED] if imported.is_quantised else [])}
     exact: dict[tuple[str, Packing], bool] = {}
     values = Values(imported.graph)
-    keeps_integers = _ExactIntegers(imported, values).keeps
+    keeps_integers, keeps_numbers = _ExactIntegers(imported, values).keeps, _numbers_kept(imported)
     unrounded = {
         child.name for net in imported.graph.all_childnets() if not net.may_round for child in net.graph.all_layers()
     }
@@ -57,6 +58,8 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
 
     def is_eligible(layer: Layer, variant: Variant) -> bool:
         code = variant.implementation
+        if not all(keeps_numbers(name, each) for name, each in zip(layer.weights, code.packings, strict=False)):
+            return False
         narrower = narrower_type(variant, layer)
         if narrower not in asked or (narrower is not None and layer.name in unrounded):
             return False
@@ -79,6 +82,19 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
 
     return is_eligible
+
+
+def _numbers_kept(imported: ImportedModel) -> Callable[[str, Packing], bool]:
+    """Whether the narrower type that a packing stores a weight in, if there is one, has all of its numbers."""
+    known: dict[tuple[str, Narrow], bool] = {}
+
+    def keeps(name: str, packing: Packing) -> bool:
+        step = packing.narrowing
+        if step is not None and (name, step) not in known:
+            known[name, step] = step.is_exact(imported.weights[name])
+        return step is None or known[name, step]
+
+    return keeps
 
 
 def _rounds_more(variant: Variant) -> bool:

@@ -29,10 +29,11 @@ def move_to_huge_pages(file: MappedFile) -> bool:
 
     What the file has become since it was opened, if it was changed, is not taken; runs report it.
     """
-    begin, handle = file.own_bytes, file.handle
-    if handle is None or begin >= file.size:
+    handle = file.handle
+    if handle is None or file.is_own:
         return False
-    size = min(BLOCK, pages.rounded(file.size - begin))
+    begin, length = file.next_part(BLOCK)
+    size = pages.rounded(length)
     try:
         free = free_bytes()
         if free is not None and free < size + _LEFT_FREE:
@@ -40,7 +41,7 @@ def move_to_huge_pages(file: MappedFile) -> bool:
             return False
         block = pages.allocate(size)
         try:
-            _read(handle, block, begin, min(size, file.size - begin), file)
+            _read(handle, block, begin, length, file)
             pages.move(block, file.address + begin, size)
         except BaseException:
             pages.release(block, size)
@@ -50,7 +51,7 @@ def move_to_huge_pages(file: MappedFile) -> bool:
     except OSError as error:
         note(__name__, "%s stays mapped: %s", file.label, error.strerror)
         return False
-    file.own_until(begin + size)
+    file.own(length)
     return True
 
 

@@ -22,7 +22,7 @@ class MappedFile:
         label: names it in errors.
         size: in bytes.
         address: of its first byte.
-        own_bytes: how much of it, from its beginning, is memory of this process.
+        own_bytes: how much of it is memory of this process.
         moving: is held by who makes more of it so.
         reading: the thread that reads it ahead.
     """
@@ -37,6 +37,7 @@ class MappedFile:
         self._verify = verify
         self._failure = ""
         self.own_bytes = 0
+        self._first = 0
         self.moving = threading.Lock()
         self._handle: int | None = os.dup(handle)
         self._state = _state(handle)
@@ -61,12 +62,28 @@ class MappedFile:
         """Whether all of it is memory of this process, so that what happens to the file does not matter."""
         return self.own_bytes >= self.size
 
-    def own_until(self, end: int) -> None:
-        """Note that the bytes before ``end`` are memory of this process.
+    def move_first(self, begin: int) -> None:
+        """Let moving begin with the huge page of the byte ``begin``, and go on from the file's beginning after its end;
+        too late if it has begun."""
+        if self.moving.acquire(blocking=False):
+            try:
+                self._first = self._first if self.own_bytes else begin // pages.HUGE * pages.HUGE
+            finally:
+                self.moving.release()
+
+    def next_part(self, most: int) -> tuple[int, int]:
+        """Begin and size of what is moved next, at most so many bytes."""
+        behind = self.size - self._first
+        if self.own_bytes < behind:
+            return self._first + self.own_bytes, min(most, behind - self.own_bytes)
+        return self.own_bytes - behind, min(most, self.size - self.own_bytes)
+
+    def own(self, size: int) -> None:
+        """Note that so many bytes more are memory of this process, those of ``next_part``.
 
         With all of them the file is closed, and its content verified, which later runs report.
         """
-        self.own_bytes = end
+        self.own_bytes += size
         if self.is_own:
             self.close_file()
             try:

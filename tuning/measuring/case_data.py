@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import ml_dtypes
 import numpy as np
 
 from sartor.codegen.ir.layer import PLAIN, TensorType
@@ -42,7 +43,8 @@ class CaseData:
         self.inputs = _all_random(case.inputs, allowed[:activations], random)
         scale = max((each.elements for each in case.weights), default=1) ** -0.25
         drawn = _all_random(case.weights, allowed[activations:], random, scale) if weights is None else weights
-        self.weights = list(drawn)
+        is_stored_narrow = weights is None and any(each.traits.weights for each in case.variants)
+        self.weights = [_of_few_bits(each) if is_stored_narrow else each for each in drawn]
         self._packed: dict[tuple[Packing, ...], list[Array]] = {}
         self._large: dict[tuple[Packing, ...], list[DeviceArray]] = {}
         self.results: list[Array] = []
@@ -98,6 +100,13 @@ def _all_random(
     tensors: Sequence[TensorType], allowed: Sequence[range | None], random: np.random.Generator, scale: float = 1.0
 ) -> list[Array]:
     return [_random(each, numbers, random, scale) for each, numbers in zip(tensors, allowed, strict=True)]
+
+
+def _of_few_bits(array: Array) -> Array:
+    """The weight with its numbers of f32 rounded to some that f16 and bf16 have, for variants that store it so."""
+    if array.dtype != np.float32:
+        return array
+    return array.astype(ml_dtypes.bfloat16).astype(np.float16).astype(np.float32)
 
 
 def _random(tensor: TensorType, allowed: range | None, random: np.random.Generator, scale: float) -> Array:

@@ -139,10 +139,11 @@ class VariantSearch:
             else:
                 # Trees cannot extrapolate to sizes that no measured layer had, and few networks are measured in
                 # narrower types. So the analytic model's choice is added.
-                by_instructions = [each for each in listed if each.traits.instruction is not None]
+                # Filters in fewer bytes are chosen for what they save when they are read, not for speed alone.
+                others = [each for each in listed if each.traits.instruction or each.traits.weights]
                 picks = [
                     *model.ranked(task.facts, listed)[: self.settings.first],
-                    *_leaders(task.facts, by_instructions),
+                    *_leaders(task.facts, others),
                 ]
             yield from picks
             if self.settings.threads > 1 and picks:

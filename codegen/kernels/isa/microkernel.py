@@ -10,6 +10,8 @@ from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.mlir.iree_compiler import ir
 
+_FLOAT_BYTES = 4
+
 
 @dataclass(frozen=True)
 class Lhs:
@@ -98,11 +100,11 @@ def multiply_add(
 
 
 def _fetch(asm: Assembler, rhs: Rhs, index: Index, steps: int, multiplier: Multiplier) -> None:
-    """Emit the prefetches of ``steps`` steps, one for each vector."""
+    """Emit the prefetches of ``steps`` steps, one for as many bytes as a vector has."""
     if rhs.prefetch is None:
         return
     start = asm.add(rhs.prefetch.start, asm.mul(index, rhs.prefetch.step))
-    for distance in range(0, steps * rhs.prefetch.step, asm.lanes * multiplier.group):
+    for distance in range(0, steps * rhs.prefetch.step, asm.lanes * _FLOAT_BYTES // multiplier.bytes):
         asm.prefetch(rhs.memory, asm.add(start, distance))
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import Storage
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -140,7 +142,11 @@ def only_offset(offsets: Sequence[Index | None]) -> Index:
 
 @dataclass(frozen=True)
 class Fma(_ByPixel):
-    """Fused multiply-add of single numbers in f32, whatever type they are stored in."""
+    """Fused multiply-add of single numbers in f32, whatever type they are stored in: loads widen them.
+
+    Attributes:
+        bytes: of a filter's number in memory.
+    """
 
     group: int = 1
     bytes: int = 4
@@ -333,3 +339,8 @@ class DotProduct(ByInstruction, _ByPixel):
 
 
 FMA = Fma()
+
+
+def widening(weights: Storage | None) -> Fma:
+    """Multiply-adds by filters that are stored in a narrower type; None for f32."""
+    return FMA if weights is None else Fma(bytes=TensorType((), weights.dtype).bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sartor.codegen.ir.packing import Narrow, Round, Storage
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.amx import TileElement
 from sartor.codegen.kernels.isa.multipliers import DotElement
@@ -12,20 +13,30 @@ from sartor.codegen.kernels.layers.analytic_costs import DirectCost, DotCost, Pa
 from sartor.codegen.kernels.loops.tiling import Tiling
 
 
-def dot_traits(common: Traits, family: str, element: DotElement | None) -> Traits:
+def dot_traits(common: Traits, family: str, element: DotElement | None, weights: str | None = None) -> Traits:
     """Traits of a contraction in registers.
 
     Args:
         common: traits that follow from element types and layout.
         family: family of kernels that multiply single numbers.
         element: instruction that multiplies groups; None for single numbers in f32.
+        weights: narrower type that filters are stored in, if single numbers in f32 are multiplied; None for f32.
     """
     common = replace(common, sizes=Tiling.names())
+    if weights is not None:
+        return replace(common, family=f"{family}_by_narrow", cost=DirectCost(), weights=weights)
     if element is None:
         return replace(common, family=family, cost=DirectCost())
     if element == PAIRS:
         return replace(common, family=family, cost=PairCost())
     return replace(common, family="dots", instruction=element, cost=DotCost(element.group, element.dtype))
+
+
+def storage_of(weights: str | None, storage: str | None) -> Storage | None:
+    """How filters are stored in the type ``weights``: rounded if activations are, in ``storage``; None for f32."""
+    if weights is None:
+        return None
+    return Narrow(weights) if storage is None else Round(weights)
 
 
 def tile_traits(common: Traits, element: TileElement, sizes: tuple[str, ...]) -> Traits:

@@ -6,8 +6,8 @@ import math
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Step, cut
-from sartor.codegen.kernels.isa.multipliers import DotElement
+from sartor.codegen.ir.packing import Step, Storage, cut
+from sartor.codegen.kernels.isa.multipliers import DotElement, widening
 from sartor.codegen.kernels.isa.pairs import PAIRS
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -41,7 +41,11 @@ def packed_strides(filters: TensorType, panel: int, lanes: int) -> FilterStrides
 
 
 def convolution_contraction(
-    layer: ImageLayer, convolution: Convolution, tiling: Tiling, element: DotElement | None = None
+    layer: ImageLayer,
+    convolution: Convolution,
+    tiling: Tiling,
+    element: DotElement | None = None,
+    weights: Storage | None = None,
 ) -> Contraction:
     """The contraction of a convolution layer; sets the packing of its filters.
 
@@ -50,12 +54,13 @@ def convolution_contraction(
         convolution: its root.
         tiling: sizes of tiles.
         element: instruction that multiplies groups; None for multiply-adds of single numbers in f32.
+        weights: how filters are stored for multiply-adds in f32; None for as they are.
 
     Raises:
         ValueError: if the layer cannot be computed so.
     """
     if element is None:
-        contraction = rowwise_contraction(layer, convolution, tiling)
+        contraction = rowwise_contraction(layer, convolution, tiling, weights)
     else:
         contraction = _dot_contraction(layer, convolution, tiling, element)
     if joins(convolution):
@@ -65,14 +70,19 @@ def convolution_contraction(
     return contraction
 
 
-def rowwise_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling) -> Contraction:
+def rowwise_contraction(
+    layer: ImageLayer, convolution: Convolution, tiling: Tiling, weights: Storage | None = None
+) -> Contraction:
     """The contraction in f32 with the rows of the image as they are, even if pixels could be rearranged.
+
+    Arguments are those of ``convolution_contraction``.
 
     Raises:
         ValueError: if the layer cannot be computed so.
     """
     panel = tiling.vectors * layer.lanes
-    read = convolution_operands(layer, convolution, pack_filters(convolution.filter, panel), by_planes=True)
+    packing = (*pack_filters(convolution.filter, panel), *([] if weights is None else [weights]))
+    read = convolution_operands(layer, convolution, packing, by_planes=True)
     batches, channels, *_ = convolution.result.shape
     return Contraction(
         nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
@@ -80,6 +90,7 @@ def rowwise_contraction(layer: ImageLayer, convolution: Convolution, tiling: Til
         image=read.image,
         filters=packed_strides(convolution.filter, panel, layer.lanes),
         memories=read.memories,
+        multiplier=widening(weights),
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import cut
-from sartor.codegen.kernels.isa.multipliers import FMA, DotElement
+from sartor.codegen.ir.packing import Storage, cut
+from sartor.codegen.kernels.isa.multipliers import DotElement, widening
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.loops.nest import Nest
 from sartor.codegen.kernels.loops.tiling import Tiling
@@ -13,13 +13,16 @@ from sartor.codegen.kernels.vector.contraction import Contraction, FilterStrides
 from sartor.codegen.kernels.vector.dot_packing import DotPacking, pack_dot_matrix
 
 
-def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement | None = None) -> Contraction:
+def product_contraction(
+    layer: ProductLayer, tiling: Tiling, element: DotElement | None = None, weights: Storage | None = None
+) -> Contraction:
     """The contraction of a product; an RHS that is a weight is packed into panels.
 
     Args:
         layer: the layer that becomes a kernel.
         tiling: sizes of tiles.
         element: instruction that multiplies groups, if the RHS is a weight; None for single numbers in f32.
+        weights: how an RHS that is a weight is stored for sums of f32; None for as it is.
 
     Raises:
         ValueError: if the layer cannot be computed so.
@@ -30,9 +33,9 @@ def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement
         nest=nest,
         depth=layer.shape.depth,
         image=layer.lhs,
-        filters=_rhs(layer, tiling) if packed is None else packed.strides,
+        filters=_rhs(layer, tiling, weights) if packed is None else packed.strides,
         memories=layer.memories,
-        multiplier=FMA if element is None else element.multiplier(),
+        multiplier=widening(weights) if element is None else element.multiplier(),
         meaning=None if packed is None else packed.meaning,
     )
     contraction = contraction.joined(chunk(layer.rows, tiling.columns))
@@ -40,14 +43,22 @@ def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement
     return contraction
 
 
-def _rhs(layer: ProductLayer, tiling: Tiling) -> FilterStrides:
-    """Strides of the RHS; packs it if it is a weight."""
+def _rhs(layer: ProductLayer, tiling: Tiling, weights: Storage | None) -> FilterStrides:
+    """Strides of the RHS; packs it if it is a weight, and stores it as ``weights`` says.
+
+    Raises:
+        ValueError: if it is no weight, and it is to be stored so.
+    """
     batch, depth = layer.rhs_strides()
     panel = tiling.vectors * layer.lanes
     index = layer.rewrite.weight_index(layer.rewrite.root.operands[1])
     if index is None or batch:
+        if weights is not None:
+            raise ValueError("the RHS is not a weight, or there are several products")
         return FilterStrides(batch, panel, 0, 0, depth, layer.lanes, padded=False)
     _pack(layer, index, panel)
+    if weights is not None:
+        layer.rewrite.extend_packing(index, (weights,))
     return FilterStrides(0, layer.shape.depth * panel, 0, 0, panel, layer.lanes, padded=True)
 
 

@@ -16,7 +16,7 @@ from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PAIRS, refused_pa
 from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ConvolutionRoutine
-from sartor.codegen.kernels.layers.instruction_traits import dot_traits
+from sartor.codegen.kernels.layers.instruction_traits import dot_traits, storage_of
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.vector.convolution import convolution_contraction, convolution_tilings
@@ -32,18 +32,23 @@ class Direct(ConvolutionRoutine):
 
     Attributes:
         element: instruction that multiplies groups; None for single numbers in f32.
+        weights: narrower type that filters are stored in and widened from, if single numbers in f32 are multiplied;
+            None for f32. They are rounded to it only if activations are as well.
     """
 
     name: str = "direct"
     element: DotElement | None = None
+    weights: str | None = None
 
     @property
     def traits(self) -> Traits:
-        return dot_traits(super().traits, "direct", self.element)
+        return dot_traits(super().traits, "direct", self.element, self.weights)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return DEVICES_OF_PAIRS if self.element == PAIRS else self.in_subgroups if self.element is None else CPU
+        if self.element == PAIRS:
+            return DEVICES_OF_PAIRS
+        return self.in_subgroups if self.element is None and self.weights is None else CPU
 
     def tilings(self, match: Convolution, machine: Machine) -> list[Tiling] | Rejected:
         depth = match.filter.shape[1]
@@ -54,5 +59,7 @@ class Direct(ConvolutionRoutine):
         return worth_trying(convolution_tilings(match, machine, self.element), machine, self.storage, self.element)
 
     def parts(self, images: ImageLayer, match: Convolution, parameters: Parameters) -> KernelParts:
-        code = convolution_contraction(images, match, Tiling.of(parameters), self.element)
+        code = convolution_contraction(
+            images, match, Tiling.of(parameters), self.element, storage_of(self.weights, self.storage)
+        )
         return KernelParts(code, factor=code.memories[0])

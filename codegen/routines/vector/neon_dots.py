@@ -21,9 +21,9 @@ from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.multipliers import ByInstruction, DotElement, Multiplier, load_group
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
+from sartor.codegen.routines.storing.integers import IntegerFactor
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
-from sartor.codegen.routines.vector.integers import IntegerFactor
 from sartor.codegen.routines.vector.product import Product
 
 # A register has two rows of eight bytes.

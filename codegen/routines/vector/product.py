@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor.codegen.analysis.matmul import MatmulShape
+from sartor.codegen.analysis.matmul import MatmulShape, is_by_weight
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.target import Target
@@ -14,7 +14,7 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PAIRS, refused_pairs
 from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
-from sartor.codegen.kernels.layers.instruction_traits import dot_traits
+from sartor.codegen.kernels.layers.instruction_traits import dot_traits, storage_of
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
@@ -37,25 +37,31 @@ class Product(ProductRoutine):
 
     Attributes:
         element: instruction that multiplies groups; None for single numbers in f32.
+        weights: narrower type that filters are stored in and widened from, if single numbers in f32 are multiplied;
+            None for f32. They are rounded to it only if activations are as well.
     """
 
     name: str = "product"
     element: DotElement | None = None
+    weights: str | None = None
 
     @property
     def traits(self) -> Traits:
-        return dot_traits(super().traits, "product", self.element)
+        return dot_traits(super().traits, "product", self.element, self.weights)
 
     @property
     def devices(self) -> tuple[str, ...]:
         if self.element == PAIRS:
             return DEVICES_OF_PAIRS
-        return EVERYWHERE if self.element is None and self.storage in (None, "f16") else CPU
+        is_plain = self.element is None and self.weights is None
+        return EVERYWHERE if is_plain and self.storage in (None, "f16") else CPU
 
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> list[Tiling] | Rejected:
         refusal = None if self.element is None else self.element.refusal(machine)
         if self.element == PAIRS:
             refusal = refusal or refused_pairs(machine, self.element, self.storage, shape.depth)
+        if self.weights is not None and not is_by_weight(task):
+            refusal = Rejected("the RHS is not a weight, or there are several products")
         if refusal is not None:
             return refusal
         depth = shape.depth if self.element is None else -(-shape.depth // self.element.group)
@@ -70,7 +76,7 @@ class Product(ProductRoutine):
             refusal = refusal or refused_pairs(machine, self.element, self.storage, depth)
         if refusal is not None:
             raise ValueError(refusal.reason)
-        code = product_contraction(product, Tiling.of(parameters), self.element)
+        code = product_contraction(product, Tiling.of(parameters), self.element, storage_of(self.weights, self.storage))
         return KernelParts(code, factor=code.memories[0])
 
 

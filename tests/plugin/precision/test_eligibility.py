@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
@@ -117,6 +118,26 @@ def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(imported_
     exact = imported_of_model(one_convolution(zero=128))
     (layer,) = _multiplying(exact)
     assert all(eligibility(exact, CONFIG.precision)(layer, each) for each in quantising)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [(np.float16, {"f16"}), (ml_dtypes.bfloat16, {"f16", "bf16"}), (None, set())]
+)
+@pytest.mark.parametrize("precision", [Precision.F32, Precision.INT8])
+def test_weights_are_stored_narrow_where_that_loses_nothing(
+    dtype: type | None, expected: set[str], precision: Precision, imported_of_model: ImportedOfModel
+) -> None:
+    model = _float_product()
+    for weight in model.graph.initializer if dtype is not None else ():
+        numbers = numpy_helper.to_array(weight)
+        weight.CopyFrom(numpy_helper.from_array(numbers.astype(dtype).astype(np.float32), weight.name))
+    imported = imported_of_model(model)
+    (layer,) = _multiplying(imported)
+    may_run = eligibility(imported, precision)
+    found = find_candidates(imported, CONFIG.planning).variants[layer.task.key]
+    narrow = [each for each in found if each.traits.weights is not None and each.dtype == "f32"]
+    assert {each.traits.weights for each in narrow} == {"f16", "bf16"}
+    assert {each.traits.weights for each in narrow if may_run(layer, each)} == expected
 
 
 @pytest.mark.parametrize(("model", "rows"), [(network, True), (dynamic_network, False), (_float_product, True)])

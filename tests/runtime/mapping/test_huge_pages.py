@@ -12,6 +12,7 @@ from sartor.errors import UsageError
 from sartor.runtime.mapping import huge_pages, pages
 from sartor.runtime.mapping.huge_pages import move_to_huge_pages
 from sartor.runtime.mapping.mapped_file import MappedFile
+from sartor.runtime.mapping.overlap import Takeover
 
 Opened = Callable[[Path], MappedFile]
 
@@ -22,13 +23,33 @@ def test_content_and_address_stay_while_blocks_are_moved(path: Path, opened: Ope
     for end in (1, 2, 3):
         assert not file.is_own
         assert move_to_huge_pages(file)
-        assert file.own_bytes == end * pages.HUGE
+        assert file.own_bytes == min(end * pages.HUGE, file.size)
         assert before == expected
     assert file.is_own
     assert file.handle is None
     assert not move_to_huge_pages(file)
     assert file.content == expected
     assert _protection(file.address).startswith("r--")
+
+
+def test_what_is_needed_first_is_moved_first(path: Path, opened: Opened) -> None:
+    expected, file = path.read_bytes(), opened(path)
+    file.move_first(pages.HUGE + 5)
+    parts = []
+    while not file.is_own:
+        parts.append(file.next_part(pages.HUGE))
+        assert move_to_huge_pages(file)
+        file.move_first(0)
+        assert file.content == expected
+    assert [begin for begin, _ in parts] == [pages.HUGE, 2 * pages.HUGE, 0]
+    assert sum(size for _, size in parts) == file.size
+    assert file.handle is None
+
+
+def test_weights_of_the_plan_that_takes_over_are_moved_first(path: Path, opened: Opened) -> None:
+    file = opened(path)
+    Takeover("a file", "first", "later", 1 << 20).order([file])
+    assert file.next_part(pages.HUGE)[0] == pages.HUGE
 
 
 def test_what_is_moved_does_not_depend_on_the_file(path: Path, opened: Opened) -> None:

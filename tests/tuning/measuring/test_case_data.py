@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Packing, Transpose
+from sartor.codegen.ir.packing import Narrow, Packing, Transpose
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.variants.routine import Implementation, Variant
+from sartor.codegen.ir.variants.traits import Traits
 from sartor.runtime.driver.device import open_device
 from sartor.tuning.measuring import case_data
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
@@ -34,3 +39,26 @@ def test_variants_share_what_no_cache_keeps_anyway(monkeypatch: pytest.MonkeyPat
     device = open_device("cpu", 1)
     assert data.copies(PLAIN, device)[0][0] is data.copies(PLAIN, device)[0][0]
     assert data.copies(TURNED, device)[0][0] is not data.copies(PLAIN, device)[0][0]
+
+
+def test_weights_have_numbers_of_the_type_that_a_variant_stores_them_in() -> None:
+    schema = Schema.plain(TensorType((1,), "f32"), "cpu")
+    code = Implementation("", (schema,), (schema,), ())
+    plain, *narrow = (
+        Variant(name or "plain", "cpu", "f32", code, Traits(weights=name)) for name in (None, "f16", "bf16")
+    )
+    for each in narrow:
+        (weight,) = case_data.CaseData(replace(CASE, variants=(plain, each))).weights
+        assert Narrow("f16").is_exact(weight)
+        assert Narrow("bf16").is_exact(weight)
+        assert np.count_nonzero(weight) > 0.9 * weight.size
+    (weight,) = case_data.CaseData(replace(CASE, variants=(plain,))).weights
+    assert not Narrow("f16").is_exact(weight)
+
+
+def test_weights_of_a_layer_are_left_as_they_are() -> None:
+    schema = Schema.plain(TensorType((1,), "f32"), "cpu")
+    narrow = Variant("narrow", "cpu", "f32", Implementation("", (schema,), (schema,), ()), Traits(weights="f16"))
+    given = np.full(TENSOR.shape, 1 / 3, np.float32)
+    (weight,) = case_data.CaseData(replace(CASE, variants=(narrow,)), [given]).weights
+    assert np.array_equal(weight, given)

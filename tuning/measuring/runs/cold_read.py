@@ -1,8 +1,7 @@
-"""Bandwidth of the first read of a file, which mapped weights cost the first inference.
+"""Bandwidth of the first read of a file, as a session reads it: mapped in huge pages, ahead of what is executed.
 
-Modules are mapped and nothing is transformed at load, so the first inference differs from later ones by page faults.
-It touches nearly all pages of packed weights, roughly in the file's order, and reads them from the disk unless they are
-in the page cache.
+Modules are mapped and nothing is transformed at load, so the first inference differs from later ones by what it reads:
+nearly all packed weights, in the file's order, from the disk unless they are in the page cache.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from sartor.runtime.mapping.mapped_file import MappedFile
+from sartor.runtime.mapping.pages import CAN_MOVE
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store.store import Store
 from sartor.workspace import partial_file
@@ -28,7 +29,7 @@ def cold_read_bandwidth(store: Store, folder: Path) -> float | None:
 
     None if the system cannot drop a file from the page cache, so that nothing can be measured.
     """
-    key = MeasurementKey(_KEY, f"mapped {_BYTES} B", "", store.hardware, 1, runtime_key(), "file")
+    key = MeasurementKey(_KEY, f"read ahead {_BYTES} B", "", store.hardware, 1, runtime_key(), "file")
     known = store.get_many([key]).get(key)
     if known is None:
         samples = _samples(folder)
@@ -54,21 +55,29 @@ def drop_page_cache(path: Path) -> bool:
 
 
 def _samples(folder: Path) -> tuple[float, ...]:
-    """Seconds of touching every page of a file after it was dropped from the page cache."""
+    """Seconds of reading a file after it was dropped from the page cache."""
     with partial_file(folder) as path:
         block = os.urandom(1 << 20)
         with path.open("wb") as file:
             for _ in range(_BYTES // len(block)):
                 file.write(block)
-        return tuple(_touch(path) for _ in range(_ROUNDS) if drop_page_cache(path))
+        return tuple(_read(path) for _ in range(_ROUNDS) if drop_page_cache(path))
 
 
-def _touch(path: Path) -> float:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
-        pages = np.frombuffer(mapped, np.uint8)[:: mmap.PAGESIZE]
+def _read(path: Path) -> float:
+    """Seconds until all of a file is in memory and mapped; where sessions do not read ahead, until it was touched."""
+    with path.open("rb") as file:
         begin = time.perf_counter()
-        pages.max()
-        seconds = time.perf_counter() - begin
-        # Views of the mapping must be deleted before it is closed.
-        del pages
-        return seconds
+        if CAN_MOVE:
+            mapped = MappedFile(path, file.fileno(), lambda content, label: None)
+            mapped.reading.wait()
+            _touch(mapped.content)
+        else:
+            with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
+                _touch(content)
+        return time.perf_counter() - begin
+
+
+def _touch(content: memoryview | mmap.mmap) -> None:
+    """Read a byte of each page. No view is left, so that the memory may be unmapped."""
+    np.frombuffer(content, np.uint8)[:: mmap.PAGESIZE].max()

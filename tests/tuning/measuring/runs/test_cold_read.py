@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sartor.runtime.mapping.pages import CAN_MOVE
 from sartor.tuning.measuring.runs import cold_read as module
 from sartor.tuning.measuring.runs.cold_read import cold_read_bandwidth, drop_page_cache
 from sartor.tuning.store.store import Store
@@ -41,3 +42,14 @@ def test_what_is_forgotten_is_still_in_the_file(tmp_path: Path) -> None:
     path.write_bytes(b"content")
     assert drop_page_cache(path)
     assert path.read_bytes() == b"content"
+
+
+@needs_fadvise
+@pytest.mark.parametrize("can_move", [True, False])
+def test_a_sample_reads_all_of_the_file(can_move: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, touched = tmp_path / "file", list[int]()
+    path.write_bytes(bytes(5 << 20))
+    monkeypatch.setattr(module, "CAN_MOVE", can_move and CAN_MOVE)
+    monkeypatch.setattr(module, "_touch", lambda content: touched.append(len(content)))
+    assert module._read(path) > 0
+    assert touched == [5 << 20]

@@ -1,0 +1,1 @@
+"""Routines that run kernels and lowerings of others on tensors that are stored in another type."""
