@@ -3,18 +3,21 @@
 ``python -m benchmarks.cuda -o build/cuda`` runs on the machine that has the GPU. It compiles and times networks, one
 after the other, until the time is over, also by PyTorch and ONNX Runtime if they are installed. It leaves in its folder
 all that is worth taking home: ``results.json``, the measurements (``tuning.jsonl``, for ``sartor db import``), the
-plans, and a log of each command. What fails is noted in ``results.json``, which is written anew after each result, and
-the next is tried. Modules that are there already are not compiled again.
+plans, the GPU's clocks, temperature and power in each second (``clocks.csv``), and a log of each command. What fails is
+noted in ``results.json``, which is written anew after each result, and the next is tried. Modules that are there
+already are not compiled again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -24,7 +27,9 @@ import onnx
 from benchmarks.gpu_peers import NOT_INSTALLED, PEERS
 from benchmarks.zoo import write
 from sartor.cli.options.common import read_architecture
+from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
+from sartor.runtime.manifest import BOUND_SUFFIX
 
 _SECONDS = 20 * 60
 _NETWORKS = ("resnet18", "resnet50", "bert", "mobilenet_v2", "mobilenet_v1", "squeezenet", "lenet5")
@@ -47,6 +52,12 @@ _ELEMENTS: Mapping[int, str] = {
 _SAID = 300
 
 Result: TypeAlias = dict[str, object]
+
+_WATCHED = "timestamp,clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active"
+# Operations of a command buffer that a GPU starts one by one.
+_LAUNCH = re.compile(
+    r"^\s+vm\.call(?:\.variadic)? @hal\.command_buffer\.(?:dispatch|copy_buffer|fill_buffer)\b", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -123,9 +134,33 @@ def benchmark(machine: Machine, names: Sequence[str]) -> dict[str, dict[str, Res
     Raises:
         UsageError: for a network that is not in the zoo.
     """
-    results: dict[str, dict[str, Result]] = {}
     if machine.target.device == "cuda":
         machine.run("driver", "nvidia-smi", "-q")
+    with watched_clocks(machine):
+        return _networks(machine, names)
+
+
+@contextmanager
+def watched_clocks(machine: Machine) -> Iterator[None]:
+    """Write a GPU's clocks, temperature and power to ``clocks.csv`` once a second: slow times may be those of a slow
+    clock."""
+    command = ["nvidia-smi", f"--query-gpu={_WATCHED}", "--format=csv", "-l", "1"]
+    with (machine.folder / "clocks.csv").open("w", encoding="utf-8") as file:
+        try:
+            watch = subprocess.Popen(command, stdout=file) if machine.target.device == "cuda" else None
+        except OSError as error:
+            file.write(f"they could not be watched: {error}\n")
+            watch = None
+        try:
+            yield
+        finally:
+            if watch is not None:
+                watch.terminate()
+                watch.wait()
+
+
+def _networks(machine: Machine, names: Sequence[str]) -> dict[str, dict[str, Result]]:
+    results: dict[str, dict[str, Result]] = {}
     for number, name in enumerate(names):
         if machine.left < _LEAST_SECONDS:
             break
@@ -144,7 +179,10 @@ def _found(machine: Machine, name: str, model: Path, seconds: float) -> Iterator
     """What there is to say of a network, by kind."""
     for kind, module in compiled(machine, name, model, seconds):
         signature = ("--signature", stock_signature(model)) if kind == _STOCK else ()
-        yield kind, module if isinstance(module, dict) else timed(machine, name, kind, module, signature)
+        if isinstance(module, dict):
+            yield kind, module
+        else:
+            yield kind, timed(machine, name, kind, module, signature) | launched(machine, name, kind, module)
     for peer in PEERS if machine.target.device == "cuda" else ():
         if machine.left < _LEAST_SECONDS:
             return
@@ -200,6 +238,22 @@ def timed(machine: Machine, name: str, kind: str, module: Path, options: Sequenc
     command = ("sartor", "bench", str(module), "--device", machine.target.device, "--json", *options)
     done = machine.run(f"{name}.{kind}.bench", *command, least=_RESERVE)
     return _result(done)
+
+
+def launched(machine: Machine, name: str, kind: str, module: Path) -> Result:
+    """How often an inference starts something on the GPU: kernels, copies and fills; nothing if that is not known."""
+    done = machine.run(f"{name}.{kind}.dump", "iree-dump-module", "--output=disassembly", str(module))
+    return {} if done.returncode else {"launches": launches(done.stdout)}
+
+
+def launches(disassembly: str) -> int:
+    """The number of launches of an inference, by a module's disassembly.
+
+    Functions have no loops, and command buffers that are recorded once, when the module is loaded, are filled in
+    functions without the entry's name. So all are counted; a module with an entry for given buffers has each twice.
+    """
+    bodies = 2 if f"vm.func @{ENTRY}{BOUND_SUFFIX}(" in disassembly else 1
+    return len(_LAUNCH.findall(disassembly)) // bodies
 
 
 def _result(done: subprocess.CompletedProcess[str]) -> Result:

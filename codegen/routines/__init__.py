@@ -12,6 +12,7 @@ from sartor.codegen.routines.amx.tile_convolution import TileConvolution
 from sartor.codegen.routines.amx.tile_product import TileProduct
 from sartor.codegen.routines.cuda.attention import AttentionKernel
 from sartor.codegen.routines.cuda.implicit import Implicit
+from sartor.codegen.routines.cuda.iree_implicit import IreeImplicit
 from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
@@ -85,6 +86,7 @@ ROUTINES: tuple[Routine, ...] = (
     Transposed(),
     # Kernels of our own for GPUs.
     Implicit(),
+    IreeImplicit(),
     ThreadWindows(),
     WarpRow(),
     # For fused tasks.

@@ -18,7 +18,7 @@ from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import judged_again
 from sartor.samples import sample_sets
 from sartor.tuning.cost_tables import in_network
-from sartor.tuning.networks import build_job, profile_job
+from sartor.tuning.networks import build_job, prefix_job, profile_job
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, reference_version, runtime_key
 from sartor.tuning.store.store import Store
@@ -33,6 +33,7 @@ _JOBS = (
     import_job.__name__,
     in_network.__name__,
     build_job.__name__,
+    prefix_job.__name__,
     profile_job.__name__,
     sample_sets.__name__,
     verify_job.__name__,

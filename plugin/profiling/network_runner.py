@@ -14,6 +14,7 @@ from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.dispatch_job import dispatches_in_worker
+from sartor.profiling.prefix_timing import PrefixTimer
 from sartor.profiling.verdicts import judged
 from sartor.profiling.verify_job import Check, Verified, verify, verify_elsewhere
 from sartor.reference.reference_job import run_reference
@@ -72,6 +73,7 @@ class NetRunner:
         self._measure = budget.measure
         self._is_hurried = is_hurried
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
+        self._prefixes = PrefixTimer(builder)
         # How coarse the scales of slices of outputs are.
         self._narrow = budget.narrow
         self._told = False
@@ -195,6 +197,8 @@ class NetRunner:
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
         """Time each dispatch of some builds, in runs of the whole networks, in passes over all builds.
 
+        On a GPU beginnings of the networks are timed, and a layer or conversion counts as a dispatch.
+
         Args:
             builds: the builds, with the seconds of one inference, which determine the number of inferences.
 
@@ -220,8 +224,10 @@ class NetRunner:
         return found
 
     def _dispatches(self, build: Build, seconds: float) -> tuple[Dispatch, ...]:
-        names = [each.name for each in self._imported.graph.inputs]
         files, device = build.files, self._target.device
+        if device != "cpu":
+            return self._prefixes.pieces(build.recipe)
+        names = [each.name for each in self._imported.graph.inputs]
         arguments = {
             "path": files.module,
             "entry": ENTRY,

@@ -88,8 +88,8 @@ class Profiler:
 
     @property
     def times_dispatches(self) -> bool:
-        """Whether IREE tells how long each dispatch of a network takes."""
-        return self._policy.target.device == "cpu"
+        """Whether layers are timed within networks. On Vulkan that would take longer than tuning."""
+        return self._policy.target.device != "vulkan"
 
     @property
     def build_seconds(self) -> float | None:
@@ -169,7 +169,7 @@ class Profiler:
         self._records.contradict(recipe, run)
 
     def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
-        """Times of layers within split networks, from IREE's statistics of dispatches.
+        """Times of layers within split networks, from IREE's statistics of dispatches or from beginnings of networks.
 
         Networks are timed in turn, and again when they are compared with others, as times of different runs cannot be
         compared. Networks that fail are left out, and those with layers on other devices than the first, as IREE's

@@ -16,6 +16,38 @@ from benchmarks import cuda
 from benchmarks.gpu_peers import NOT_INSTALLED, PEERS
 from tests.tiny_models import Builder
 
+DISASSEMBLY = """
+vm.import @hal.command_buffer.dispatch cconv "0rrIiiiICiDCiirIID_v"
+vm.func @__init() -> (!vm.ref<?>) {
+  %r4 = vm.call @hal.command_buffer.create(%R1, %i10, %i9, %i22, %i9)
+  vm.call.variadic @hal.command_buffer.dispatch segments[65535, 3](%r4, %r3, %i22)
+  vm.call @hal.command_buffer.execution_barrier(%r4, %i5, %i4, %i20)
+  vm.call @hal.command_buffer.fill_buffer(%r4, %r5, %i5, %i4, %i20)
+  vm.call.variadic @hal.command_buffer.dispatch segments[65535, 3](%r4, %r3, %i21)
+  vm.call @hal.command_buffer.finalize(%r4)
+}
+vm.func @main_graph$async(%r0: !vm.ref<?>) -> (!vm.ref<?>) {
+  vm.call @hal.device.queue.execute(%r4)
+}
+"""
+
+
+class Watch:
+    """Stands in for the program that prints clocks."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def __call__(self, command: Sequence[str], **_: Any) -> Watch:
+        self.events.append(command[0])
+        return self
+
+    def terminate(self) -> None:
+        self.events.append("terminated")
+
+    def wait(self) -> None:
+        self.events.append("waited for")
+
 
 class Commands:
     """Stands in for the programs: each writes the file that it is asked for."""
@@ -34,6 +66,8 @@ class Commands:
             if each == "-o":
                 Path(command[place + 1]).write_text("", encoding="utf-8")
         code = NOT_INSTALLED if text.endswith(" onnxruntime") else 0
+        if name == "iree-dump-module":
+            return subprocess.CompletedProcess(list(command), code, DISASSEMBLY, "")
         return subprocess.CompletedProcess(list(command), code, json.dumps({"seconds": 1.0}), "")
 
 
@@ -50,6 +84,15 @@ def run(folder: Path, patch: pytest.MonkeyPatch, commands: Commands, seconds: fl
     """Run the benchmark of one network."""
     patch.setattr(cuda, "write", written)
     patch.setattr(subprocess, "run", commands)
+    watch = Watch()
+    patch.setattr(subprocess, "Popen", watch)
+    try:
+        return _benchmark(folder, seconds)
+    finally:
+        assert watch.events == ["nvidia-smi", "terminated", "waited for"]
+
+
+def _benchmark(folder: Path, seconds: float = 600) -> int:
     return cuda.main(["-o", str(folder), "--arch", "sm_90", "--seconds", str(seconds), "lenet5"])
 
 
@@ -57,25 +100,32 @@ def test_each_module_is_timed_once_it_is_there(tmp_path: Path, monkeypatch: pyte
     commands = Commands()
     assert run(tmp_path, monkeypatch, commands) == 0
     assert [each.partition(" ")[0] for each in commands.seen] == [
-        *("nvidia-smi", "iree-import-onnx", "iree-compile", "sartor"),
-        *(("compile-to-vmfb", "sartor") * 3),
+        *("nvidia-smi", "iree-import-onnx", "iree-compile", "sartor", "iree-dump-module"),
+        *(("compile-to-vmfb", "sartor", "iree-dump-module") * 3),
         *([Path(sys.executable).name] * len(PEERS)),
         "sartor",
     ]
     assert "--iree-cuda-target=sm_89" in commands.seen[2]
     assert "--signature func @lenet5(%x: tensor<2x3xf32>) -> (%y: tensor<2x3xf32>)" in commands.seen[3]
-    assert "--arch sm_90 --time-budget" in commands.seen[4]
+    assert "--arch sm_90 --time-budget" in commands.seen[5]
     peers = [each for each in PEERS if each != "onnxruntime"]
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert results == {"lenet5": {kind: {"seconds": 1.0} for kind in ("stock", "tuned", "tf32", "f16", *peers)}}
+    ours = {kind: {"seconds": 1.0, "launches": 3} for kind in ("stock", "tuned", "tf32", "f16")}
+    assert results == {"lenet5": {**ours, **{peer: {"seconds": 1.0} for peer in peers}}}
     assert "exit code 0" in (tmp_path / "export.log").read_text(encoding="utf-8")
+
+
+def test_launches_of_an_entry_for_given_buffers_are_not_counted_twice() -> None:
+    assert cuda.launches(DISASSEMBLY) == 3
+    second = DISASSEMBLY.replace("@__init", "@fn3") + "vm.func @main_graph$bound(%r0: !vm.ref<?>) -> () {\n}\n"
+    assert cuda.launches(DISASSEMBLY + second) == 3
 
 
 def test_what_takes_too_long_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(tmp_path, monkeypatch, Commands("lenet5.tuned.vmfb --target")) == 0
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert results["lenet5"]["tuned"] == {"failed": "see lenet5.tuned.compile.log"}
-    assert results["lenet5"]["f16"] == {"seconds": 1.0}
+    assert results["lenet5"]["f16"] == {"seconds": 1.0, "launches": 3}
     assert "exit code 124" in (tmp_path / "lenet5.tuned.compile.log").read_text(encoding="utf-8")
 
 
@@ -83,7 +133,7 @@ def test_what_fails_is_noted_and_the_next_is_tried(tmp_path: Path, monkeypatch: 
     assert run(tmp_path, monkeypatch, Commands(f"bench {tmp_path / 'lenet5.stock.vmfb'}")) == 0
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert str(results["lenet5"]["stock"]["failed"]).startswith("exit code 124: stopped after")
-    assert results["lenet5"]["tuned"] == {"seconds": 1.0}
+    assert results["lenet5"]["tuned"] == {"seconds": 1.0, "launches": 3}
 
 
 def test_results_are_written_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +155,9 @@ def test_a_program_that_is_missing_is_noted(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(cuda, "write", written)
     monkeypatch.setattr(subprocess, "run", missing)
-    assert cuda.main(["-o", str(tmp_path), "--arch", "sm_90", "--seconds", "600", "lenet5"]) == 1
+    monkeypatch.setattr(subprocess, "Popen", missing)
+    assert _benchmark(tmp_path) == 1
+    assert "no such program" in (tmp_path / "clocks.csv").read_text(encoding="utf-8")
     assert "no such program" in (tmp_path / "driver.log").read_text(encoding="utf-8")
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert all("failed" in each for each in results["lenet5"].values())

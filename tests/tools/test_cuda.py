@@ -11,11 +11,11 @@ import pytest
 from sartor.codegen.ir.layer import Layer
 from tools.cuda import __main__ as command
 from tools.cuda import record
-from tools.cuda.ptx import Assembled
+from tools.cuda.ptx import Assembled, shared_bytes
 from tools.cuda.record import Kernel, Record
 
-GOOD = Kernel("good", Assembled("good", 96, 0, 0), None)
-BAD = Kernel("bad", Assembled("bad", 255, 8, 16), "16 bytes spilled")
+GOOD = Kernel("good", Assembled("good", 96, 0, 0, 128), None)
+BAD = Kernel("bad", Assembled("bad", 255, 8, 16, 128), "16 bytes spilled")
 
 
 def test_a_record_is_read_again_unless_the_code_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +56,41 @@ def test_the_check_goes_on_where_it_was_interrupted(
     assert command.main(given) == 0
     assert asked == ["layer0", "layer1", "layer1", "layer2"]
     assert "3 kernels, at most 96 registers" in capsys.readouterr().out
+
+
+def test_no_layer_is_begun_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "check", lambda *_: iter([(GOOD.name, GOOD.assembled, GOOD.fault)]))
+    given = ["--arch", "sm_86", "--model", "transformer", "-o", str(tmp_path / "cuda.json")]
+    assert command.main([*given, "--seconds", "-1"]) == 75
+    assert not Record.at(tmp_path / "cuda.json").kernels
+    assert command.main(given) == 0
+    # Nothing is left to begin.
+    assert command.main([*given, "--seconds", "-1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shared", "said"),
+    [
+        (Assembled("k", 255, 8, 16, 128), 0, "16 bytes spilled, 8 bytes of stack, 255 registers"),
+        # 65536 registers: 128 of 512 threads, and these are taken eight at a time.
+        (Assembled("k", 129, 0, 0, 512), 0, "512 threads of 129 registers do not fit a multiprocessor"),
+        (Assembled("k", 128, 0, 0, 512), 0, None),
+        (Assembled("k", 96, 0, 0, 128), 99 * 1024 + 4, "101380 bytes of shared memory, 101376 are allowed"),
+        (Assembled("k", 96, 0, 0, 128), 99 * 1024, None),
+    ],
+)
+def test_what_exceeds_a_limit_is_a_fault(kernel: Assembled, shared: int, said: str | None) -> None:
+    assert command._excess(kernel, shared, "sm_86") == said
+
+
+def test_shared_memory_is_what_the_kernel_allocates() -> None:
+    space = "#gpu.address_space<workgroup>"
+    code = f"""
+      %a = memref.alloc() : memref<1536xf32, {space}>
+      %b = memref.alloc() : memref<100xf16, {space}>
+      %c = nvgpu.device_async_copy %0[%1], %a[%2], 4 : memref<15xf32> to memref<1536xf32, {space}>
+    """
+    assert shared_bytes(code) == 1536 * 4 + 100 * 2
 
 
 def test_a_fault_is_printed_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

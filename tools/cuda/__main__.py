@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -21,14 +23,13 @@ from sartor.codegen.ir.variants.routine import Variant, variants_of
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
-from sartor.codegen.routines import ROUTINES
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tools.cuda.models import MODELS
-from tools.cuda.ptx import Assembled, assemble, instructions, ptx_of
-from tools.cuda.record import Kernel, Record
+from tools.cuda.ptx import Assembled, assemble, instructions, kernels_of, ptx_of, shared_bytes
+from tools.cuda.record import Kernel, Record, cuda_routines
 
-_FOLDER = "sartor.codegen.routines.cuda"
+_UNFINISHED = 75
 _EXPECTED = ("mma.sync", "cp.async", "ldmatrix.sync")
 
 
@@ -39,14 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", action="append", choices=list(MODELS), help="layers; repeatable")
     parser.add_argument("--routine", default="", help="only routines whose name has this in it")
     parser.add_argument("-o", type=Path, help="JSON file for what the assembler says of each kernel, kept as it goes")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="time after which no layer is begun")
     options = parser.parse_args(arguments)
-    record = Record.at(options.o)
+    record, end = Record.at(options.o), time.monotonic() + options.seconds
     for architecture in options.arch or ARCHITECTURES:
         for name in options.model or MODELS:
             for layer in _layers(name):
                 key = f"{architecture} {name} {layer.name} {options.routine}".strip()
                 if record.has(key):
                     continue
+                if time.monotonic() > end:
+                    print(f"not finished: {record.summary('')}")
+                    return _UNFINISHED
                 record.add(key, [Kernel(*each) for each in check(layer, architecture, options.routine)])
                 for fault in record.faults(key):
                     print(f"{key}: {fault}", flush=True)
@@ -69,15 +74,26 @@ def check(layer: Layer, architecture: str, routine: str = "") -> Iterator[tuple[
     }
     pieces = {name: Piece(name, variants[name].implementation, code) for name, code in codes.items()}
     for text in ptx_of(compile_bench(target, pieces, signatures, repeated=())):
-        bodies = {part.partition("(")[0]: part for part in text.split(".entry ")[1:]}
+        bodies = kernels_of(text)
         for each in assemble(text, architecture):
-            descriptor = variants[each.name.split("_")[0]].descriptor
-            yield f"{descriptor} {each.name}", each, _fault(each, descriptor, bodies[each.name])
+            name = each.name.split("_")[0]
+            shared, descriptor = shared_bytes(codes[name].text), variants[name].descriptor
+            fault = _excess(each, shared, architecture) or _missing(descriptor, bodies[each.name])
+            yield f"{descriptor} {each.name}", each, fault
 
 
-def _fault(kernel: Assembled, descriptor: str, body: str) -> str | None:
+def _excess(kernel: Assembled, shared: int, architecture: str) -> str | None:
+    """What a kernel has more of than a thread, a workgroup or a multiprocessor may have."""
     if kernel.spilled or kernel.stack:
         return f"{kernel.spilled} bytes spilled, {kernel.stack} bytes of stack, {kernel.registers} registers"
+    if not kernel.fits:
+        return f"{kernel.threads} threads of {kernel.registers} registers do not fit a multiprocessor"
+    most = ARCHITECTURES[architecture].shared_bytes
+    return f"{shared} bytes of shared memory, {most} are allowed" if shared > most else None
+
+
+def _missing(descriptor: str, body: str) -> str | None:
+    """The instructions that a kernel should have and has not."""
     if ".implicit" in descriptor and "ld.shared" not in body:
         counts = instructions(body, *_EXPECTED)
         adds_parts = "split=1" not in descriptor and not any(counts.values())
@@ -87,7 +103,7 @@ def _fault(kernel: Assembled, descriptor: str, body: str) -> str | None:
 
 
 def _variants(layer: Layer, target: Target, routine: str) -> Mapping[str, Variant]:
-    routines = [each for each in ROUTINES if type(each).__module__.startswith(_FOLDER) and routine in each.name]
+    routines = [each for each in cuda_routines() if routine in each.name]
     found = [one for each in routines for one in variants_of(each, layer.task, target)]
     return {f"v{index}": each for index, each in enumerate(each for each in found if isinstance(each, Variant))}
 

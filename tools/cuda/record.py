@@ -7,9 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.source_digest import source_digest
 from tools.cuda.ptx import Assembled
+
+_FOLDER = "sartor.codegen.routines.cuda."
+
+
+def cuda_routines() -> list[Routine]:
+    """All routines for GPUs of NVIDIA."""
+    return [each for each in ROUTINES if type(each).__module__.startswith(_FOLDER)]
 
 
 @dataclass(frozen=True)
@@ -83,8 +91,8 @@ class Record:
 
 
 def _sources() -> str:
-    """The digest of all routines' source."""
-    return source_digest(*dict.fromkeys(type(each).__module__ for each in ROUTINES))
+    """The digest of the source of what is recorded: routines for other devices may change meanwhile."""
+    return source_digest(*dict.fromkeys(type(each).__module__ for each in cuda_routines()))
 
 
 def _kernel(content: dict[str, object]) -> Kernel:

@@ -87,8 +87,17 @@ def _device(name: str, threads: int) -> NativeDevice:
 
 
 @functools.cache
-def _call_overhead(probe: Path, name: str, threads: int) -> float:
-    """Seconds of a call other than its dispatches; layers in a network do not have that cost."""
+def call_overhead(probe: Path, name: str, threads: int) -> float:
+    """Seconds of a call other than its dispatches; layers in a network do not have that cost.
+
+    Args:
+        probe: the compiled ``PROBE``.
+        name: of the device.
+        threads: of a CPU.
+
+    Raises:
+        DeviceError: if the device fails.
+    """
     runner = _prober(probe, _device(name, threads))
     runner.outputs()
     runner.calls = 1
@@ -127,7 +136,7 @@ def measure_case(
     Raises:
         DeviceError: if the device fails while variants are timed, or does not work any more.
     """
-    overhead = _call_overhead(probe, settings.device, settings.threads)
+    overhead = call_overhead(probe, settings.device, settings.threads)
     device = _device(settings.device, settings.threads)
     programs = {path: Program(open_module(path).native, path.name, device, {}) for path in set(modules.values())}
     available = {name: programs[path] for name, path in modules.items()}

@@ -34,30 +34,36 @@ class DeviceFault:
 
 @dataclass(frozen=True)
 class OutOfMemory(DeviceFault):
-    """The device has no memory left."""
+    """The device has no memory left, and its driver says so in its own words."""
+
+    said: str = "VK_ERROR_OUT_OF_DEVICE_MEMORY"
 
     def fail(self) -> NoReturn:
-        raise DeviceError("16 bytes cannot be put on 'vulkan:0': RESOURCE_EXHAUSTED; VK_ERROR_OUT_OF_DEVICE_MEMORY")
+        raise DeviceError(f"16 bytes cannot be put on the device: RESOURCE_EXHAUSTED; {self.said}")
 
 
 @dataclass(frozen=True)
 class LaunchFailure(DeviceFault):
     """The kernel does not start; the device stays."""
 
+    said: str = "too many resources requested for launch"
+
     def fail(self) -> NoReturn:
-        raise DeviceError("running 'run_it' on 'vulkan:0' failed: INTERNAL; too many resources requested for launch")
+        raise DeviceError(f"running 'run_it' on the device failed: INTERNAL; {self.said}")
 
 
 @dataclass(frozen=True)
 class LostDevice(DeviceFault):
     """The device that the process has opened fails from now on, whatever runs on it."""
 
+    said: str = "VK_ERROR_DEVICE_LOST"
+
     def fail(self) -> None:
-        lost, invoke = measure_job._device("cpu", 1), Program.invoke
+        lost, invoke, said = measure_job._device("cpu", 1), Program.invoke, self.said
 
         def failing(program: Program, function: str, views: Sequence[Any], fences: Any = None) -> list[Any]:
             if program.device is lost:
-                raise DeviceError(f"running '{function}' on '{lost}' failed: INTERNAL; VK_ERROR_DEVICE_LOST")
+                raise DeviceError(f"running '{function}' on '{lost}' failed: INTERNAL; {said}")
             return invoke(program, function, views, fences)
 
         Program.invoke = failing  # type: ignore[assignment,method-assign]

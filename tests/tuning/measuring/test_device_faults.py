@@ -14,11 +14,17 @@ from sartor.tuning.workers.pool import WorkerPool
 from tests.tuning.measuring.device_faults import DeviceFault, Hang, LaunchFailure, LostDevice, OutOfMemory
 from tests.tuning.measuring.test_tuner import ADD, SETTINGS, case, variant
 
+_RESOURCES = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
 FAULTS: Mapping[str, tuple[DeviceFault, Status, str]] = {
     "memory": (OutOfMemory(), Status.OUT_OF_MEMORY, "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
     "launch": (LaunchFailure(), Status.CRASHED, "too many resources"),
     "lost": (LostDevice(), Status.CRASHED, "VK_ERROR_DEVICE_LOST"),
     "hang": (Hang(), Status.TIMEOUT, ""),
+    # What a driver of NVIDIA says.
+    "cudamemory": (OutOfMemory("CUDA_ERROR_OUT_OF_MEMORY"), Status.OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"),
+    "cudalaunch": (LaunchFailure(_RESOURCES), Status.CRASHED, _RESOURCES),
+    # After such an access nothing runs in the process any more.
+    "cudalost": (LostDevice("CUDA_ERROR_ILLEGAL_ADDRESS"), Status.CRASHED, "CUDA_ERROR_ILLEGAL_ADDRESS"),
 }
 # A worker that hangs is killed after this time, twice: with the other variants, and beside candidate 0 alone.
 _PATIENCE = 6.0

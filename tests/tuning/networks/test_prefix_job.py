@@ -1,0 +1,112 @@
+"""Times of pieces from times of a network's beginnings, and beginnings that run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.overwriting import plain_name
+from sartor.codegen.routines import routines_for
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import annotate
+from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.recipe import Recipe
+from sartor.profiling.builder import Builder
+from sartor.profiling.prefix_timing import PrefixTimer
+from sartor.progress import silent
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.device_array import upload
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.module import open_module
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.tuning.cost_tables.in_network import Symbols, call_seconds
+from sartor.tuning.networks.build_job import SplitNetwork, stitchings
+from sartor.tuning.networks.prefix_job import PrefixEntry, build_prefixes, growing, piece_times
+from sartor.tuning.workers.pool import WorkerPool
+
+CONFIG = CompileConfig(target=Target.create("cpu"), threads=1)
+
+
+def _entries(*symbols: str) -> list[PrefixEntry]:
+    return [PrefixEntry(f"e{length}", symbol, length) for length, symbol in enumerate(symbols, 1)]
+
+
+def test_a_piece_takes_the_difference_of_two_beginnings() -> None:
+    found = piece_times(_entries("p", "q", "p"), [[3.0] * 5, [8.0] * 5, [12.0] * 5], 1.0)
+    assert {each.name: (each.calls, each.seconds) for each in found} == {"p": (2, 6.0), "q": (1, 5.0)}
+    assert call_seconds(found) == {"p": 3.0, "q": 5.0}
+
+
+def test_beginnings_that_lie_apart_tell_nothing_of_the_piece_between() -> None:
+    entries = [PrefixEntry("a", "p", 1), PrefixEntry("b", "r", 4), PrefixEntry("c", "s", 5)]
+    found = piece_times(entries, [[2.0] * 5, [9.0] * 5, [10.0] * 5], 1.0)
+    assert {each.name: each.seconds for each in found} == {"p": 1.0, "s": 1.0}
+
+
+def test_a_difference_within_the_noise_is_left_out() -> None:
+    noisy = [8.0, 8.0, 8.5, 9.0, 9.0]
+    found = piece_times(_entries("p", "q", "r"), [[4.0] * 5, noisy, [8.2] * 5], 1.0)
+    # ``r`` would take 0.2 after times that lie 0.5 apart.
+    assert {each.name: each.seconds for each in found} == {"p": 3.0, "q": 4.0}
+
+
+def test_times_that_decrease_are_joined() -> None:
+    assert growing([1.0, 3.0, 2.0, 4.0]) == [1.0, 2.5, 2.5, 4.0]
+    assert growing([3.0, 2.0, 1.0]) == [2.0, 2.0, 2.0]
+    assert growing([]) == []
+
+
+@pytest.fixture
+def recipe(imported_of: Callable[[str], ImportedModel]) -> Recipe:
+    imported = imported_of("residual")
+    variants = annotate(imported.graph, routines_for(()), CONFIG.target).variants
+    return guessed_recipe(imported, variants, CONFIG.planning)
+
+
+def test_beginnings_compute_what_the_network_does(
+    recipe: Recipe,
+    imported_of: Callable[[str], ImportedModel],
+    model_file: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    imported = imported_of("residual")
+    net = SplitNetwork(recipe.graph, recipe.variants)
+    entries = build_prefixes(net, imported.weights, CONFIG.target, tmp_path / "prefixes.vmfb")
+    ((_, stitching),) = stitchings(net, {}, CONFIG.target, with_code=False).items()
+    symbols = {plain_name(each.symbol) for each in stitching.pieces.values()}
+    assert symbols <= {each.symbol for each in entries}
+    device = open_device("cpu", 1)
+    program = Program(open_module(tmp_path / "prefixes.vmfb").native, "prefixes", device, {})
+    inputs = [imported.samples[each.name] for each in imported.graph.inputs]
+    views = [upload(each, device).view for each in inputs]
+    found = {each.name: program.invoke(each.name, views) for each in entries}
+    assert all(found.values())
+    (last,) = found[entries[-1].name]
+    (expected,) = OnnxRuntimeReference(model_file("residual"), threads=1)(imported.samples)
+    given = device.map(last.get_buffer())[: expected.nbytes].view(np.float32).reshape(expected.shape)
+    assert np.abs(given - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(1) as found:
+        yield found
+
+
+def test_a_timer_names_pieces_of_the_network(
+    recipe: Recipe, imported_of: Callable[[str], ImportedModel], pool: WorkerPool, tmp_path: Path
+) -> None:
+    timer = PrefixTimer(Builder(imported_of("residual"), pool, tmp_path, CONFIG.header, silent))
+    found = timer.pieces(recipe)
+    names = Symbols.of(recipe.graph, recipe.variants, "cpu").names
+    assert found
+    assert {each.name for each in found} <= set(names)
+    assert all(each.seconds > 0 for each in found)
+    # A second pass needs no compiler.
+    timer.pieces(recipe)
+    assert [each.name for each in sorted(tmp_path.glob("prefixes*"))] == ["prefixes0.vmfb"]
