@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sartor.codegen.mlir.iree_compiler import ir
 
-
 Reads = Callable[[ir.Operation], Sequence[ir.Value]]
 """Finds what an operation reads, as ``used_values`` does."""
 
