@@ -7,18 +7,18 @@ from collections.abc import Iterable
 import numpy as np
 
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.operations import body_of, defining_op, nested, source, used_values
+from sartor.codegen.mlir.operations import Reads, body_of, defining_op, nested, source, used_values
 
 _IMPURE = ("hal.", "util.return", "util.call")
 
 
-def constant_ops(function: ir.Operation) -> set[ir.Operation]:
+def constant_ops(function: ir.Operation, reads: Reads = used_values) -> set[ir.Operation]:
     """Ops that depend on constants and weights alone; they are cloned into each layer that uses them."""
     known: set[ir.Operation] = set()
     values: set[ir.Value] = set()
     for view in body_of(function).operations:
         op = view.operation
-        if op.name.startswith(_IMPURE) or not all(value in values for value in used_values(op)):
+        if op.name.startswith(_IMPURE) or not all(value in values for value in reads(op)):
             continue
         known.add(op)
         values.update(op.results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,7 +58,9 @@ class _Outliner:
 
     def __init__(self, function: ir.Operation) -> None:
         self._function = function
-        self._cloned = constant_ops(function) | scalar_ops(function)
+        # Asked for several times for each op, which takes much of the time that a long network needs.
+        self._reads = functools.cache(used_values)
+        self._cloned = constant_ops(function, self._reads) | scalar_ops(function)
         self._refs: dict[ir.Value, ValueRef] = {}
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}
@@ -66,7 +69,7 @@ class _Outliner:
     def run(self, inputs: Sequence[NetworkValue], outputs: Sequence[NetworkValue]) -> LayerGraph:
         self._check_computes(outputs)
         read = tuple(self._input(index, each) for index, each in enumerate(inputs))
-        layers = tuple(self._outline(group) for group in partition(self._function))
+        layers = tuple(self._outline(group) for group in partition(self._function, self._reads))
         return LayerGraph(layers, read, self._outputs(outputs))
 
     def _check_computes(self, outputs: Sequence[NetworkValue]) -> None:
@@ -145,7 +148,7 @@ class _Outliner:
     def _arguments(self, group: Group, members: set[ir.Operation]) -> tuple[list[ir.Value], list[ir.Value]]:
         activations: dict[ir.Value, None] = {}
         weights: dict[ir.Value, None] = {}
-        pending = [value for op in reversed(group.ops) for value in reversed(used_values(op))]
+        pending = [value for op in reversed(group.ops) for value in reversed(self._reads(op))]
         while pending:
             value = pending.pop()
             op = defining_op(value)
@@ -156,7 +159,7 @@ class _Outliner:
             elif is_weight(op):
                 weights.setdefault(value)
             else:
-                pending.extend(reversed(used_values(op)))
+                pending.extend(reversed(self._reads(op)))
         return list(activations), list(weights)
 
     def _body(self, group: Group, arguments: list[ir.Value], results: list[ir.Value]) -> str:
@@ -177,7 +180,7 @@ class _Outliner:
 
     def _clone(self, op: ir.Operation, mapping: dict[ir.Value, ir.Value], point: ir.InsertionPoint) -> None:
         """Clone ``op`` after the constants it needs."""
-        for value in used_values(op):
+        for value in self._reads(op):
             if value not in mapping:
                 self._clone(source(value), mapping, point)
         clone = op.clone(ip=point)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.layer import LayerKind
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import (
+    Reads,
     body_of,
     indexing_maps,
     is_elementwise,
@@ -56,9 +57,9 @@ class Group:
     ops: list[ir.Operation]
 
 
-def partition(function: ir.Operation) -> list[Group]:
+def partition(function: ir.Operation, reads: Reads = used_values) -> list[Group]:
     """Split the body of the network function, constants aside, into groups in a valid execution order."""
-    return _Partitioner(function).run()
+    return _Partitioner(function, reads).run()
 
 
 def root_kind(op: ir.Operation) -> LayerKind | None:
@@ -98,8 +99,9 @@ def _rank(value: ir.Value) -> int:
 class _Partitioner:
     """Assigns each op to a group, in program order."""
 
-    def __init__(self, function: ir.Operation) -> None:
-        constants = constant_ops(function)
+    def __init__(self, function: ir.Operation, reads: Reads) -> None:
+        self._reads = reads
+        constants = constant_ops(function, reads)
         self._scalars = scalar_ops(function) - constants
         cloned = constants | self._scalars
         body = [view.operation for view in body_of(function).operations]
@@ -115,7 +117,7 @@ class _Partitioner:
 
     def _producers_of(self, op: ir.Operation) -> list[ir.Operation]:
         """Ops whose tensors ``op`` reads, directly or through scalars."""
-        owners = [source(value) for value in used_values(op) if not isinstance(value.owner, ir.Block)]
+        owners = [source(value) for value in self._reads(op) if not isinstance(value.owner, ir.Block)]
         through = [each for owner in owners if owner in self._scalars for each in self._producers_of(owner)]
         return [owner for owner in owners if owner in self._order] + through
 
@@ -149,7 +151,7 @@ class _Partitioner:
         """The kind of a group without a root: ops on images tolerate other layouts, all others need ONNX's."""
         if _is_row_maximum(op):
             return LayerKind.FIXED
-        image = any(_rank(value) == _IMAGE_RANK for value in [*used_values(op), *op.results])
+        image = any(_rank(value) == _IMAGE_RANK for value in [*self._reads(op), *op.results])
         reshape = op.name in _RESHAPES or op.name == "linalg.transpose"
         return LayerKind.TOLERANT if image and not reshape else LayerKind.FIXED
 

@@ -21,6 +21,7 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.entries import Entry, Port
 from sartor.codegen.linking.entry_functions import MANIFEST_KEY, entry_functions
+from sartor.codegen.linking.function_parts import cut_function, join_functions
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
 from sartor.codegen.mlir.borrowed_inputs import protect_inputs
@@ -327,18 +328,22 @@ def compile_unsplit(
             if view.operation.name == "util.func":
                 view.operation.attributes["iree.reflection"] = reflection
         protect_inputs(module)
+        cut_function(module)
         if embed:
             embed_weights(module, {name: array for name, array in weights.items() if name not in late})
         return module
 
     def finish(module: ir.Module) -> None:
-        with module.context:
-            embed_weights(module, {name: weights[name] for name in late})
-        join_weights(module, weights)
+        join_functions(module)
+        if late:
+            with module.context:
+                embed_weights(module, {name: weights[name] for name in late})
+        if is_joined:
+            join_weights(module, weights)
 
-    edits = {"flow": finish} if embed and are_many(weights) else None
-    late = kept_out_of_code(weights) if edits else set()
-    write_module(make, path, (*target.flags, *flags), start="input", edits=edits)
+    is_joined = embed and are_many(weights)
+    late = kept_out_of_code(weights) if is_joined else set()
+    write_module(make, path, (*target.flags, *flags), start="input", edits={"flow": finish})
 
 
 def embed_weights(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sartor.codegen.mlir.iree_compiler import ir
+
+Reads = Callable[[ir.Operation], Sequence[ir.Value]]
+"""Finds what an operation reads, as ``used_values`` does."""
 
 
 def entry_function(module: ir.Module) -> ir.Operation:
@@ -28,8 +31,12 @@ def nested(op: ir.Operation) -> Iterator[ir.Operation]:
     if len(op.regions):
         for region in op.regions:
             for block in region.blocks:
-                for inner in block.operations:
-                    yield from nested(inner.operation)
+                for view in block.operations:
+                    inner = view.operation
+                    if len(inner.regions):
+                        yield from nested(inner)
+                    else:
+                        yield inner
 
 
 def used_values(op: ir.Operation) -> list[ir.Value]:

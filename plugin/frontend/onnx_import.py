@@ -26,7 +26,7 @@ from sartor.dialect_passes.join_parts import Part, join_parts
 from sartor.errors import CompileError, UnsupportedModelError
 from sartor.frontend.onnx_parts import cut_into_parts
 from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
-from sartor.onnx_model.graphs.infer import spells_out_vectors, without_weights
+from sartor.onnx_model.graphs.infer import may_learn_from_data, without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import with_recurrent_calls
@@ -158,7 +158,7 @@ def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModul
     renamed, weights = _with_safe_names(with_recurrent_calls(model))
     flags = (*_IMPORT_FLAGS, *(WIDE_FLAGS if wide else ()))
     inferred = onnx.shape_inference.infer_shapes(renamed)
-    if not spells_out_vectors(inferred):
+    if may_learn_from_data(inferred):
         inferred = onnx.shape_inference.infer_shapes(renamed, data_prop=True)
     try:
         return ImportedModule(_lowered(inferred, flags), weights)

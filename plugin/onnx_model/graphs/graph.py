@@ -250,7 +250,7 @@ def editors(graph: GraphProto, outer: GraphEditor | None = None) -> Iterator[Gra
     """Yield an editor for ``graph`` and for each body inside it, innermost first."""
     editor, has_bodies = GraphEditor(graph, outer), False
     for node in graph.node:
-        for body in subgraphs(node):
+        for body in subgraphs(node) if node.attribute else ():
             has_bodies = True
             yield from editors(body, editor)
     if has_bodies:
@@ -299,7 +299,7 @@ def rename_reads(graph: GraphProto, renamed: Mapping[str, str]) -> None:
         for index, name in enumerate(node.input):
             if name in renamed:
                 node.input[index] = renamed[name]
-        for body in subgraphs(node):
+        for body in subgraphs(node) if node.attribute else ():
             rename_reads(body, renamed)
             for value in body.output:
                 value.name = renamed.get(value.name, value.name)

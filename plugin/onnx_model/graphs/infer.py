@@ -56,7 +56,7 @@ def infer_shapes(model: ModelProto) -> None:
     for graph in graphs(model):
         _type_loop_outputs(graph)
     inferred = _inferred(model)
-    if not spells_out_vectors(inferred):
+    if may_learn_from_data(inferred):
         inferred = _inferred(model, data_prop=True)
     _take_types(model.graph, inferred.graph)
 
@@ -71,7 +71,28 @@ def forget_shapes(model: ModelProto) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def spells_out_vectors(model: ModelProto) -> bool:
+def may_learn_from_data(model: ModelProto) -> bool:
+    """Whether to infer the types of ``model`` again with propagation of data.
+
+    It tells nothing if all shapes are known, and must not write out long vectors.
+
+    Args:
+        model: with the types that inference finds without propagation.
+    """
+    return _leaves_shapes_open(model) and not _spells_out_vectors(model)
+
+
+def _leaves_shapes_open(model: ModelProto) -> bool:
+    """Whether the shape of a value that the model computes is not known, or may be computed in a body."""
+    graph = model.graph
+    known = {value.name for value in (*graph.value_info, *graph.output) if static_shape(value.type) is not None}
+    return any(
+        any(name and name not in known for name in node.output) or any(True for _ in subgraphs(node))
+        for node in graph.node
+    )
+
+
+def _spells_out_vectors(model: ModelProto) -> bool:
     """Whether propagation of data through ``model`` would write out vectors that are too long for shapes.
 
     Args:

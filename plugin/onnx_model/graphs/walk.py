@@ -93,7 +93,7 @@ def outer_names(graph: GraphProto) -> set[str]:
     used = {name for node in graph.node for name in node.input if name}
     used |= {value.name for value in graph.output}
     for node in graph.node:
-        for body in subgraphs(node):
+        for body in subgraphs(node) if node.attribute else ():
             used |= outer_names(body)
     return used - known
 
@@ -101,7 +101,7 @@ def outer_names(graph: GraphProto) -> set[str]:
 def names_read(node: NodeProto) -> set[str]:
     """Names of all values that ``node`` reads: its inputs, and values outside its bodies that these read."""
     read = {name for name in node.input if name}
-    for body in subgraphs(node):
+    for body in subgraphs(node) if node.attribute else ():
         read |= outer_names(body)
     return read
 

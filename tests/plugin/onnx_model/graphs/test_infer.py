@@ -7,7 +7,7 @@ import resource
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto, shape_inference
 
 from sartor.onnx_model.graphs.infer import infer_shapes, range_length
 from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
@@ -26,6 +26,22 @@ def test_sizes_are_propagated_through_computations_of_shapes() -> None:
     )
     infer_shapes(built)
     assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [6, 10]
+
+
+@pytest.mark.parametrize(("operator", "passes"), [("Relu", [{}]), ("NonZero", [{}, {"data_prop": True}])])
+def test_data_is_propagated_only_if_a_shape_is_open(
+    operator: str, passes: list[dict[str, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pass reads the whole model."""
+    inferring, seen = shape_inference.infer_shapes, list[dict[str, bool]]()
+
+    def counted(given: ModelProto, **options: bool) -> ModelProto:
+        seen.append(options)
+        return inferring(given, **options)
+
+    monkeypatch.setattr(shape_inference, "infer_shapes", counted)
+    infer_shapes(model([node(operator, ["x"], ["y"])], [("x", (3, 5), _FLOAT)], ["y"]))
+    assert seen == passes
 
 
 def test_elements_of_long_vectors_are_not_taken_for_sizes() -> None:
