@@ -33,6 +33,7 @@ from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.preparing.origins import naming_origins
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
@@ -184,7 +185,7 @@ def _layered(prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, dir
     try:
         imported = import_model(prepared.model)
     except UnsupportedModelError as error:
-        raise with_advice(error, prepared.model) from None
+        raise naming_origins(with_advice(error, prepared.model), prepared.described) from None
     context = ir.Context()
     module = ir.Module.parse(imported.bytecode, context)
     dumper.write("import", module)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from onnx import ModelProto
 
-from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.graphs.walk import graphs, nodes
 
 
 def name_nodes(model: ModelProto) -> tuple[str, ...]:
@@ -42,6 +42,25 @@ def restore_names(model: ModelProto, names: Mapping[str, str]) -> None:
             node.name = old
             taken.add(old)
     name_nodes(model)
+
+
+def name_inlined(model: ModelProto, callers: Mapping[str, str]) -> None:
+    """Name nameless nodes that were put in the place of a function's call ``<call>/<OpType>``, in place.
+
+    Args:
+        model: after inlining; the nodes of a call follow each other, and compute its outputs.
+        callers: name of each of the calls' outputs to the name of the call.
+    """
+    taken = TakenNames(node.name for node in nodes(model) if node.name)
+    for graph in graphs(model):
+        caller = ""
+        for node in reversed(graph.node):
+            caller = next((callers[output] for output in node.output if output in callers), caller)
+            if node.name:
+                # Only what is inlined is nameless.
+                continue
+            if caller:
+                node.name = taken.fresh(f"{caller}/{node.op_type}")
 
 
 def producer_names(model: ModelProto) -> dict[str, str]:
