@@ -34,10 +34,13 @@ _NODES = (
     re.compile(r'In Node, \("(?P<name>.*?)", (?P<operator>\w+), .*?, Error (?P<reason>.*)'),
 )
 # Its own kind of error, its file and line, the function there.
-_CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (?:Load model from .*? failed: ?)?|Exception during initialization: ")
+_CODE = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : (?:Load model from .*? failed: ?)?|Exception during initialization: "
+)
 _CHECK = re.compile(r"(?P<condition>.+?) was false\.\s*(?P<reason>.*)")
 _PLACE = re.compile(
-    r"\S*\.(?:cc|h|cpp|hpp):\d+ (?:[^()]*onnxruntime::[^()]*\([^()]*\)(?: const)?(?: \[with [^\]]*\])? |[\w:~<>]+(?:\(\))? )?"
+    r"\S*\.(?:cc|h|cpp|hpp):\d+ "
+    r"(?:[^()]*onnxruntime::[^()]*\([^()]*\)(?: const)?(?: \[with [^\]]*\])? |[\w:~<>]+(?:\(\))? )?"
 )
 # ONNX Runtime 1.32 crashes where it then fuses a transposition with a MatMul of a part of a Split.
 _CRASHING = "FuseFp16InitializerToFp32NodeTransformer"

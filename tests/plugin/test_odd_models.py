@@ -101,7 +101,8 @@ def test_selected_elements_whose_order_is_open_compile(tmp_path: Path) -> None:
 
 
 def test_outputs_that_are_one_number_compile(tmp_path: Path) -> None:
-    text = """g (float[2,3] x) => (float[2,3] y, float[2,3] ones, int64[1] size) <float[2,3] ones = {1, 1, 1, 1, 1, 1}> {
+    text = """g (float[2,3] x) => (float[2,3] y, float[2,3] ones, int64[1] size)
+        <float[2,3] ones = {1, 1, 1, 1, 1, 1}> {
         positive = Relu(x)
         y = Add(positive, ones)
         size = Shape <start = 1> (x)
@@ -155,7 +156,8 @@ def test_what_cannot_be_compiled_is_refused_by_name(make: Callable[[], ModelProt
 def test_a_node_that_onnx_runtime_refuses_is_named(tmp_path: Path, body: str, said: str) -> None:
     result = compiled(parser.parse_model(f"{_HEADER}g (int32[1,2,3,4] n) => (float[a,b,c,d] y) {body}"), tmp_path)
     assert_refused(result, 3, said)
-    assert "onnxruntime_src" not in result.stderr and "ONNXRuntimeError" not in result.stderr
+    assert "onnxruntime_src" not in result.stderr
+    assert "ONNXRuntimeError" not in result.stderr
     assert not (tmp_path / "out.vmfb").exists()
 
 

@@ -21,4 +21,6 @@ def check_arguments(arguments: Sequence[str]) -> None:
             raise UsageError(f"{argument.removesuffix('=')} has an empty value; give one, or leave the option out")
         if not argument:
             before = f" after '{arguments[index - 1]}'" if index else ""
-            raise UsageError(f"argument {index + 1} of the command line is empty{before}; give a value, or leave it out")
+            raise UsageError(
+                f"argument {index + 1} of the command line is empty{before}; give a value, or leave it out"
+            )

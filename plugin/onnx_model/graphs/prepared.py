@@ -12,7 +12,6 @@ from onnx import ModelProto
 
 from sartor.runtime.driver.bound_input import BoundInput
 
-
 _REORDERED = "sartor.reordered"
 
 

@@ -42,8 +42,8 @@ _NAMED: Mapping[_Range, tuple[str, ...]] = {
     ),
     _COUNT: (
         *("blocksize", "dilations", "group", "groups", "hidden_size", "kernel_shape", "kv_num_heads", "num_groups"),
-        *("num_heads", "num_outputs", "offset_group", "output_height", "output_width", "p", "pooled_shape", "q_num_heads"),
-        *("size", "strides"),
+        *("num_heads", "num_outputs", "offset_group", "output_height", "output_width", "p", "pooled_shape"),
+        *("q_num_heads", "size", "strides"),
     ),
     _ORDINAL: ("batch_dims", "block_size", "output_padding", "perm", "rotary_embedding_dim", "sampling_ratio"),
     _TYPE: ("dtype", "output_datatype", "stash_type", "to"),

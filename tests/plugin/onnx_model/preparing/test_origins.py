@@ -50,6 +50,7 @@ def test_columns_that_are_no_blocks_of_an_image_are_refused(image: Any, block: A
 
 
 def test_a_shape_may_be_taken_from_and_to_any_index() -> None:
-    built = model([node("Shape", ["x"], ["y"], start=-(2**63), end=2**40)], [("x", (2, 3), FLOAT)], [("y", None, INT64)])
+    taken = node("Shape", ["x"], ["y"], start=-(2**63), end=2**40)
+    built = model([taken], [("x", (2, 3), FLOAT)], [("y", None, INT64)])
     prepared = prepare(built, simplifier=unsimplified)
     assert prepared.outputs[0].shape == (2,)
