@@ -31,9 +31,9 @@ from sartor.frontend.layer_tensors import value_names
 from sartor.frontend.onnx_import import import_model
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.graphs.infer import without_weights
+from sartor.onnx_model.graphs.names import naming_origins
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
-from sartor.onnx_model.preparing.origins import naming_origins
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify

@@ -12,11 +12,10 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.dynamic.bound_sizes import bound_sizes
 from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
-from sartor.onnx_model.graphs.names import name_nodes
+from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_origins
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
 from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes
-from sartor.onnx_model.preparing.origins import described_nodes, naming_origins
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes

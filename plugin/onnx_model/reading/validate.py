@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 from google.protobuf.message import Message
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, defs
@@ -219,6 +220,7 @@ def _declared(operator: str, opset: int) -> _Declared:
     Raises:
         SchemaError: if the opset has no such operator.
     """
-    attributes = defs.get_schema(operator, opset, "").attributes
+    # The stubs do not know that the types are an enumeration.
+    attributes: Mapping[str, Any] = defs.get_schema(operator, opset, "").attributes
     required = frozenset(name for name, attribute in attributes.items() if attribute.required)
     return _Declared(required, {name: int(attribute.type.value) for name, attribute in attributes.items()})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.preparing.origins import described_nodes, naming_origins
+from sartor.onnx_model.graphs.names import described_nodes, naming_origins
 from sartor.onnx_model.preparing.prepare import prepare
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node
 
