@@ -32,6 +32,7 @@ _SLACK_BYTES = 4096
 _TINY_BYTES = 256
 _TRANSPOSE = "linalg.transpose"
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
+_RETURNING = ("hal.tensor.barrier", "hal.tensor.export")
 _FREE = frozenset({"tensor.empty", "arith.constant", "linalg.fill"})
 
 
@@ -46,7 +47,7 @@ def fold_weights(module: ir.Module, weights: dict[str, np.ndarray], evaluate: Ev
     function = entry_function(module)
     with module.context, ir.Location.unknown(module.context):
         _name_dense_constants(module, function, weights)
-        targets = _targets(function)
+        targets = [*_targets(function), *_repeated_outputs(function)]
         if targets:
             _replace(module, function, targets, weights, evaluate)
 
@@ -69,6 +70,22 @@ def _targets(function: ir.Operation) -> list[ir.Value]:
             for value in used_values(view.operation):
                 _collect(value, known, targets, visited)
     return list(targets)
+
+
+def _repeated_outputs(function: ir.Operation) -> list[ir.Value]:
+    """Outputs that are one number repeated, each as a value of its own: the number may be read by layers too."""
+    known = constant_ops(function)
+    found: list[ir.Value] = []
+    for view in list(body_of(function).operations):
+        if view.operation.name not in _RETURNING:
+            continue
+        for index, value in enumerate(view.operation.operands):
+            op = defining_op(value)
+            if op is not None and op in known and is_static_tensor(value) and not weight_leaves(op):
+                copy = op.clone(ip=ir.InsertionPoint(view.operation))
+                view.operation.operands[index] = copy.results[0]
+                found.append(copy.results[0])
+    return found
 
 
 def _collect(start: ir.Value, known: set[ir.Operation], targets: dict[ir.Value, None], visited: set[ir.Value]) -> None:

@@ -104,7 +104,7 @@ class _Outliner:
         if value in self._refs:
             return replace(found, source=self._refs[value])
         if source(value).name != "util.global.load":
-            raise UnsupportedModelError(f"output '{given.name}' is one number repeated, remove it from the model")
+            raise UnsupportedModelError(f"output '{given.name}' depends on no input; remove it from the model")
         return replace(found, constant=_weight_name(value))
 
     def _outline(self, group: Group) -> Layer:

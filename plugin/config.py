@@ -294,7 +294,9 @@ def _flag(name: str, value: object) -> bool:
 _READERS: Mapping[str, _Reader] = {
     "target": _target,
     "threads": _counted(1, MAX_THREADS),
-    "max_error": lambda name, value: number(name, value, "a number of 0 or more, such as 1e-3", lambda each: each >= 0),
+    "max_error": lambda name, value: number(
+        name, value, "a number of 0 or more, such as 1e-3", lambda each: 0 <= each < math.inf
+    ),
     "precision": _chosen_from(Precision),
     "calibration": path,
     "calibration_method": _chosen_from(CalibrationMethod),

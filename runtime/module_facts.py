@@ -12,7 +12,7 @@ from sartor.runtime.driver.signature import Signature, parse_signature
 from sartor.runtime.files.checksums import checksum
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
 from sartor.runtime.module import beside, open_module
-from sartor.runtime.several.choice import FIRST, PlanChoice, chosen_plan
+from sartor.runtime.several.choice import FIRST, PlanChoice, check_known, chosen_plan
 
 _NAME = re.compile(r"[\w.$]+")
 
@@ -58,6 +58,7 @@ def one_plan(manifest: Manifest, choice: PlanChoice, module: Path) -> Manifest:
 
 def _check_shapes(manifest: Manifest, choice: PlanChoice, module: Path) -> None:
     """Make sure that the only plan of a file is the one that is meant."""
+    check_known(choice.shapes, manifest.inputs, f"'{module}'")
     for spec in manifest.inputs:
         shape = choice.shapes.get(spec.name, spec.shape)
         sizes = zip(spec.shape, shape, strict=False)
@@ -91,7 +92,10 @@ def module_signature(path: Path, given: str | None = None, choice: PlanChoice = 
     module = open_module(path)
     manifest = find_manifest(module)
     if manifest is None:
-        return read_signature(module, given) if given is None or _NAME.fullmatch(given) else parse_signature(given)
+        is_named = given is None or _NAME.fullmatch(given)
+        found = read_signature(module, given) if is_named else parse_signature(str(given))
+        check_known(choice.shapes, found.inputs, module.label)
+        return found
     if given is not None:
         raise UsageError(f"{module.label} says itself what it takes and gives; leave --signature out")
     return one_plan(manifest, choice, path).signature

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,21 @@ _ORT_ERRORS = (
     ort_errors.RuntimeException,
 )
 _ORT_ERROR_ONLY = 3
+# What ONNX Runtime's messages say of a node, when it runs it and when it loads it.
+_NODES = (
+    re.compile(r"while running (?P<operator>\S+) node\. Name:'(?P<name>.*?)' Status Message: (?P<reason>.*)"),
+    re.compile(r"Node \((?P<name>.*?)\) Op \((?P<operator>\S+)\) (?:\[\w+\] )?(?P<reason>.*)"),
+    re.compile(r'In Node, \("(?P<name>.*?)", (?P<operator>\w+), .*?, Error (?P<reason>.*)'),
+)
+# Its own kind of error, its file and line, the function there.
+_CODE = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : (?:Load model from .*? failed: ?)?|Exception during initialization: "
+)
+_CHECK = re.compile(r"(?P<condition>.+?) was false\.\s*(?P<reason>.*)")
+_PLACE = re.compile(
+    r"\S*\.(?:cc|h|cpp|hpp):\d+ "
+    r"(?:[^()]*onnxruntime::[^()]*\([^()]*\)(?: const)?(?: \[with [^\]]*\])? |[\w:~<>]+(?:\(\))? )?"
+)
 # ONNX Runtime 1.32 crashes where it then fuses a transposition with a MatMul of a part of a Split.
 _CRASHING = "FuseFp16InitializerToFp32NodeTransformer"
 
@@ -67,7 +83,7 @@ class OnnxRuntimeReference:
                 disabled_optimizers=[] if is_timed else [_CRASHING],
             )
         except _ORT_ERRORS as error:
-            raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {_first_line(error)}") from None
+            raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {reason_of(error)}") from None
         self.input_names = [value.name for value in self._session.get_inputs()]
         self._names = [value.name for value in self._session.get_outputs()]
         self._cuts = cuts
@@ -85,8 +101,22 @@ class OnnxRuntimeReference:
         try:
             outputs = list(self._session.run(None, dict(feeds)))
         except (*_ORT_ERRORS, ValueError) as error:
-            raise UsageError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from None
+            raise UsageError(f"ONNX Runtime cannot run the model: {reason_of(error)}") from None
+        for name, output in zip(self._names, outputs, strict=True):
+            if output is None:
+                raise UsageError(f"ONNX Runtime cannot run the model: it gives no value for the output '{name}'")
         return cut_outputs(self._names, outputs) if self._cuts else outputs
+
+
+def reason_of(error: BaseException) -> str:
+    """What ONNX Runtime refuses, without places in its own code, and with the node if it says which."""
+    message = _first_line(error)
+    named = next((found for pattern in _NODES if (found := pattern.search(message))), None)
+    reason = _PLACE.sub("", _CODE.sub("", named["reason"] if named else message)).strip()
+    if failed := _CHECK.fullmatch(reason):
+        # Names of members end in an underscore.
+        reason = failed["reason"] or f"it requires {re.sub(r'_(?!w)', '', failed['condition'])}"
+    return f"node '{named['name']}' ({named['operator']}): {reason}" if named else reason
 
 
 def _session_options(threads: int | None, *, optimises: bool = True, spins: bool = False) -> Any:

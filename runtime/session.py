@@ -25,6 +25,7 @@ from sartor.runtime.driver.signature import (
     check_array,
     check_names,
     merged,
+    plain_array,
 )
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest
 from sartor.runtime.mapping.overlap import Overlap
@@ -300,7 +301,7 @@ class Session:
             UsageError: if no input can be of its element type.
             DeviceError: if the device has no memory left.
         """
-        given = np.asarray(array)
+        given = plain_array(array, "the array")
         if given.dtype.name not in SESSION_TYPES:
             raise UsageError(f"no input of a model can be of element type {given.dtype}")
         return upload(given, self._device)
@@ -434,7 +435,7 @@ class Session:
         return [self._argument(spec, feeds[spec.name]) for spec in specs]
 
     def _argument(self, spec: TensorSpec, value: Array | DeviceArray) -> DeviceArray:
-        array = value if isinstance(value, DeviceArray) else np.asarray(value)
+        array = value if isinstance(value, DeviceArray) else plain_array(value, f"input '{spec.name}'")
         check_array(spec, array.dtype, array.shape)
         if not isinstance(array, DeviceArray):
             return upload(array, self._device)

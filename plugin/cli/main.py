@@ -29,9 +29,11 @@ def _run(choose: Callable[[], typer.Typer]) -> None:
     open_missing()
     say_warnings()
     with ending_at_once():
+        from sartor.cli.options.empty_arguments import check_arguments
         from sartor.cli.output.terminal import refused, run_app
 
         try:
+            check_arguments(sys.argv[1:])
             app = choose()
         except UsageError as error:
             sys.exit(refused(str(error), error.exit_code))

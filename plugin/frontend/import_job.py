@@ -31,6 +31,7 @@ from sartor.frontend.layer_tensors import value_names
 from sartor.frontend.onnx_import import import_model
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.graphs.infer import without_weights
+from sartor.onnx_model.graphs.names import naming_origins
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.preparing.prepare import prepare
@@ -184,7 +185,7 @@ def _layered(prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, dir
     try:
         imported = import_model(prepared.model)
     except UnsupportedModelError as error:
-        raise with_advice(error, prepared.model) from None
+        raise naming_origins(with_advice(error, prepared.model), prepared.described) from None
     context = ir.Context()
     module = ir.Module.parse(imported.bytecode, context)
     dumper.write("import", module)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.linking.names import PARAMETER_SCOPE
-from sartor.errors import CompileError, DeviceError, DisturbedError
+from sartor.errors import CompileError, DeviceError, DisturbedError, UnsupportedModelError, UsageError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.dispatch_job import dispatches_in_worker
 from sartor.profiling.prefix_timing import PrefixTimer
@@ -254,7 +254,14 @@ class NetRunner:
         feeds, models = self._samples.first, (self._imported.path, self._imported.prepared)
         self._builder.progress("running ONNX Runtime", 0, 1)
         pool, threads, bound = self._builder.pool, self._target.threads, self._imported.bound
-        found = run_reference(pool, models, models[-1], feeds, threads, narrow=self._narrow, bound=bound)
+        try:
+            found = run_reference(pool, models, models[-1], feeds, threads, narrow=self._narrow, bound=bound)
+        except UsageError as error:
+            if self._samples.are_given:
+                raise
+            raise UnsupportedModelError(
+                f"{error}; give inputs that the model takes with --calibration, or export it again"
+            ) from None
         self._tell(found.refused)
         return Example(feeds, found.arrays, found.scales)
 

@@ -11,8 +11,9 @@ import numpy as np
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.onnx_model.graphs.prepared import is_reordered, prepared_model
 from sartor.reference.disturbed_model import disturb, disturbed_feeds, is_half, is_quantising
+from sartor.reference.refused_node import naming_refused_node
 from sartor.reference.sigmoid_outputs import refined, sigmoid_outputs
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array
@@ -87,7 +88,8 @@ class Expectation:
     """Runs a model in ONNX Runtime, and computes the scales of its outputs.
 
     Args:
-        models: files of the model; the first that ONNX Runtime can load is used.
+        models: files of the model; the first that ONNX Runtime can load is used. The last one is the prepared model
+            if that is reordered.
         prepared: the prepared model.
         threads: as for ``OnnxRuntimeReference``.
         narrow: whether the compared module computes in narrower types than the model.
@@ -112,11 +114,18 @@ class Expectation:
         bound: Sequence[BoundInput] = (),
     ) -> None:
         self.refused: list[str] = []
-        self._reference = _first_loaded(models, threads, self.refused, optimises=optimises)
+        known = prepared if isinstance(prepared, ModelProto) else prepared_model(prepared)
+        if is_reordered(known):
+            # The user's file gives the same elements in an order of ONNX Runtime's choice.
+            models = models[-1:]
+        try:
+            self._reference = _first_loaded(models, threads, self.refused, optimises=optimises)
+        except UnsupportedModelError as error:
+            raise naming_refused_node(error, known) from None
         taken = self._reference.input_names
         self._bound = {name: value for name, value in bound_feeds(bound).items() if name in taken}
-        self._disturbed = Disturbed(prepared, threads=threads, narrow=narrow)
-        self._sigmoids = sigmoid_outputs(prepared if isinstance(prepared, ModelProto) else prepared_model(prepared))
+        self._disturbed = Disturbed(known, threads=threads, narrow=narrow)
+        self._sigmoids = sigmoid_outputs(known)
 
     def __call__(self, feeds: Mapping[str, Array]) -> Expected:
         """The reference outputs for some inputs.

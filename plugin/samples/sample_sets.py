@@ -71,6 +71,11 @@ class SampleSet:
         return len(self.source)
 
     @property
+    def are_given(self) -> bool:
+        """Whether they are the user's."""
+        return isinstance(self.source, Samples)
+
+    @property
     def first(self) -> Mapping[str, Array]:
         """The first sample.
 

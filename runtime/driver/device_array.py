@@ -9,7 +9,7 @@ import numpy as np
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.iree_runtime import NativeDevice, buffer_view
-from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.driver.signature import Array, TensorSpec, plain_array
 
 
 class DeviceArray:
@@ -59,6 +59,7 @@ class DeviceArray:
             UsageError: if element type or shape differ.
             DeviceError: if copying fails.
         """
+        array = plain_array(array, "the array")
         if (array.dtype, array.shape) != (self.dtype, self.shape):
             raise UsageError(f"{self!r} cannot take the values of {array.dtype}{list(array.shape)}")
         if self.nbytes == 0:

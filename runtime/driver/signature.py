@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -197,6 +198,23 @@ def check_names(specs: Sequence[TensorSpec], given: Sequence[str]) -> None:
         raise UsageError(f"the model has no input {_quoted(unknown)}; its inputs are {_quoted(expected)}")
     if missing := [name for name in expected if name not in given]:
         raise UsageError(f"no value is given for input {_quoted(missing)}")
+
+
+def plain_array(value: object, what: str) -> Array:
+    """A value as an array.
+
+    Args:
+        value: what a caller gives.
+        what: names it.
+
+    Raises:
+        UsageError: if it is a masked array, whose elements under the mask mean nothing.
+    """
+    # Most programs never load numpy's masked arrays, which takes time.
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(value, masked.MaskedArray):
+        raise UsageError(f"{what} is a masked array; pass its filled() with the value that stands for masked elements")
+    return np.asarray(value)
 
 
 def check_array(spec: TensorSpec, dtype: np.dtype[Any], shape: Sequence[int], kind: str = "input") -> None:

@@ -57,8 +57,22 @@ def chosen_plan(
     if level not in levels:
         raise UsageError(f"{label} has no plan for the level {level} of the {device}, it has {', '.join(levels)}")
     own = tuple(each for each in own if each.level == level)
+    check_known(choice.shapes, own[0].inputs, label)
     wanted = fitting(signatures_of(own, ""), {**choice.inputs, **choice.shapes})
     return next(each for each in own if each.inputs == wanted.inputs)
+
+
+def check_known(shapes: Shapes, inputs: Sequence[TensorSpec], label: str) -> None:
+    """Make sure that shapes are asked of inputs that a file has.
+
+    Raises:
+        UsageError: if not; ``label`` names the file.
+    """
+    names = [spec.name for spec in inputs]
+    for name in shapes:
+        if name not in names:
+            known = ", ".join(f"'{each}'" for each in names) or "none"
+            raise UsageError(f"--shape names the input '{name}', which {label} does not have; its inputs are {known}")
 
 
 def of_device(found: Sequence[Alternative], device: str, label: str) -> tuple[Alternative, ...]:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
+from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference, reason_of
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -54,6 +54,32 @@ def test_onnx_runtime_failures_are_sentences(onnx_file: Path, tmp_path: Path) ->
     for feeds in ({}, {"x": X.astype(np.float64)}, {"x": X[:1]}, {"y": X}):
         with pytest.raises(UsageError, match="ONNX Runtime cannot run"):
             OnnxRuntimeReference(onnx_file)(feeds)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Mod node. Name:'m' "
+            "Status Message: element_wise_ops.cc:2421 operator() Integer modulo by zero",
+            "node 'm' (Mod): Integer modulo by zero",
+        ),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: /onnxruntime_src/onnxruntime/core/"
+            "providers/cpu/nn/lrn.h:22 onnxruntime::LRN<T>::LRN(const onnxruntime::OpKernelInfo&) [with T = float] "
+            "size_ > 0 was false. ",
+            "it requires size > 0",
+        ),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Load model from a b.onnx failed:Node (n) Op (Col2Im) "
+            "[ShapeInferenceError] Attribute pads must have an even size",
+            "node 'n' (Col2Im): Attribute pads must have an even size",
+        ),
+        ("something else", "something else"),
+    ],
+)
+def test_reasons_name_the_node_and_no_place_in_code(said: str, reason: str) -> None:
+    assert reason_of(RuntimeError(said)) == reason
 
 
 def test_f16_model_whose_optimisation_crashes_is_loaded(tmp_path: Path) -> None:

@@ -112,6 +112,21 @@ def test_an_argument_of_another_type_is_named(model: Path, arguments: dict[str, 
         Session(**{"model": model, **arguments})
 
 
+def test_masked_arrays_are_refused(model: Path, feeds: Feeds) -> None:
+    masked = np.ma.masked_array(feeds["x"], feeds["x"] > 0)
+    with Session(model) as session:
+        kept = session.to_device(feeds["x"])
+        taking: list[Callable[[], object]] = [
+            lambda: session.run(None, {**feeds, "x": masked}),
+            lambda: session.run_async(None, {**feeds, "x": masked}),
+            lambda: session.to_device(masked),
+            lambda: kept.copy_from(masked),
+        ]
+        for take in taking:
+            with pytest.raises(UsageError, match="is a masked array; pass its filled"):
+                take()
+
+
 @pytest.mark.parametrize("given", [None, [np.zeros((4, 6), np.float32)]])
 def test_feeds_that_are_not_named_are_refused(model: Path, given: Any) -> None:
     with Session(model) as session:

@@ -61,13 +61,6 @@ KNOWN: tuple[Known, ...] = (
         "relative error",
         lambda failure: failure.operators == ["Atan", "Sub"],
     ),
-    Known(
-        "output that is a constant",
-        "no defect: an output that does not depend on the inputs and is one number repeated is refused in a sentence",
-        "failed",
-        "is one number repeated, remove it from the model",
-        lambda failure: True,
-    ),
 )
 
 

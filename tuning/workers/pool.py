@@ -243,7 +243,7 @@ class WorkerPool:
         if others and not self.others:
             _LOG.warning(
                 "other programs took %.1f of %d processors while something was measured: times are less exact, and "
-                "choices may be wrong; compile again when the machine is quiet, which then measures again what decides",
+                "what was chosen by them may be wrong; run the command again when the machine is quiet",
                 others,
                 processors,
             )

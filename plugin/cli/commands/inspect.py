@@ -114,7 +114,10 @@ def _inspect_difference(
     if second is None:
         raise UsageError(f"--diff compares two modules or saved plans; name another one beside '{first}'")
     if not diff:
-        raise UsageError(f"'{second}' is a second module; compare the two with --diff")
+        raise UsageError(
+            f"'{second}' is one file too many; compare the plans of two modules with --diff, or a module with its "
+            "ONNX model by 'sartor compare'"
+        )
     if verify:
         raise UsageError("--verify compares a module with its own checksums; leave --diff out")
     plans = [_plan_in(path, choice) for path in (first, second)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -214,8 +215,8 @@ def check_error_bound(bound: float) -> float:
     """Check a bound on the error; returns it.
 
     Raises:
-        UsageError: if it is negative or NaN.
+        UsageError: if it is negative or no finite number, by which nothing would be wrong.
     """
-    if not bound >= 0:
-        raise UsageError(f"--max-error {bound} makes no sense, expected 0 or more such as 1e-3")
+    if not 0 <= bound < math.inf:
+        raise UsageError(f"--max-error {bound} makes no sense, expected a number of 0 or more such as 1e-3")
     return bound

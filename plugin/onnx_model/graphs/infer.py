@@ -24,7 +24,7 @@ from onnx import (
 )
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
+from sartor.onnx_model.graphs.graph import GraphEditor, opset, static_shape
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
@@ -143,8 +143,18 @@ def _inferred(model: ModelProto, **options: bool) -> ModelProto:
     return found
 
 
-def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) -> dict[str, TypeProto]:
+def infer_node(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> dict[str, TypeProto]:
     """Infer the types of one standard operator's outputs, by output name; empty if an input's type is unknown."""
+    try:
+        return _infer_strictly(node, editor, version)
+    except _FAILURES:
+        return {}
+
+
+_FAILURES = (defs.SchemaError, shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError)
+
+
+def _infer_strictly(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> dict[str, TypeProto]:
     read = {name for name in node.input if name}
     types = {name: kind for name in read if (kind := editor.type(name)) is not None}
     if node.domain or len(types) != len(read):
@@ -152,11 +162,8 @@ def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) 
     values = {
         name: tensor for name in types if (tensor := editor.tensor(name)) and math.prod(tensor.dims) <= _VALUES_KEPT
     }
-    try:
-        schema = defs.get_schema(node.op_type, opset.version, "")
-        return dict(shape_inference.infer_node_outputs(schema, node, types, values, opset_imports=[opset]))
-    except (defs.SchemaError, shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
-        return {}
+    schema = defs.get_schema(node.op_type, version.version, "")
+    return dict(shape_inference.infer_node_outputs(schema, node, types, values, opset_imports=[version]))
 
 
 def without_weights(model: ModelProto) -> ModelProto:
@@ -192,8 +199,26 @@ def _contradiction(message: str, model: ModelProto) -> str:
     found = _INFERENCE.search(message)
     node = next((each for each in model.graph.node if found is not None and each.name == found["node"]), None)
     if found is None or node is None:
-        return f"the model's shapes contradict each other: {message}; export the model again"
+        refused = _first_refused(model)
+        what = f"the model's shapes contradict each other at {describe_node(refused)}" if refused else _CONTRADICTION
+        return f"{what}: {message}; export the model again"
     return f"{describe_node(node)} contradicts the types or shapes around it: {found['reason']}; export the model again"
+
+
+_CONTRADICTION = "the model's shapes contradict each other"
+
+
+def _first_refused(model: ModelProto) -> NodeProto | None:
+    """The first node whose types cannot be inferred from its operands alone; inference does not always name it."""
+    editor = GraphEditor(model.graph)
+    version = helper.make_opsetid("", opset(model))
+    for node in editor.nodes:
+        try:
+            for name, kind in _infer_strictly(node, editor, version).items():
+                editor.set_type(name, kind)
+        except _FAILURES:
+            return node
+    return None
 
 
 def _take_types(graph: GraphProto, inferred: GraphProto) -> None:

@@ -1,12 +1,16 @@
-"""Gives every node a unique name, and keeps names through rewrites."""
+"""Gives every node a unique name, keeps names through rewrites, and tells whose part a node is."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from onnx import ModelProto
 
-from sartor.onnx_model.graphs.walk import nodes
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
+
+_DESCRIBED = re.compile(r"node '(?P<name>[^']*)' \((?P<operator>[\w.]+)\)")
 
 
 def name_nodes(model: ModelProto) -> tuple[str, ...]:
@@ -44,9 +48,55 @@ def restore_names(model: ModelProto, names: Mapping[str, str]) -> None:
     name_nodes(model)
 
 
+def name_inlined(model: ModelProto, callers: Mapping[str, str]) -> None:
+    """Name nameless nodes that were put in the place of a function's call ``<call>/<OpType>``, in place.
+
+    Args:
+        model: after inlining; the nodes of a call follow each other, and compute its outputs.
+        callers: name of each of the calls' outputs to the name of the call.
+    """
+    taken = TakenNames(node.name for node in nodes(model) if node.name)
+    for graph in graphs(model):
+        caller = ""
+        for node in reversed(graph.node):
+            caller = next((callers[output] for output in node.output if output in callers), caller)
+            if node.name:
+                # Only what is inlined is nameless.
+                continue
+            if caller:
+                node.name = taken.fresh(f"{caller}/{node.op_type}")
+
+
 def producer_names(model: ModelProto) -> dict[str, str]:
     """Value name to the name of the node that computes it."""
     return {output: node.name for node in nodes(model) for output in node.output if output}
+
+
+def described_nodes(model: ModelProto) -> dict[str, str]:
+    """How messages describe each node of a model, by its name."""
+    return {node.name: describe_node(node) for node in nodes(model)}
+
+
+def naming_origins(error: UnsupportedModelError, described: Mapping[str, str]) -> UnsupportedModelError:
+    """A refusal that names the nodes of the user's model.
+
+    Args:
+        error: may name parts of them, which are called ``<node>/<part>``, or nodes that replace them.
+        described: the user's nodes, as ``described_nodes`` gives them.
+    """
+
+    def original(found: re.Match[str]) -> str:
+        name, text = found["name"], found[0]
+        owner = name
+        while owner not in described and "/" in owner:
+            owner = owner.rpartition("/")[0]
+        if described.get(owner, text) == text:
+            return text
+        part = f"'{name[len(owner) + 1 :]}' ({found['operator']})" if owner != name else found["operator"]
+        return f"{described[owner]}, in its part {part},"
+
+    text = _DESCRIBED.sub(original, str(error))
+    return error if text == str(error) else UnsupportedModelError(text)
 
 
 class TakenNames(set[str]):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from onnx import ModelProto
 
 from sartor.runtime.driver.bound_input import BoundInput
+
+_REORDERED = "sartor.reordered"
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class PreparedModel:
         inputs, outputs: in the order of the original model.
         bound: the original model's inputs that have a fixed value, which are not in ``inputs``.
         changes: of the rewrites that changed something, in the order they ran.
+        described: the original model's nodes by name, as messages describe them.
     """
 
     model: ModelProto
@@ -48,9 +52,21 @@ class PreparedModel:
     outputs: tuple[TensorInfo, ...]
     changes: tuple[Change, ...]
     bound: tuple[BoundInput, ...] = ()
+    described: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepared_model(prepared: Path | bytes) -> ModelProto:
     """Parse a serialised prepared model, from its file or its bytes."""
     model: ModelProto = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
     return model
+
+
+def mark_reordered(model: ModelProto) -> None:
+    """Record in the model's metadata that it has elements in another order than ONNX Runtime on the user's file."""
+    if not is_reordered(model):
+        model.metadata_props.add(key=_REORDERED, value="1")
+
+
+def is_reordered(model: ModelProto) -> bool:
+    """Whether ``mark_reordered`` marked the model."""
+    return any(each.key == _REORDERED for each in model.metadata_props)

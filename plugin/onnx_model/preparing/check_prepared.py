@@ -44,6 +44,20 @@ def check_prepared(model: ModelProto) -> None:
         _check_lowering(node, editor)
 
 
+def check_sizes(model: ModelProto) -> tuple[str, ...]:
+    """Check the sizes of all values, before rewrites compute tables for them; changes nothing.
+
+    Raises:
+        UnsupportedModelError: a value is too large.
+    """
+    editor = GraphEditor(model.graph)
+    for node in editor.nodes:
+        for name in node.output:
+            if name:
+                _check_size(name, f"{describe_node(node)} computes", editor)
+    return ()
+
+
 def _check_signature(value: ValueInfoProto) -> None:
     if value.type.tensor_type.elem_type not in _ELEMENT_TYPES:
         raise UnsupportedModelError(f"'{value.name}' is not a tensor of numbers; only those are supported")

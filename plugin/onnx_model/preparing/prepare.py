@@ -12,10 +12,10 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.dynamic.bound_sizes import bound_sizes
 from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
-from sartor.onnx_model.graphs.names import name_nodes
+from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_origins
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
-from sartor.onnx_model.preparing.check_prepared import check_prepared
+from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
@@ -57,6 +57,7 @@ from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
 from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
+from sartor.onnx_model.rewrites.structure.sorted_selections import sort_selections
 from sartor.onnx_model.rewrites.windowed.cropped_pads import crop_pads
 from sartor.onnx_model.rewrites.windowed.depth_to_space import transposed_blocks
 from sartor.onnx_model.rewrites.windowed.one_dimension import lift_signals
@@ -89,6 +90,7 @@ MODERNISE: tuple[Rewrite, ...] = (
     expand_preview,
     describe_results,
     upgrade_opset,
+    sort_selections,
     expand_training,
 )
 # Fewer and simpler nodes. Sizes that depend on data are bound before anything else reads the shapes behind them.
@@ -101,6 +103,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     simplify,
     fold_batch_norm,
     flush_denormals,
+    check_sizes,
 )
 # Replace operators that IREE cannot import, or compiles to wrong results.
 LOWER: tuple[Rewrite, ...] = (
@@ -172,20 +175,23 @@ def prepare(
     del work.training_info[:]
     bound = bound_inputs(model, bindings) if bindings else ()
     binding = (partial(bind_values, bound=bound), partial(bind_shapes, shapes=free_shapes(shapes or {}, bound)))
-    steps = (*NORMALISE, *binding, *MODERNISE, *SIMPLIFY, *LOWER)
+    steps = (*binding, *MODERNISE, *SIMPLIFY, *LOWER)
     steps = tuple(simplifier if step is simplify else step for step in steps)
+    described: dict[str, str] = {}
     declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
     try:
-        changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
+        named = [_apply(work, step) for step in NORMALISE]
+        described = described_nodes(work)
+        changes = tuple(change for change in (*named, *map(partial(_apply, work), steps)) if change.names)
         infer_shapes(work)
         check_shapes(work)
         check_prepared(work)
     except UnsupportedModelError as error:
-        advised = with_advice(error, work)
+        advised = naming_origins(with_advice(error, work), described)
         raise (with_other_shapes(advised, model) if shapes else advised) from error.__cause__
     record_bound(work, bound)
     inputs, outputs = (_infos(values, declared) for values in (work.graph.input, work.graph.output))
-    return PreparedModel(work, inputs, outputs, changes, bound)
+    return PreparedModel(work, inputs, outputs, changes, bound, described)
 
 
 def resolve_interface(model: ModelProto, shapes: Shapes) -> tuple[PackedOutput, ...]:

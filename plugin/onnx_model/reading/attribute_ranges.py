@@ -1,19 +1,66 @@
-"""Refuses attributes out of any operator's range, by which ONNX's and IREE's own code crashes or does not end."""
+"""Refuses attributes out of their operator's range, by which ONNX's, ONNX Runtime's and IREE's own code crashes,
+does not end, or computes something else than the others.
+"""
 
 from __future__ import annotations
 
-from onnx import AttributeProto, NodeProto
+from collections.abc import Mapping
+
+from onnx import AttributeProto, NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION, MAX_RANK
 from sartor.onnx_model.graphs.walk import describe_node
 
-# Values of tensors, words of a vocabulary, and ends of a Slice, which stand for "to the end" if they are very large.
-_ANY = frozenset({"Constant", "Slice", "TfIdfVectorizer"})
+_Range = tuple[int, int]
+
+# Values of tensors, and ends of a Slice, which stand for "to the end" if they are very large.
+_ANY = frozenset({"Constant", "Slice"})
 # In other domains integers may be data, such as the keys of ai.onnx.ml's LabelEncoder.
 _DOMAINS = ("", "ai.onnx")
-_AXES = frozenset({"axis", "axes"})
-_COUNTS = frozenset({"group", "groups", "num_groups", "blocksize", "hidden_size"})
+_TYPES = max(TensorProto.DataType.values())
+# ONNX Runtime tries each number of words that an n-gram skips, and writes a number for each index.
+_MOST_SKIPPED, _MOST_INDICES = 1 << 16, 1 << 24
+
+_AXIS: _Range = (-MAX_RANK, MAX_RANK)
+_FLAG: _Range = (0, 1)
+_COUNT: _Range = (1, MAX_DIMENSION)
+_ORDINAL: _Range = (0, MAX_DIMENSION)
+_TYPE: _Range = (1, _TYPES)
+_TYPE_OR_NONE: _Range = (0, _TYPES)
+_SIZE: _Range = (-MAX_DIMENSION, MAX_DIMENSION)
+_WHOLE: _Range = (-(2**63), 2**63 - 1)
+
+_NAMED: Mapping[_Range, tuple[str, ...]] = {
+    _AXIS: ("axes", "axis", "batch_axis", "time_axis"),
+    _FLAG: (
+        *("align_corners", "allowzero", "antialias", "broadcast", "ceil_mode", "center_point_box"),
+        *("count_include_pad", "detect_negative", "detect_positive", "exclude_outside", "exclusive", "fmod"),
+        *("input_forget", "interleaved", "inverse", "is_causal", "is_test", "keepdims", "largest", "layout"),
+        *("linear_before_reset", "new_axis", "noop_with_empty_axes", "onesided", "periodic", "reverse", "saturate"),
+        *("select_last_index", "sorted", "spatial", "storage_order", "training_mode", "transA", "transB", "upper"),
+    ),
+    _COUNT: (
+        *("blocksize", "dilations", "group", "groups", "hidden_size", "kernel_shape", "kv_num_heads", "num_groups"),
+        *("num_heads", "num_outputs", "offset_group", "output_height", "output_width", "p", "pooled_shape"),
+        *("q_num_heads", "size", "strides"),
+    ),
+    _ORDINAL: ("batch_dims", "block_size", "output_padding", "perm", "rotary_embedding_dim", "sampling_ratio"),
+    _TYPE: ("dtype", "output_datatype", "stash_type", "to"),
+    _TYPE_OR_NONE: ("output_dtype", "precision", "softmax_precision"),
+}
+_BY_NAME: Mapping[str, _Range] = {name: given for given, names in _NAMED.items() for name in names}
+_BY_OPERATOR: Mapping[tuple[str, str], _Range] = {
+    # Ends of what is taken, as of a Slice.
+    ("Shape", "end"): _WHOLE,
+    ("Shape", "start"): _WHOLE,
+    ("TfIdfVectorizer", "max_gram_length"): _COUNT,
+    ("TfIdfVectorizer", "max_skip_count"): (0, _MOST_SKIPPED),
+    ("TfIdfVectorizer", "min_gram_length"): _COUNT,
+    ("TfIdfVectorizer", "ngram_counts"): _ORDINAL,
+    ("TfIdfVectorizer", "ngram_indexes"): (0, _MOST_INDICES),
+    ("TfIdfVectorizer", "pool_int64s"): _WHOLE,
+}
 
 
 def check_attribute_ranges(node: NodeProto) -> None:
@@ -27,7 +74,7 @@ def check_attribute_ranges(node: NodeProto) -> None:
     for attribute in node.attribute:
         # In a function, the value comes from the call.
         values = () if attribute.ref_attr_name else _integers(attribute)
-        least, most = _range(attribute.name)
+        least, most = _BY_OPERATOR.get((node.op_type, attribute.name)) or _BY_NAME.get(attribute.name, _SIZE)
         for value in values:
             if not least <= value <= most:
                 raise UnsupportedModelError(
@@ -36,11 +83,21 @@ def check_attribute_ranges(node: NodeProto) -> None:
                 )
 
 
+def check_attribute_types(node: NodeProto, declared: Mapping[str, int]) -> None:
+    """Check that a node's attributes have the types that its operator declares; others are not looked at.
+
+    Raises:
+        UnsupportedModelError: one has another; the message names the node and the attribute.
+    """
+    for attribute in node.attribute:
+        expected = declared.get(attribute.name, attribute.type)
+        if attribute.type != expected and not attribute.ref_attr_name:
+            name = AttributeProto.AttributeType.Name
+            raise UnsupportedModelError(
+                f"{describe_node(node)} has {name(attribute.type)} as its attribute '{attribute.name}', which is "
+                f"{name(expected)} in ONNX; export the model again"
+            )
+
+
 def _integers(attribute: AttributeProto) -> list[int]:
     return [attribute.i] if attribute.type == AttributeProto.INT else list(attribute.ints)
-
-
-def _range(name: str) -> tuple[int, int]:
-    if name in _AXES:
-        return -MAX_RANK, MAX_RANK
-    return (1 if name in _COUNTS else -MAX_DIMENSION), MAX_DIMENSION

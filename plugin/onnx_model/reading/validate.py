@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 from google.protobuf.message import Message
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, defs
@@ -12,7 +14,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, MAX_MODEL_BYTES, MAX_NODES
 from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
-from sartor.onnx_model.reading.attribute_ranges import check_attribute_ranges
+from sartor.onnx_model.reading.attribute_ranges import check_attribute_ranges, check_attribute_types
 from sartor.onnx_model.rewrites.operator_sets.contrib.refused import CONTRIB_REASONS, DOMAIN_REASONS
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import PREVIEW, PREVIEW_DOMAIN
@@ -182,14 +184,15 @@ def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
             f"{describe_node(node)} {REFUSED[node.op_type]}; export the model with opset 17, or without this operator"
         )
     try:
-        required = _required(node.op_type, opsets[""])
+        declared = _declared(node.op_type, opsets[""])
     except defs.SchemaError:
         raise UnsupportedModelError(
             f"{describe_node(node)} is not an operator of ONNX opset {opsets['']}; "
             "export the model with operators of the opset that it declares"
         ) from None
-    if missing := sorted(required - {each.name for each in node.attribute}):
+    if missing := sorted(declared.required - {each.name for each in node.attribute}):
         raise UnsupportedModelError(f"{describe_node(node)} lacks the attribute '{missing[0]}'; export the model again")
+    check_attribute_types(node, declared.types)
     if node.op_type in _RANDOM:
         raise UnsupportedModelError(
             f"{describe_node(node)} draws random numbers, so that no result could be checked; "
@@ -197,12 +200,27 @@ def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Declared:
+    """What a standard operator declares about its attributes.
+
+    Attributes:
+        required: those that it must have; what reads a model later relies on them.
+        types: ``AttributeProto.AttributeType`` by name.
+    """
+
+    required: frozenset[str]
+    types: Mapping[str, int]
+
+
 @cache
-def _required(operator: str, opset: int) -> frozenset[str]:
-    """Attributes that a standard operator must have; what reads a model later relies on them.
+def _declared(operator: str, opset: int) -> _Declared:
+    """What an operator of an opset declares.
 
     Raises:
         SchemaError: if the opset has no such operator.
     """
-    attributes = defs.get_schema(operator, opset, "").attributes
-    return frozenset(name for name, attribute in attributes.items() if attribute.required)
+    # The stubs do not know that the types are an enumeration.
+    attributes: Mapping[str, Any] = defs.get_schema(operator, opset, "").attributes
+    required = frozenset(name for name, attribute in attributes.items() if attribute.required)
+    return _Declared(required, {name: int(attribute.type.value) for name, attribute in attributes.items()})

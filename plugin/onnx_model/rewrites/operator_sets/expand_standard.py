@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, TypeProto, defs, helper
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, opset
 from sartor.onnx_model.graphs.infer import infer_shapes
-from sartor.onnx_model.graphs.names import producer_names, restore_names
+from sartor.onnx_model.graphs.names import name_inlined, producer_names, restore_names
 from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
 from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 
@@ -47,6 +47,7 @@ def expand_preview(model: ModelProto) -> tuple[str, ...]:
 def _expand(model: ModelProto, domain: str, operators: tuple[str, ...]) -> tuple[str, ...]:
     called = [node for node in nodes(model.graph) if node.op_type in operators and node.domain == domain]
     changed, names = tuple(node.name for node in called), producer_names(model)
+    callers = {output: node.name for node in called for output in node.output if output}
     if not called:
         return ()
     versions = {item.domain: item.version for item in model.opset_import}
@@ -66,6 +67,7 @@ def _expand(model: ModelProto, domain: str, operators: tuple[str, ...]) -> tuple
             "because the types of its inputs are not known"
         ) from error
     model.CopyFrom(inlined)
+    name_inlined(model, callers)
     kept = [item for item in model.opset_import if item.domain != _LOCAL_DOMAIN]
     del model.opset_import[:]
     model.opset_import.extend(kept)

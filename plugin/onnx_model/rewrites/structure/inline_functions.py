@@ -6,6 +6,7 @@ import onnx.inliner
 from onnx import ModelProto, helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.names import name_inlined
 from sartor.onnx_model.graphs.walk import nodes
 
 
@@ -18,7 +19,9 @@ def inline_functions(model: ModelProto) -> tuple[str, ...]:
         UnsupportedModelError: a function cannot be inlined.
     """
     local = {(function.domain, function.name) for function in model.functions}
-    called = tuple(node.name or node.op_type for node in nodes(model.graph) if (node.domain, node.op_type) in local)
+    calls = [node for node in nodes(model.graph) if (node.domain, node.op_type) in local]
+    called = tuple(node.name or node.op_type for node in calls)
+    callers = {output: node.name for node in calls for output in node.output if output and node.name}
     if not called:
         del model.functions[:]
         return ()
@@ -28,6 +31,7 @@ def inline_functions(model: ModelProto) -> tuple[str, ...]:
     except RuntimeError as error:
         raise UnsupportedModelError(f"the model's function '{called[0]}' cannot be inlined: {error}") from None
     model.CopyFrom(inlined)
+    name_inlined(model, callers)
     present = {item.domain for item in model.opset_import}
     missing = [helper.make_opsetid(domain, version) for domain, version in declared.items() if domain not in present]
     model.opset_import.extend(missing)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.walk import describe_node
 
 
 def gather_windows(model: ModelProto) -> tuple[str, ...]:
@@ -29,8 +31,14 @@ def _col2im(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if shape is None or image is None or block is None:
         return None
     sizes, kernel = [int(each) for each in image], [int(each) for each in block]
-    sources = _sources(sizes, kernel, attributes(node))
-    emit, elements = Emitter(editor, node), math.prod(kernel)
+    counts, elements = _blocks(sizes, kernel, attributes(node)), math.prod(kernel)
+    if min((*sizes, *kernel, *counts)) < 1 or shape[1] % elements or shape[2] != math.prod(counts):
+        raise UnsupportedModelError(
+            f"{describe_node(node)} makes an image of {sizes} of {shape[2]} columns of {shape[1]} elements, which are "
+            f"not what blocks of {kernel} take of it; export the model again"
+        )
+    sources = _sources(sizes, kernel, counts, attributes(node))
+    emit = Emitter(editor, node)
     channels = shape[1] // elements
     flat = [shape[0], channels, elements * shape[2]]
     value = emit("Reshape", node.input[0], emit.constant(flat, "flat"), part="flatten")
@@ -43,15 +51,22 @@ def _col2im(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def _sources(sizes: list[int], kernel: list[int], found: Mapping[str, list[int]]) -> Array:
+def _blocks(sizes: list[int], kernel: list[int], found: Mapping[str, list[int]]) -> list[int]:
+    """How many blocks there are along each axis of an image."""
+    rank = len(sizes)
+    dilations, strides = found.get("dilations", [1] * rank), found.get("strides", [1] * rank)
+    pads = found.get("pads", [0] * 2 * rank)
+    return [
+        (sizes[axis] + pads[axis] + pads[axis + rank] - dilations[axis] * (kernel[axis] - 1) - 1) // strides[axis] + 1
+        for axis in range(rank)
+    ]
+
+
+def _sources(sizes: list[int], kernel: list[int], counts: list[int], found: Mapping[str, list[int]]) -> Array:
     """[pixels, most elements on one]: indices of window elements, kernel element by kernel element."""
     rank = len(sizes)
     dilations, strides = found.get("dilations", [1] * rank), found.get("strides", [1] * rank)
     pads = found.get("pads", [0] * 2 * rank)
-    counts = [
-        (sizes[axis] + pads[axis] + pads[axis + rank] - dilations[axis] * (kernel[axis] - 1) - 1) // strides[axis] + 1
-        for axis in range(rank)
-    ]
     lists: list[list[int]] = [[] for _ in range(math.prod(sizes))]
     for number, (offset, window) in enumerate(
         (offset, window) for offset in np.ndindex(*kernel) for window in np.ndindex(*counts)

@@ -89,6 +89,19 @@ def test_without_options_nothing_is_compiled(modules: Modules) -> None:
     assert sorted(data) == ["max_error", "outputs", "unchecked_outputs"]
 
 
+def test_no_bound_is_infinite(modules: Modules) -> None:
+    for bound in ("inf", "nan", "-1"):
+        result = call("sartor", "compare", modules.split, "--vs", modules.model, "--max-error", bound)
+        assert_refused(result, 2, "--max-error")
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "inspect", "compare"])
+def test_a_shape_of_no_input_is_refused(modules: Modules, command: str) -> None:
+    model = ["--vs", modules.model] if command == "compare" else []
+    result = call("sartor", command, modules.split, *model, "--shape", "q=1")
+    assert_refused(result, 2, "--shape names the input 'q', which", "does not have; its inputs are 'x'")
+
+
 def test_weights_may_lie_beside_the_model(modules: Modules, tmp_path: Path) -> None:
     """ONNX finds them from the model's file alone, wherever the command is called."""
     folder, elsewhere = tmp_path / "model", tmp_path / "elsewhere"
@@ -179,7 +192,7 @@ def test_a_module_that_lacks_an_output_is_not_right(modules: Modules, tmp_path: 
     model.graph.node.append(onnx.helper.make_node("Relu", [model.graph.output[0].name], ["more"], name="more"))
     model.graph.output.append(tensor)
     onnx.save(model, tmp_path / "more.onnx")
-    result = call("sartor", "compare", modules.split, "--vs", tmp_path / "more.onnx", "--max-error", "inf", "--json")
+    result = call("sartor", "compare", modules.split, "--vs", tmp_path / "more.onnx", "--max-error", "1e30", "--json")
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == "error: the module lacks the output 'more' of the model"
     listed = {each["name"]: each["relative_error"] for each in json.loads(result.stdout)["outputs"]}

@@ -63,7 +63,7 @@ def test_the_difference_is_data_too(plans: tuple[Path, Path], capsys: pytest.Cap
     ("second", "options", "complaint"),
     [
         (False, {"diff": True}, "--diff compares two"),
-        (True, {}, "compare the two with --diff"),
+        (True, {}, "is one file too many; compare the plans of two modules with --diff"),
         (True, {"diff": True, "verify": True}, "leave --diff out"),
     ],
 )

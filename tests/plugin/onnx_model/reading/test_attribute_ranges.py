@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from onnx import NodeProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.reading.attribute_ranges import check_attribute_ranges
-from tests.plugin.onnx_model.builders import node
+from sartor.onnx_model.reading.validate import check_model
+from tests.plugin.onnx_model.builders import X, model, node
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,14 @@ from tests.plugin.onnx_model.builders import node
         (node("Squeeze", ["x"], ["y"], axes=[0, -(2**33)]), "has -8589934592 as its attribute 'axes'"),
         (node("MaxPool", ["x"], ["y"], kernel_shape=[2**31, 1]), "has 2147483648 as its attribute 'kernel_shape'"),
         (node("LSTM", ["x", "w", "r"], ["y"], hidden_size=-3), "has -3 as its attribute 'hidden_size'"),
+        (node("ReduceMax", ["x"], ["y"], keepdims=-1), r"has -1 as its attribute 'keepdims', which may be 0 to 1;"),
+        (node("Cast", ["x"], ["y"], to=0), r"has 0 as its attribute 'to', which may be 1 to \d+;"),
+        (node("EyeLike", ["x"], ["y"], dtype=0), "has 0 as its attribute 'dtype'"),
+        (node("LRN", ["x"], ["y"], size=0), "has 0 as its attribute 'size'"),
+        (node("MaxPool", ["x"], ["y"], kernel_shape=[2], dilations=[2**40]), "as its attribute 'dilations'"),
+        (node("TfIdfVectorizer", ["x"], ["y"], ngram_counts=[0, -(2**31)]), "as its attribute 'ngram_counts'"),
+        (node("TfIdfVectorizer", ["x"], ["y"], max_skip_count=2**40), "attribute 'max_skip_count', which may be 0"),
+        (node("TfIdfVectorizer", ["x"], ["y"], ngram_indexes=[2**31]), "as its attribute 'ngram_indexes'"),
     ],
     ids=lambda value: value.op_type if isinstance(value, NodeProto) else "",
 )
@@ -27,9 +37,16 @@ def test_refusal_names_node_and_attribute(built: NodeProto, message: str) -> Non
         check_attribute_ranges(built)
 
 
+def test_an_attribute_of_another_type_is_refused_by_name() -> None:
+    built = model([node("TopK", ["x", "k"], ["v", "i"], axis=1.5)], X, ["v", "i"], {"k": np.array([1])})
+    with pytest.raises(UnsupportedModelError, match=r"'topk' \(TopK\) has FLOAT as its attribute 'axis', which is INT"):
+        check_model(built)
+
+
 def test_values_that_mean_something_are_accepted() -> None:
     check_attribute_ranges(node("Slice", ["x"], ["y"], starts=[-(2**63)], ends=[2**63 - 1], axes=[0]))
     check_attribute_ranges(node("Constant", [], ["y"], value_int=2**62))
+    check_attribute_ranges(node("Shape", ["x"], ["y"], start=-(2**63), end=2**63 - 1))
     check_attribute_ranges(node("Softmax", ["x"], ["y"], axis=-1))
     check_attribute_ranges(node("TfIdfVectorizer", ["x"], ["y"], pool_int64s=[2**40]))
     keys = node("LabelEncoder", ["x"], ["y"], keys_int64s=[2**40])

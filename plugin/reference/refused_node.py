@@ -1,0 +1,65 @@
+"""Finds the node for which ONNX Runtime refuses a model, as some of its messages do not say which."""
+
+from __future__ import annotations
+
+import math
+
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.walk import describe_node, subgraphs
+from sartor.runtime.reference import OnnxRuntimeReference
+
+# Weights are not needed to create a node, and values of shapes and axes are.
+_VALUES_KEPT = 1024
+# A session of one node takes about a millisecond.
+_MOST_TRIED = 1000
+
+
+def naming_refused_node(error: UnsupportedModelError, model: ModelProto) -> UnsupportedModelError:
+    """The refusal of a model by ONNX Runtime, with the first node that it refuses alone for the same reason.
+
+    Args:
+        error: of ``OnnxRuntimeReference``; returned as it is if it names a node.
+        model: the refused model, or its prepared form.
+    """
+    if "node '" in str(error):
+        return error
+    editor, seen = GraphEditor(model.graph), set[bytes]()
+    for node in editor.nodes:
+        alone = _model_of(node, editor, model)
+        kind = _kind(node, alone)
+        if kind in seen or any(True for _ in subgraphs(node)):
+            continue
+        if len(seen) == _MOST_TRIED:
+            break
+        seen.add(kind)
+        try:
+            OnnxRuntimeReference(alone.SerializeToString(), threads=1, cuts=False)
+        except UnsupportedModelError as refusal:
+            if str(refusal) == str(error):
+                lead, _, reason = str(error).partition(": ")
+                return UnsupportedModelError(f"{lead}: {describe_node(node)}: {reason}")
+    return error
+
+
+def _model_of(node: NodeProto, editor: GraphEditor, model: ModelProto) -> ModelProto:
+    """A model of one node, whose large weights are inputs."""
+    graph = GraphProto(name="one", node=[node])
+    for name in dict.fromkeys(each for each in node.input if each):
+        tensor = editor.tensor(name)
+        if tensor is not None and math.prod(tensor.dims) <= _VALUES_KEPT:
+            graph.initializer.append(tensor)
+        else:
+            graph.input.append(helper.make_value_info(name, editor.type(name) or TypeProto()))
+    graph.output.extend(helper.make_value_info(name, editor.type(name) or TypeProto()) for name in node.output if name)
+    return ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, graph=graph)
+
+
+def _kind(node: NodeProto, alone: ModelProto) -> bytes:
+    """What nodes that ONNX Runtime creates alike have in common: all but the names."""
+    types = [each.type.SerializeToString() for each in alone.graph.input]
+    values = [each.raw_data or each.SerializeToString() for each in alone.graph.initializer]
+    attributes = [each.SerializeToString() for each in node.attribute]
+    return b"\0".join([node.op_type.encode(), node.domain.encode(), *attributes, *types, *values])
