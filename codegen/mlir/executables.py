@@ -2,7 +2,8 @@
 
 IREE's passes before translation visit whole modules, bodies of kernels included, which they only simplify: a quarter of
 a compilation. Translation knows nothing of the module around an executable. So bodies stay out of the module until
-then, and what was translated for one module is used in others: the bytes of modules are the same.
+then, and what was translated for one module is used in others. An executable is translated from its text alone, so that
+its line numbers, which are part of a module, are the same whether it was known or not, and so are all bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from sartor.codegen.mlir.operations import symbol
 _EXECUTABLE, _VARIANT, _BODY = "hal.executable", "hal.executable.variant", "builtin.module"
 # Bodies that were taken away are told apart by it, so that no pass takes two executables for the same.
 _MARK = "sartor.body"
+# The text of a constant of this kind is its name, which other constants may have.
+_NAMED_CONSTANT = "dense_resource<"
 # Increase it when translated code is made of the same text in another way.
 _FORMAT = 1
 
@@ -44,7 +47,7 @@ class TranslatedApart:
 
     flags: Sequence[str]
     store: CodeStore | None = None
-    _keys: dict[str, str] = field(default_factory=dict)
+    _keys: dict[str, str | None] = field(default_factory=dict)
     _known: dict[str, bytes] = field(default_factory=dict)
     _pending: ir.Module | None = None
 
@@ -54,7 +57,7 @@ class TranslatedApart:
         self._await(module, found)
         for executable in found:
             for body in _bodies(executable):
-                body.attributes[_MARK] = ir.StringAttr.get(self._keys[symbol(executable)])
+                body.attributes[_MARK] = executable.attributes["sym_name"]
                 for inner in list(body.regions[0].blocks[0].operations):
                     inner.operation.erase()
 
@@ -64,27 +67,32 @@ class TranslatedApart:
         self._await(module, [each for each in executables if symbol(each) not in self._keys])
         translated = self._translated(advance)
         for executable in executables:
-            name = symbol(executable)
-            if name in translated:
-                translated[name].clone(ip=ir.InsertionPoint(executable))
+            key, place = self._keys[symbol(executable)], ir.InsertionPoint(executable)
+            if key in self._known:
+                known = ir.Module.parse(self._known[key])
+                _executables(known)[0].clone(ip=place)
             else:
-                known = ir.Module.parse(self._known[self._keys[name]])
-                _executables(known)[0].clone(ip=ir.InsertionPoint(executable))
+                translated[symbol(executable)].clone(ip=place)
             executable.erase()
 
     def _await(self, module: ir.Module, executables: Sequence[ir.Operation]) -> None:
-        """Look executables up, and put a copy of those that are not known where they are translated."""
-        keys = {symbol(each): self._key(each) for each in executables}
-        self._keys |= keys
-        if self.store is not None:
-            self._known |= self.store.find(set(keys.values()))
+        """Look executables up, and put those that are not known where they are translated."""
         if self._pending is None:
             self._pending = ir.Module.create()
             for each in _attributes(module.operation):
                 self._pending.operation.attributes[each.name] = each.attr
+        texts = {symbol(each): str(each.get_asm(use_local_scope=True)) for each in executables}
+        keys = {name: self._key(text) for name, text in texts.items()}
+        self._keys |= keys
+        if self.store is not None:
+            self._known |= self.store.find({key for key in keys.values() if key is not None})
         for executable in executables:
-            if keys[symbol(executable)] not in self._known:
-                executable.clone(ip=ir.InsertionPoint(self._pending.body))
+            key, place = keys[symbol(executable)], ir.InsertionPoint(self._pending.body)
+            if key is None:
+                executable.clone(ip=place)
+            elif key not in self._known:
+                alone = ir.Module.parse(texts[symbol(executable)])
+                _executables(alone)[0].clone(ip=place)
 
     def _translated(self, advance: Advance) -> dict[str, ir.Operation]:
         """Translate what is not known, and keep it for other modules; by symbol."""
@@ -94,11 +102,13 @@ class TranslatedApart:
         advance(pending, SOURCES, TRANSLATED)
         found = {symbol(each): each for each in _executables(pending)}
         if self.store is not None:
-            self.store.add({self._keys[name]: _written(each) for name, each in found.items()})
+            self.store.add({key: _written(each) for name, each in found.items() if (key := self._keys[name])})
         return found
 
-    def _key(self, executable: ir.Operation) -> str:
-        text = str(executable.get_asm(use_local_scope=True))
+    def _key(self, text: str) -> str | None:
+        """The key of an executable; None if the text does not say all of it."""
+        if _NAMED_CONSTANT in text:
+            return None
         return hashlib.sha256(f"{_made_by(tuple(self.flags))}\n{text}".encode()).hexdigest()
 
 
