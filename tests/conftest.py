@@ -13,6 +13,7 @@ import pytest
 
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.workers.calls import WorkerError
 from tests.tiny_models import MODELS
@@ -25,10 +26,11 @@ ImportedOf = Callable[[str], ImportedModel]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_kept_modules() -> Iterator[None]:
-    """No module of an earlier compilation is used: tests that compare bytes compare what the compiler makes twice."""
+def nothing_kept() -> Iterator[None]:
+    """Nothing of an earlier compilation is used: tests that compare bytes compare what the compiler makes twice."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeptModules, "of_user", lambda: KeptModules(Path(_CACHE.name) / "modules", limit=0))
+        patch.setattr(KeptCode, "of_user", lambda: KeptCode(Path(_CACHE.name) / "code", limit=0))
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import RANGE, physical_types
@@ -11,7 +12,8 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.names import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import module_header
-from sartor.codegen.mlir.iree_compiler import compile_module, inlined
+from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
+from sartor.codegen.mlir.iree_compiler import compile_made, compile_module, inlined, inlined_module
 
 
 def physical_signature(
@@ -33,16 +35,21 @@ def compile_bench(
     signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]],
     *,
     repeated: Collection[str] | None = None,
+    store: CodeStore | None = None,
 ) -> bytes:
     """A .vmfb that exports every piece; see ``bench_module``.
 
-    The pieces are inlined first, because IREE copies the arguments of functions that it does not inline.
+    The pieces are inlined first, because IREE copies the arguments of functions that it does not inline. Their code is
+    taken from ``store``, or put there for the networks that it will be part of.
 
     Raises:
         CompileError: with IREE's diagnostic.
     """
     text = bench_module(target, pieces, signatures, repeated=repeated)
-    return compile_module(inlined(text), target.flags, start="flow")
+    if target.device != "cpu":
+        return compile_module(inlined(text), target.flags, start="flow")
+    apart = TranslatedApart(target.flags, store)
+    return compile_made(partial(inlined_module, text), target.flags, start="flow", apart=apart)
 
 
 def bench_module(

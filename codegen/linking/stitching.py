@@ -26,6 +26,7 @@ from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_
 from sartor.codegen.linking.weights.parameters import Make, Parameters
 from sartor.codegen.mlir.borrowed_inputs import protect_inputs
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
+from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
 
 
@@ -274,8 +275,17 @@ def module_text(attributes: str, parts: Sequence[str]) -> str:
     return "\n".join([f"module attributes {{{attributes}}} {{", *parts, "}"])
 
 
-def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: bool = True) -> None:
+def compile_stitched(
+    stitched: Stitched, target: Target, path: Path, *, embed: bool = True, store: CodeStore | None = None
+) -> None:
     """Compile to a .vmfb file, with the weights inside or, if not ``embed``, as parameters of scope ``model``.
+
+    Args:
+        stitched: the module.
+        target: what it is compiled for.
+        path: the .vmfb to write.
+        embed: whether weights are put inside.
+        store: has code of other modules, and takes this one's.
 
     Raises:
         CompileError: with IREE's diagnostic.
@@ -290,7 +300,8 @@ def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: b
                 join_weights(module, stitched.parameters)
         return module
 
-    write_module(make, path, target.flags, start="flow")
+    apart = TranslatedApart(target.flags, store) if target.device == "cpu" else None
+    write_module(make, path, target.flags, start="flow", apart=apart)
 
 
 def compile_unsplit(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 from iree.compiler import ir, passmanager  # noqa: TID251 the one place
 from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl  # noqa: TID251 the one place
@@ -35,10 +36,13 @@ __all__ = [
     "ParamData",
     "WeightImporter",
     "arith",
+    "bytecode",
+    "compile_made",
     "compile_module",
     "compiler_version",
     "gpu",
     "inlined",
+    "inlined_module",
     "ir",
     "llvm",
     "math",
@@ -55,8 +59,8 @@ __all__ = [
 
 _MESSAGE_LIMIT = 600
 _SEVERITY_ERROR = 2
-# What comes from this phase was verified when it was parsed. Lowering ONNX needs more: invalid code is how IREE refuses
-# some models.
+# What comes from this phase was verified when it was parsed, as is what later phases make of it. Lowering ONNX needs
+# more: invalid code is how IREE refuses some models.
 _VERIFIED = "flow"
 _LOWERED = "input"
 # What sessions have no flag for. IREE infers devices of values along chains of operations, and by default gives up on
@@ -177,7 +181,7 @@ def _invoked(session: Session, start: str | None, to: str | None) -> Iterator[_O
     errors: list[str] = []
     callback = _collect_errors(invocation, errors)
     _set_phase(invocation, "From", start)
-    if start == _VERIFIED:
+    if start not in (None, _LOWERED):
         _trust(invocation)
     _set_phase(invocation, "To", to)
     yield _Opened(session, invocation, errors)
@@ -194,6 +198,21 @@ def _run(source: bytes, flags: Sequence[str], start: str | None, to: str | None,
 
 
 Edit = Callable[[ir.Module], None]
+Advance = Callable[[ir.Module, str, str], None]
+"""Runs the part of the pipeline from the first phase to the second on a module, in place."""
+
+SOURCES, TRANSLATED = "executable-sources", "executable-targets"
+"""The phases before and after each executable is translated, one by one, to what LLVM compiles."""
+
+
+class Apart(Protocol):
+    """Translates the executables of one module apart from it."""
+
+    def withhold(self, module: ir.Module) -> None:
+        """Take away what the executables contain."""
+
+    def put_back(self, module: ir.Module, advance: Advance) -> None:
+        """Replace the executables of a module at ``SOURCES`` by translated ones."""
 
 
 def _as_it_is(_: ir.Module) -> None:
@@ -207,6 +226,7 @@ def write_module(
     *,
     start: str,
     edits: Mapping[str, Edit] | None = None,
+    apart: Apart | None = None,
 ) -> None:
     """Compile a module to a .vmfb file without copying its contents in memory, which may be gigabytes of weights.
 
@@ -216,24 +236,67 @@ def write_module(
         flags: session flags of ``iree-compile``.
         start: phase whose output the module is.
         edits: changes the module after a phase, by its name; in the order of the phases.
+        apart: translates its executables; there are no ``edits`` then.
 
     Raises:
         CompileError: with IREE's first diagnostic, or because the file cannot be written.
     """
-    edits = {_VERIFIED: _as_it_is, **(edits or {})} if start == _LOWERED else edits
-    phases = [start, *(edits or {})]
+    edits = {_VERIFIED: _as_it_is, **(edits or {})} if start == _LOWERED else edits or {}
     with _opened_session(flags) as session:
-        context = session.context
+        _compile(session, make, start, edits, apart, lambda opened: _write_file(opened.invocation, path, opened.errors))
+
+
+def compile_made(make: Callable[[], ir.Module], flags: Sequence[str], *, start: str, apart: Apart) -> bytes:
+    """Like ``write_module``, but returns the bytes of the .vmfb.
+
+    Raises:
+        CompileError: with IREE's first diagnostic.
+    """
+    found: list[bytes] = []
+    with _opened_session(flags) as session:
+        _compile(
+            session,
+            make,
+            start,
+            {},
+            apart,
+            lambda opened: found.append(_read(opened.invocation, Invocation.output_vm_bytecode)),
+        )
+    return found[0]
+
+
+def _compile(
+    session: Session,
+    make: Callable[[], ir.Module],
+    start: str,
+    edits: Mapping[str, Edit],
+    apart: Apart | None,
+    write: Callable[[_Opened], None],
+) -> None:
+    context = session.context
+    advance = partial(_advance, session)
+    with context, ir.Location.unknown(context):
+        module = make()
+        if apart is not None:
+            apart.withhold(module)
+    for begin, end in itertools.pairwise([start, *edits]):
+        advance(module, begin, end)
+        edits[end](module)
+    reached = [start, *edits][-1]
+    if apart is not None:
+        advance(module, reached, SOURCES)
         with context, ir.Location.unknown(context):
-            module = make()
-        for begin, end in itertools.pairwise([*phases, None]):
-            with _invoked(session, begin, end) as opened:
-                opened.invocation.import_module(module.operation)
-                if edits and end:
-                    opened.finish(True, lambda _: None)
-                    edits[end](module)
-                else:
-                    opened.finish(True, partial(_write_file, path=path, errors=opened.errors))
+            apart.put_back(module, advance)
+        reached = TRANSLATED
+    with _invoked(session, reached, None) as opened:
+        opened.invocation.import_module(module.operation)
+        opened.finish(True, lambda _: write(opened))
+
+
+def _advance(session: Session, module: ir.Module, begin: str, end: str) -> None:
+    with _invoked(session, begin, end) as opened:
+        opened.invocation.import_module(module.operation)
+        opened.finish(True, lambda _: None)
 
 
 def _write_file(invocation: Invocation, path: Path, errors: Sequence[str]) -> None:
@@ -293,14 +356,28 @@ def inlined(text: str) -> bytes:
     """
     context = ir.Context()
     with context, ir.Location.unknown(context):
-        try:
-            module = ir.Module.parse(text)
-        except ir.MLIRError as error:
-            raise CompileError(f"the module is not valid: {error}") from None
-        run_passes(module, "builtin.module(inline)")
-        buffer = io.BytesIO()
-        module.operation.write_bytecode(buffer)
-        return buffer.getvalue()
+        return bytecode(inlined_module(text).operation)
+
+
+def inlined_module(text: str) -> ir.Module:
+    """Like ``inlined``, in the current context.
+
+    Raises:
+        CompileError: if the text is not valid.
+    """
+    try:
+        module = ir.Module.parse(text)
+    except ir.MLIRError as error:
+        raise CompileError(f"the module is not valid: {error}") from None
+    run_passes(module, "builtin.module(inline)")
+    return module
+
+
+def bytecode(op: ir.Operation) -> bytes:
+    """A module as bytecode."""
+    buffer = io.BytesIO()
+    op.write_bytecode(buffer)
+    return buffer.getvalue()
 
 
 def run_passes(module: ir.Module, pipeline: str) -> None:

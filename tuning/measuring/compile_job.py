@@ -13,6 +13,7 @@ from sartor.codegen.linking.bench_module import compile_bench, physical_signatur
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.errors import CompileError
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase, may_be_short, symbol_of
 from sartor.tuning.workers.disturbances import is_disk_full
 
@@ -121,5 +122,5 @@ def _into_one(cases: Sequence[BenchmarkCase], target: Target, path: Path) -> lis
         for name, (case, each) in variants.items()
     }
     short = {name for name, (case, _) in variants.items() if may_be_short(case)}
-    path.write_bytes(compile_bench(target, pieces, signatures, repeated=short))
+    path.write_bytes(compile_bench(target, pieces, signatures, repeated=short, store=KeptCode.of_user()))
     return [CompiledCase(dict.fromkeys((each.descriptor for each in case.variants), path), {}) for case in cases]

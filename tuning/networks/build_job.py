@@ -31,6 +31,7 @@ from sartor.runtime.files.checksums import write_checksums
 from sartor.runtime.segments.packing import pack
 from sartor.runtime.segments.record import part_name
 from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.transfers.conversions import adapts_between
@@ -107,7 +108,8 @@ def _build_split(
         part = part_name(device, first)
         path = files.module.with_suffix(f".{part}") if part else files.module
         stitched = stitch(stitching, target.of(device), "" if part else manifest, f"{device}_" if part else "")
-        compile_stitched(stitched, target.of(device), path, embed=files.weights is None)
+        store, embed = KeptCode.of_user(), files.weights is None
+        compile_stitched(stitched, target.of(device), path, embed=embed, store=store)
         parameters |= stitched.parameters
         if part:
             parts[part] = path

@@ -10,7 +10,6 @@ import hashlib
 import json
 import logging
 import os
-import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +17,13 @@ from typing import BinaryIO
 
 from platformdirs import user_cache_path
 
+from sartor.tuning.kept.files import SUFFIX, is_only_ours, make_room, opened
 from sartor.workspace import partial_file
 
 _LOG = logging.getLogger(__name__)
-_SUFFIX = ".kept"
 _AT_ONCE = 16 << 20
 # A header is a line of two numbers and a hash.
 _LONGEST_HEADER = 4096
-_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 USUAL_LIMIT = 1 << 30
 """Bytes that all modules together may take: eight of ResNet-50, or one of VGG-16."""
@@ -56,8 +54,8 @@ class KeptModules:
         """
         path = self._path(key)
         try:
-            with _opened(path) as file:
-                if not _is_only_ours(file):
+            with opened(path) as file:
+                if not is_only_ours(file):
                     return None
                 header = _Header.read(file)
                 if header is None or _copied(file, target, key, header.weight_bytes) != header.sha256:
@@ -76,8 +74,7 @@ class KeptModules:
             size = module.stat().st_size
             if size + _LONGEST_HEADER > self.limit:
                 return
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._make_room(size + _LONGEST_HEADER)
+            make_room(self.folder, size + _LONGEST_HEADER, self.limit)
             with partial_file(self.folder) as partial:
                 header = _Header(weight_bytes, _hash_of(module, key, weight_bytes))
                 with partial.open("wb") as file, module.open("rb") as content:
@@ -94,22 +91,7 @@ class KeptModules:
             self._path(key).unlink()
 
     def _path(self, key: str) -> Path:
-        return self.folder / f"{key}{_SUFFIX}"
-
-    def _make_room(self, size: int) -> None:
-        """Remove the modules that were not used for longest, until there is room for so many bytes."""
-        found = []
-        for path in self.folder.glob(f"*{_SUFFIX}"):
-            # Another compilation may have removed it.
-            with suppress(OSError):
-                status = path.lstat()
-                found.append((status.st_mtime, path, status.st_size))
-        taken = sum(bytes_ for _, _, bytes_ in found)
-        for _, path, bytes_ in sorted(found):
-            if taken + size <= self.limit:
-                return
-            path.unlink(missing_ok=True)
-            taken -= bytes_
+        return self.folder / f"{key}{SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -136,17 +118,6 @@ class _Header:
             return None
         is_valid = type(weight_bytes) is int and weight_bytes >= 0 and isinstance(sha256, str)
         return _Header(weight_bytes, sha256) if is_valid else None
-
-
-def _opened(path: Path) -> BinaryIO:
-    """A file, not where a link leads."""
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
-
-
-def _is_only_ours(file: BinaryIO) -> bool:
-    """Whether nobody else can have written a file."""
-    found = os.fstat(file.fileno())
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _WRITABLE_BY_OTHERS
 
 
 def _begun(key: str, weight_bytes: int) -> hashlib._Hash:

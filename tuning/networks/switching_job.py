@@ -13,6 +13,7 @@ from sartor.codegen.linking.stitching import Stitching, compile_stitched
 from sartor.errors import CompileError
 from sartor.runtime.driver.iree_runtime import write_parameters
 from sartor.runtime.manifest import Manifest
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.networks.build_job import SplitNetwork, record_checksums, stitchings
 from sartor.tuning.networks.net_files import NetFiles
 
@@ -59,7 +60,7 @@ def build_switching(
         _stitching(net.first, weights, target), _stitching(net.later, weights, target), target, text
     )
     embed = files.weights is None
-    compile_stitched(joined.stitched, target, files.module, embed=embed)
+    compile_stitched(joined.stitched, target, files.module, embed=embed, store=KeptCode.of_user())
     if files.weights is not None:
         write_parameters(files.weights, joined.stitched.parameters)
         record_checksums(files)
