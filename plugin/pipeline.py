@@ -51,7 +51,7 @@ from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.progress import Progress, silent
 from sartor.reference.subnormal_values import explaining_wrong_outputs
 from sartor.samples.checked_samples import check_measure, checked_samples
-from sartor.tuning.networks.kept_modules import KeptModules
+from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.store.store import Store

@@ -14,7 +14,7 @@ import pytest
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.kept.code import KeptCode
-from sartor.tuning.networks.kept_modules import KeptModules
+from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.workers.calls import WorkerError
 from tests.tiny_models import MODELS
 

@@ -19,12 +19,12 @@ from sartor.codegen.ir.schema import RANGE, Schema, physical_types
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.codegen.linking.entries import Entry, Port
-from sartor.codegen.linking.entry_functions import MANIFEST_KEY, entry_functions
-from sartor.codegen.linking.function_parts import cut_function, join_functions
+from sartor.codegen.linking.functions.borrowed_inputs import protect_inputs
+from sartor.codegen.linking.functions.entries import Entry, Port
+from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, entry_functions
+from sartor.codegen.linking.functions.function_parts import cut_function, join_functions
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
-from sartor.codegen.mlir.borrowed_inputs import protect_inputs
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module

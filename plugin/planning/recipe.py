@@ -14,7 +14,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ENTRY, Layer, ValueRef
 from sartor.codegen.ir.variants.routine import Variant, dtype_of, implementations_of
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.codegen.linking.entries import devices_of, entries_of
+from sartor.codegen.linking.functions.entries import devices_of, entries_of
 from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges

@@ -15,8 +15,8 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
 from sartor.progress import Progress
+from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net, planned_memory
-from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.networks.module_key import module_key, weights_digest
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.networks.replaced_manifest import replace_manifest

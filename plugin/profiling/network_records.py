@@ -13,7 +13,8 @@ from sartor.errors import DisturbedError
 from sartor.frontend import import_job
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
-from sartor.profiling import dispatch_job, verify_job
+from sartor.profiling import verify_job
+from sartor.profiling.layers import dispatch_job
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import judged_again
 from sartor.samples import sample_sets

@@ -13,8 +13,8 @@ from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.errors import CompileError, DeviceError, DisturbedError, UnsupportedModelError, UsageError
 from sartor.profiling.builder import Build, Builder
-from sartor.profiling.dispatch_job import dispatches_in_worker
-from sartor.profiling.prefix_timing import PrefixTimer
+from sartor.profiling.layers.dispatch_job import dispatches_in_worker
+from sartor.profiling.layers.prefix_timing import PrefixTimer
 from sartor.profiling.verdicts import judged
 from sartor.profiling.verify_job import Check, Verified, verify, verify_elsewhere
 from sartor.reference.reference_job import run_reference

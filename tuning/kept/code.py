@@ -48,7 +48,7 @@ class KeptCode:
 
     def find(self, keys: Collection[str]) -> dict[str, bytes]:
         """The code of those of ``keys`` that are kept, as it was written."""
-        missing, found = set(keys), {}
+        missing, found = set(keys), dict[str, bytes]()
         for path in sorted(self.folder.glob(f"*{SUFFIX}")) if missing else ():
             try:
                 with opened(path) as file:
@@ -64,15 +64,15 @@ class KeptCode:
 
     def add(self, entries: Mapping[str, bytes]) -> None:
         """Keep code, unless it takes more than the limit."""
-        listed = [[key, len(content), _digest(key, content)] for key, content in sorted(entries.items())]
-        line = json.dumps(listed).encode() + b"\n"
+        kept = sorted(entries.items())
+        line = json.dumps([[key, len(content), _digest(key, content)] for key, content in kept]).encode() + b"\n"
         size = len(line) + sum(map(len, entries.values()))
         if not entries or size > self.limit or len(line) > _LONGEST_LINE:
             return
         try:
             make_room(self.folder, size, self.limit)
             with partial_file(self.folder) as partial:
-                partial.write_bytes(line + b"".join(entries[key] for key, _, _ in listed))
+                partial.write_bytes(line + b"".join(content for _, content in kept))
                 os.replace(partial, self.folder / f"{hashlib.sha256(line).hexdigest()}{SUFFIX}")
         except OSError as error:
             _LOG.info("code is not kept in '%s': %s", self.folder, error)
@@ -80,7 +80,6 @@ class KeptCode:
 
 def _entries(file: BinaryIO, keys: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """Those of ``keys`` that a file has, undamaged."""
-    place = 0
     line = file.readline(_LONGEST_LINE)
     place = len(line)
     with suppress(ValueError, TypeError):

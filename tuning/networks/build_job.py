@@ -13,7 +13,7 @@ from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, implementations_of
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.codegen.linking.entries import Entry, devices_of, entries_of
+from sartor.codegen.linking.functions.entries import Entry, devices_of, entries_of
 from sartor.codegen.linking.overwriting import overwriting_layers, overwriting_symbol
 from sartor.codegen.linking.planned_memory import planned_bytes, without_code
 from sartor.codegen.linking.stitching import (

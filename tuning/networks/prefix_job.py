@@ -15,8 +15,8 @@ from statistics import median
 import numpy as np
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.functions.prefixes import choose, prefixes_of
 from sartor.codegen.linking.overwriting import plain_name
-from sartor.codegen.linking.prefixes import choose, prefixes_of
 from sartor.codegen.linking.stitching import compile_stitched, stitch
 from sartor.errors import DeviceError
 from sartor.runtime.dispatch_statistics import Dispatch

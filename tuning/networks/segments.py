@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sartor.codegen.ir.layer import NetworkValue
-from sartor.codegen.linking.entries import Entry, Port
+from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.segments.record import Segment, part_name
 from sartor.tuning.records.signature import value_spec

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from sartor.codegen.ir.layer import ENTRY
-from sartor.codegen.linking.entries import Entry
-from sartor.codegen.linking.entry_functions import stub_attributes, synchronous, views, with_fences
+from sartor.codegen.linking.functions.entries import Entry
+from sartor.codegen.linking.functions.entry_functions import stub_attributes, synchronous, views, with_fences
 from sartor.codegen.linking.several.level import Level
 
 LEVEL_FUNCTION = f"{ENTRY}$level"

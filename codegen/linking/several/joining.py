@@ -11,8 +11,8 @@ import numpy as np
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
-from sartor.codegen.linking.entries import Entry
-from sartor.codegen.linking.entry_functions import asynchronous
+from sartor.codegen.linking.functions.entries import Entry
+from sartor.codegen.linking.functions.entry_functions import asynchronous
 from sartor.codegen.linking.several.choosing import Shapes, choosing_functions, level_global
 from sartor.codegen.linking.several.level import Level, best_first
 from sartor.codegen.linking.several.probe import probe_first

@@ -27,7 +27,7 @@ from sartor.cli.tables.peak_table import bench_machine
 from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
 from sartor.errors import UsageError
 from sartor.first_inference.cold_bench import COLD_PEERS, DEFAULT_COLD_ROUNDS, STOCK, ColdRuns, time_cold
-from sartor.profiling.dispatch_job import dispatches_in_worker
+from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.publishing import check_apart
 from sartor.report.page import write_json
 from sartor.report.trace import Slice

@@ -20,7 +20,7 @@ from sartor.config import default_database
 from sartor.errors import UsageError
 from sartor.first_inference.timeline import read_cold
 from sartor.policies import DEFAULT_MAX_ERROR
-from sartor.profiling.dispatch_job import dispatches_in_worker
+from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.publishing import check_apart
 from sartor.report.model_explorer import graph_collections, node_data
 from sartor.report.page import write_json, write_report

@@ -41,7 +41,7 @@ from sartor.progress import Progress
 from sartor.samples.checked_samples import check_measure
 from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.networks.kept_modules import KeptModules
+from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.selection.programming.infeasible import LimitError
 from sartor.tuning.store.store import Store

@@ -14,7 +14,7 @@ import pytest
 from sartor.codegen.ir.layer import ENTRY, LayerKind, Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, dtype_of
-from sartor.codegen.linking.entry_functions import quoted
+from sartor.codegen.linking.functions.entry_functions import quoted
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.rewriting.convert import Converted, convert_images, has_images
 from sartor.codegen.routines.iree.stock import Stock

@@ -21,9 +21,9 @@ from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.policies import ModuleHeader
 from sartor.profiling.builder import Build, Builder
 from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.networks import module_key
 from sartor.tuning.networks.build_job import build_net
-from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 
 CONFIG = CompileConfig(target=Target.create("cpu"), threads=1)

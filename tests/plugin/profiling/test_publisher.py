@@ -21,8 +21,8 @@ from sartor.profiling.builder import Builder
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
+from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.networks.build_job import NetFiles
-from sartor.tuning.networks.kept_modules import KeptModules
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError

@@ -202,7 +202,7 @@ def test_a_worker_imports_neither_the_compiler_nor_onnx() -> None:
         "sartor.tuning.measuring.away",
         "sartor.tuning.networks.profile_job",
         "sartor.tuning.networks.sample_runs",
-        "sartor.profiling.dispatch_job",
+        "sartor.profiling.layers.dispatch_job",
     )
     code = f"import importlib, sys; [importlib.import_module(each) for each in {modules}]; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,7 +17,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
-from sartor.profiling.prefix_timing import PrefixTimer
+from sartor.profiling.layers.prefix_timing import PrefixTimer
 from sartor.progress import silent
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import upload

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.tuning.networks.kept_modules import KeptModules
+from sartor.tuning.kept.modules import KeptModules
 
 KEY, OTHER = "a" * 64, "b" * 64
 CONTENT = bytes(range(256)) * 40

@@ -12,7 +12,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ENTRY, Layer, LayerKind, NetworkValue, Task, TensorType, ValueRef
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Implementation
-from sartor.codegen.linking.entries import Entry, devices_of, entries_of
+from sartor.codegen.linking.functions.entries import Entry, devices_of, entries_of
 from sartor.runtime.segments.record import check_order
 from sartor.tuning.networks.segments import segments_of
 

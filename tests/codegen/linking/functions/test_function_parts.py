@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from sartor.codegen.linking import stitching
-from sartor.codegen.linking.function_parts import cut_function, join_functions
+from sartor.codegen.linking.functions.function_parts import cut_function, join_functions
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, symbol
 from sartor.frontend.onnx_import import import_model

@@ -9,8 +9,8 @@ from sartor.codegen.ir.layer import Layer, LayerKind, NetworkValue, Task, Tensor
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.codegen.linking.entries import entries_of
-from sartor.codegen.linking.prefixes import Prefix, choose, prefixes_of
+from sartor.codegen.linking.functions.entries import entries_of
+from sartor.codegen.linking.functions.prefixes import Prefix, choose, prefixes_of
 
 _IMAGE = TensorType((1, 4, 2, 3), "f32")
 _NCHW, _NHWC = Schema("cpu", "f32", "nchw"), Schema("cpu", "f32", "nhwc")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sartor.codegen.linking.entries import Entry, Port
-from sartor.codegen.mlir.borrowed_inputs import as_own
+from sartor.codegen.linking.functions.borrowed_inputs import as_own
+from sartor.codegen.linking.functions.entries import Entry, Port
 
 MANIFEST_KEY = "sartor.manifest"
 BOUND_SUFFIX = "$bound"

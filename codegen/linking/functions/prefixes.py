@@ -13,7 +13,7 @@ from sartor.codegen.ir.layer import Layer, TensorType, ValueRef
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.codegen.linking.entries import Entry, Port
+from sartor.codegen.linking.functions.entries import Entry, Port
 
 PREFIX = "prefix$"
 """Entries are called so, with the number of their pieces."""
