@@ -71,7 +71,8 @@ class Row:
         times = ", ".join(f"{name} {each:.1f} ms" for name, each in self.milliseconds.items())
         gains = ", ".join(f"{self.speedup(each) or math.nan:.2f}x of {each}" for each in (STOCK, STOCK_CPU))
         error = f"error {self.errors[OURS]:.1e}"
-        return f"{self.network}: {times}; {gains}; {error}; tuned in {self.tuning_seconds:.0f} s ({self.tuning_processor_seconds:.0f} s of processors)"
+        tuned = f"tuned in {self.tuning_seconds:.0f} s ({self.tuning_processor_seconds:.0f} s of processors)"
+        return f"{self.network}: {times}; {gains}; {error}; {tuned}"
 
 
 def processor_time() -> float:

@@ -15,9 +15,9 @@ _TASKS = Path("/proc/self/task")
 _LOOKS, _LOOK_SECONDS = 10, 0.001
 _SPINNING = 0.5
 _RUNNING = "R"
-# A ninth of the processor time of a thread with the default niceness. With even less, a thread that has spun beside
-# other programs waits for some hundred milliseconds for its turn, and so would who waits for it.
-_NICENESS = 10
+# A ninth of the processor time of this process's other threads. With even less, a thread that has spun beside other
+# programs waits for some hundred milliseconds for its turn, and so would who waits for it.
+_NICER, _NICEST = 10, 19
 
 
 class PatientWait:
@@ -115,10 +115,10 @@ def thread_times() -> dict[int, float]:
 
 
 def _calm(thread: int) -> None:
-    found = niceness(thread)
+    found, wanted = niceness(thread), min(os.getpriority(os.PRIO_PROCESS, 0) + _NICER, _NICEST)
     try:
-        if found is not None and found < _NICENESS:
-            os.setpriority(os.PRIO_PROCESS, thread, _NICENESS)
+        if found is not None and found < wanted:
+            os.setpriority(os.PRIO_PROCESS, thread, wanted)
     except OSError:
         # It has ended.
         return
