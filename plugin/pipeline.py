@@ -109,7 +109,7 @@ def _compile_only(found: Candidacy, bench: Bench, output: Path, config: CompileC
     machine measured. On other GPUs layers get stock code, within their pins.
     """
     policy, imported = config.planning, found.imported
-    if config.target.device == "cpu" or config.target.written_out:
+    if config.target.has_models:
         recipe = predicted_recipe(found, config, bench, output.parent)
     elif policy.pins:
         recipe = guessed_recipe(imported, found.candidates.variants, policy)

@@ -22,7 +22,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.bench_module import physical_signature
 from sartor.codegen.linking.names import EXPORT_PREFIX
-from sartor.codegen.mlir.machine import core_of
+from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.errors import CompileError

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.machines.cuda import cuda_architecture
+from sartor.codegen.ir.machines.vulkan import nvidia_attribute
 from sartor.errors import UsageError
 
 DEVICES = ("cpu", "vulkan", "cuda")
@@ -132,8 +133,15 @@ class Target:
     @property
     def written_out(self) -> str | None:
         """The attribute of executables, where it is not IREE's own for these flags; None where it is."""
+        if self.device == "vulkan":
+            return nvidia_attribute(self.architecture)
         known = cuda_architecture(self.architecture) if self.device == "cuda" else None
         return known.attribute if known else None
+
+    @property
+    def has_models(self) -> bool:
+        """Whether models predict the cost of kernels for it, so that a plan can be made without measuring."""
+        return self.device != "cuda" or self.written_out is not None
 
     @property
     def flags(self) -> tuple[str, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.machines.core import Core, core_of_gpu
+from sartor.codegen.ir.machines.cuda import cuda_architecture
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.element_types import STORED_BY
 from sartor.codegen.mlir.gpu_machine import gpu_machine
-from sartor.codegen.mlir.machine import Machine, float_machine
+from sartor.codegen.mlir.machine import Machine, float_machine, machine_of
 
 CPU: tuple[str, ...] = ("cpu",)
 EVERYWHERE: tuple[str, ...] = ("cpu", "vulkan")
@@ -35,3 +37,15 @@ def kernel_machine(
     if (storage is not None or target.device != "cpu") and any(each.dtype not in STORED_BY for each in task.results):
         return Rejected("its results are not all f32")
     return machine
+
+
+def core_of(target: Target) -> Core:
+    """The core of a target's CPU, or of its GPU if that is its only device.
+
+    Raises:
+        CompileError: if the compiler rejects the target.
+    """
+    if target.device == "vulkan":
+        return gpu_machine(target).core
+    gpu = cuda_architecture(target.architecture) if target.device == "cuda" else None
+    return machine_of(target.of("cpu"), "f32").core if gpu is None else core_of_gpu(gpu)

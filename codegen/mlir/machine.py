@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import Task
-from sartor.codegen.ir.machines.core import WIDE, Core, core_of_aarch64, core_of_gpu
-from sartor.codegen.ir.machines.cuda import cuda_architecture
+from sartor.codegen.ir.machines.core import WIDE, Core, core_of_aarch64
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.ir.variants.routine import Rejected, dtype_of
 from sartor.codegen.mlir.iree_compiler import translate
@@ -119,16 +118,6 @@ def _asked(target_flags: tuple[str, ...], dtype: str) -> Machine:
     name = re.search(r'cpu = "([^"]*)"', text)
     core = core_of_aarch64(name[1] if name else "") if is_arm else WIDE
     return Machine(vector, accumulators, *_tiles(text), features=cpu_features(text), core=core)
-
-
-def core_of(target: Target) -> Core:
-    """The core of a target's CPU, or of its GPU if that is its only device.
-
-    Raises:
-        CompileError: if the compiler rejects the target.
-    """
-    gpu = cuda_architecture(target.architecture) if target.device == "cuda" else None
-    return machine_of(target.of("cpu"), "f32").core if gpu is None else core_of_gpu(gpu)
 
 
 def _product(name: str, rows: int, dtype: str) -> str:

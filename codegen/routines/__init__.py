@@ -23,6 +23,7 @@ from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.iree.stored import Stored
 from sartor.codegen.routines.iree.transposed import Transposed
 from sartor.codegen.routines.iree_tiled.blocked import Blocked
+from sartor.codegen.routines.iree_tiled.region import RegionConvolution
 from sartor.codegen.routines.iree_tiled.tiled import TiledConvolution
 from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
 from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
@@ -77,6 +78,8 @@ ROUTINES: tuple[Routine, ...] = (
     TiledConvolution(),
     TiledMatmul(),
     TiledDepthwise(),
+    RegionConvolution(),
+    RegionConvolution("region_nchw", channels_last=False),
     Winograd(),
     ChannelsLast(),
     Blocked(),

@@ -14,7 +14,7 @@ from statistics import median
 from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
-from sartor.codegen.mlir.machine import core_of
+from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import PlanPolicy

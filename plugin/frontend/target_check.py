@@ -9,7 +9,8 @@ from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.mlir.dispatches import executable_target, on_device
 from sartor.codegen.mlir.iree_compiler import compile_module
 from sartor.errors import DeviceError, UsageError
-from sartor.runtime.driver.device import is_available
+from sartor.runtime.driver.device import is_available, list_devices
+from sartor.runtime.driver.iree_runtime import SOFTWARE_GPUS
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
@@ -86,7 +87,15 @@ def _is_here(target: Target) -> bool:
     machine = platform.machine().lower()
     if not is_available(target.device) or target.isa not in (None, _ISAS.get(machine, machine)):
         return False
+    if target.device == "vulkan":
+        return _computes(target)
     return target.device != "cpu" or target.is_this_cpu or _has_features(target)
+
+
+def _computes(target: Target) -> bool:
+    """Whether a Vulkan device is a GPU, if code is for one: software runs it too, but its times tell nothing of it."""
+    names = [each.name for each in list_devices() if each.spec.startswith(target.device)]
+    return target.architecture in SOFTWARE_GPUS or not all(each.startswith(SOFTWARE_GPUS) for each in names)
 
 
 def _has_features(target: Target) -> bool:

@@ -95,8 +95,8 @@ def replayed_plan(model: Path, output: Path, plan: Plan, config: CompileConfig, 
 
 
 def _predicted(found: Candidacy, config: CompileConfig, bench: Bench, output: Path) -> Recipe:
-    """The best plan by predicted costs on a CPU; stock code, within the pins, on a GPU."""
-    if config.target.device == "cpu":
+    """The best plan by predicted costs; stock code, within the pins, on a GPU that there is no model of."""
+    if config.target.has_models:
         recipe = predicted_recipe(found, config, bench, output.parent, whole=False)
     else:
         recipe = guessed_recipe(found.imported, found.candidates.variants, config.planning)

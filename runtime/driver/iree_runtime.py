@@ -45,8 +45,8 @@ _BYTES = frozenset(
         *("int4", "uint4", "int2", "uint2"),
     }
 )
-# Beginnings of the names of drivers that compute on the host's processors.
-_SOFTWARE = ("llvmpipe", "SwiftShader")
+SOFTWARE_GPUS = ("llvmpipe", "SwiftShader")
+"""Beginnings of the names of Vulkan devices that compute on the host's processors."""
 _STATUS = r"(?s)^.*?(?:\S+:\d+: )?[A-Z_]{4,}; "
 
 
@@ -232,7 +232,7 @@ def open_gpu(label: str, driver: str, found: DriverDevice) -> NativeDevice:
             device = rt.get_cached_hal_driver(driver).create_device(found.identifier)
     except NATIVE_ERRORS as error:
         raise DeviceError(f"the device '{label}' cannot be opened: {reason(error)}") from None
-    software = found.name.startswith(_SOFTWARE) and bool(thread_times())
+    software = found.name.startswith(SOFTWARE_GPUS) and bool(thread_times())
     return NativeDevice(device, label, host_memory=False, blocking=False, software=software)
 
 

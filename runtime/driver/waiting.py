@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
 _CAN_YIELD = hasattr(os, "SCHED_BATCH")
 _TASKS = Path("/proc/self/task")
-_WATCHED_SECONDS = 0.01
-_SPINNING = 0.1
-# A ninth of the processor time of a thread with the default niceness. With even less, a thread that has spun beside
-# other programs waits for some hundred milliseconds for its turn, and so would who waits for it.
-_NICENESS = 10
+_LOOKS, _LOOK_SECONDS = 10, 0.001
+_SPINNING = 0.5
+_RUNNING = "R"
+# A ninth of the processor time of this process's other threads. With even less, a thread that has spun beside other
+# programs waits for some hundred milliseconds for its turn, and so would who waits for it.
+_NICER, _NICEST = 10, 19
 
 
 class PatientWait:
@@ -80,11 +82,24 @@ def niceness(thread: int) -> int | None:
 
 
 def _spinning() -> set[int]:
-    """Threads of this process that compute although there is nothing to do."""
-    begin, before = time.monotonic(), thread_times()
-    time.sleep(_WATCHED_SECONDS)
-    after, passed = thread_times(), time.monotonic() - begin
-    return {thread for thread, taken in after.items() if taken - before.get(thread, taken) > _SPINNING * passed}
+    """Threads of this process that compute although there is nothing to do.
+
+    Beside other programs one may not have its turn for long, but it is ready to run whenever one looks.
+    """
+    seen: Counter[int] = Counter()
+    for _ in range(_LOOKS):
+        time.sleep(_LOOK_SECONDS)
+        seen.update(each for each in thread_times() if _is_ready(each))
+    return {thread for thread, times in seen.items() if times > _SPINNING * _LOOKS}
+
+
+def _is_ready(thread: int) -> bool:
+    """Whether a thread runs or waits for a processor only."""
+    try:
+        return (_TASKS / str(thread) / "stat").read_text().rpartition(")")[2].split()[0] == _RUNNING
+    except (OSError, IndexError):
+        # It has ended.
+        return False
 
 
 def thread_times() -> dict[int, float]:
@@ -100,10 +115,10 @@ def thread_times() -> dict[int, float]:
 
 
 def _calm(thread: int) -> None:
-    found = niceness(thread)
+    found, wanted = niceness(thread), min(os.getpriority(os.PRIO_PROCESS, 0) + _NICER, _NICEST)
     try:
-        if found is not None and found < _NICENESS:
-            os.setpriority(os.PRIO_PROCESS, thread, _NICENESS)
+        if found is not None and found < wanted:
+            os.setpriority(os.PRIO_PROCESS, thread, wanted)
     except OSError:
         # It has ended.
         return

@@ -233,6 +233,17 @@ def pair(value: tuple[int, ...] | int) -> tuple[int, int]:
     return first, second
 
 
+def integers(value: tuple[int, ...] | int) -> tuple[int, ...]:
+    """A parameter that is several numbers.
+
+    Raises:
+        TypeError: if it is one number.
+    """
+    if isinstance(value, int):
+        raise TypeError(f"{value} is not several numbers")
+    return value
+
+
 def integer(value: tuple[int, ...] | int) -> int:
     """A parameter that is one number.
 

@@ -11,6 +11,7 @@ from sartor.codegen.mlir.dispatches import executable_target
 from sartor.errors import CompileError, DeviceError, DisturbedError, UsageError
 from sartor.frontend import target_check
 from sartor.frontend.target_check import check_measurable, check_target, runs_here
+from sartor.runtime.driver.device import DeviceInfo
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 
 
@@ -74,3 +75,21 @@ def test_devices_are_not_compared_where_one_is_missing(monkeypatch: pytest.Monke
     with pytest.raises(DeviceError, match="does not run vulkan:llvmpipe code, so cpu and vulkan cannot be compared"):
         check_measurable(target)
     check_measurable(target.of("vulkan"))
+
+
+@pytest.mark.parametrize(
+    ("driver", "architecture", "expected"),
+    [
+        ("llvmpipe (LLVM 15.0.6, 512 bits)", "llvmpipe", True),
+        ("llvmpipe (LLVM 15.0.6, 512 bits)", "ampere", False),
+        ("llvmpipe (LLVM 15.0.6, 512 bits)", "valhall4", False),
+        ("NVIDIA A100", "ampere", True),
+    ],
+)
+def test_software_does_not_stand_for_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, driver: str, architecture: str, expected: bool
+) -> None:
+    monkeypatch.setattr(target_check, "is_available", lambda _: True)
+    devices = [DeviceInfo("cpu", "llvmpipe's host"), DeviceInfo("vulkan:0", driver)]
+    monkeypatch.setattr(target_check, "list_devices", lambda: devices)
+    assert runs_here(Target.create("vulkan", architecture)) == expected

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import queue
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -95,6 +97,23 @@ def test_a_thread_that_spins_gets_less_processor_time() -> None:
             pass
 
     assert niceness_of_a_thread(spin) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+@counts_threads
+def test_a_thread_that_spins_is_found_without_a_turn_on_a_processor() -> None:
+    def spin(ended: threading.Event) -> None:
+        # Others always go first.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        while not ended.is_set():
+            pass
+
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        assert niceness_of_a_thread(spin) > os.getpriority(os.PRIO_PROCESS, 0)
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
 
 
 def test_a_thread_that_sleeps_keeps_its_niceness() -> None:

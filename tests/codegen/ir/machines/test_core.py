@@ -7,7 +7,8 @@ import pytest
 from sartor.codegen.ir.machines.core import WIDE, core_of_aarch64
 from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.loops.tilings import Work, register_shapes, tilings
-from sartor.codegen.mlir.machine import Machine, core_of, machine_of
+from sartor.codegen.mlir.kernel_machine import core_of
+from sartor.codegen.mlir.machine import Machine, machine_of
 
 CPUS = ("cortex-a55", "cortex-a72", "cortex-a76", "neoverse-n2", "neoverse-v1", "apple-m1")
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
-from sartor.tuning.measuring.runs.variant_runner import interruptions, least_seconds, uninterrupted
+import pytest
+
+from sartor.tuning.measuring.runs import variant_runner
+from sartor.tuning.measuring.runs.variant_runner import VariantRunner, interruptions, least_seconds, uninterrupted
 
 
 class _Run:
@@ -59,3 +64,19 @@ def test_tiles_that_a_driver_compiles_for_seconds_are_not_taken_for_slow() -> No
 def test_candidate_0_is_compiled_quickly_and_so_is_slow_if_its_first_call_is() -> None:
     assert least_seconds(0.5, is_candidate_0=True) == 0
     assert 0 < least_seconds(5.0, is_candidate_0=True) < 5
+
+
+def test_other_programs_do_not_make_the_first_call_of_a_software_driver_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def processor_time(run: Callable[[], None]) -> float:
+        run()
+        return 7.0
+
+    monkeypatch.setattr(variant_runner, "busiest_seconds", processor_time)
+    runner: Any = object.__new__(VariantRunner)
+    runner._program = SimpleNamespace(invoke=lambda symbol, arguments: [symbol, *arguments])
+    runner._symbol = "layer"
+    for software in (True, False):
+        runner._device = SimpleNamespace(software=software)
+        seconds, views = runner._called(["x"])
+        assert (seconds == 7.0) == software
+        assert views == ["run_layer", "x"]

@@ -1,0 +1,25 @@
+"""The table of networks on Vulkan follows from recorded results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.gpu import OURS, STOCK, Row, geometric_mean
+from benchmarks.gpu_table import read_rows, table
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "gpu" / "llvmpipe.json"
+
+
+def test_the_page_about_gpus_has_the_recorded_table() -> None:
+    written = table(read_rows(RESULTS))
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    assert written in page
+
+
+def test_stock_code_that_is_wrong_has_no_part_in_the_mean() -> None:
+    right = Row("a", "vulkan:llvmpipe", 1.0, 1.0, {OURS: 1.0, STOCK: 4.0}, {OURS: 1e-6, STOCK: 1e-6}, 3)
+    wrong = replace(right, network="b", milliseconds={OURS: 1.0, STOCK: 100.0}, errors={OURS: 1e-6, STOCK: 0.9})
+    assert geometric_mean([right, wrong], STOCK) == 4.0
+    assert "| b | 100 | 1 | wrong |" in table([right, wrong])
