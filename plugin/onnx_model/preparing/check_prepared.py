@@ -53,7 +53,8 @@ def check_sizes(model: ModelProto) -> tuple[str, ...]:
     editor = GraphEditor(model.graph)
     for node in editor.nodes:
         for name in node.output:
-            if name:
+            # Types that rewrites leave open are inferred later.
+            if name and editor.element_type(name) in _ELEMENT_TYPES:
                 _check_size(name, f"{describe_node(node)} computes", editor)
     return ()
 
