@@ -72,7 +72,8 @@ def test_only_what_rounds_or_transforms_says_so() -> None:
     rounding = {each.name for each in ROUTINES if each.traits.rounds_between}
     assert rounding == {"fused_winograd_dots", "fused_winograd_neon", "fused_winograd_bytes"}
     transforming = {each.name for each in ROUTINES if each.traits.transforms}
-    assert transforming == {*rounding, "winograd", "fused_winograd", "fused_winograd_blocked"}
+    fused = {"fused_winograd", "fused_winograd_blocked"}
+    assert transforming == {*rounding, *fused, "winograd", *(f"half_{each}" for each in fused)}
 
 
 def test_kernels_that_multiply_in_groups_name_their_instruction() -> None:
