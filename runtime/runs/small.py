@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from sartor.runtime.driver.device_array import DeviceArray
-from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names
+from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names, plain_array
 
 MOST_INPUT_BYTES = 1 << 22
 """Inputs are copied once in any case: the limit is on the memory that is kept."""
@@ -60,7 +58,7 @@ class SmallRuns:
         """
         if feeds.keys() != self._names:
             check_names(self._specs, list(feeds))
-        found = [np.asarray(feeds[spec.name]) for spec in self._specs]
+        found = [plain_array(feeds[spec.name], f"input '{spec.name}'") for spec in self._specs]
         for spec, array in zip(self._specs, found, strict=True):
             check_array(spec, array.dtype, array.shape)
         return found

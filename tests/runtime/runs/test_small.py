@@ -157,3 +157,11 @@ def test_a_module_without_an_entry_for_it_runs_as_before(model: Path, feeds: Fee
 def test_what_is_small(inputs: tuple[int | None, ...], outputs: tuple[int | None, ...], expected: bool) -> None:
     taken, given = TensorSpec("x", "float32", inputs), TensorSpec("y", "float32", outputs)
     assert is_small(Signature("main", (taken,), (given,))) is expected
+
+
+def test_masked_arrays_are_refused_by_later_runs_too(small: Path, feeds: Feeds) -> None:
+    masked = np.ma.masked_array(feeds["x"], feeds["x"] > 0)
+    with Session(small) as session:
+        session.run(None, feeds)
+        with pytest.raises(UsageError, match="input 'x' is a masked array"):
+            session.run(None, {**feeds, "x": masked})
