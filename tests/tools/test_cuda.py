@@ -75,6 +75,7 @@ def test_no_layer_is_begun_after_the_time(tmp_path: Path, monkeypatch: pytest.Mo
         # 65536 registers: 128 of 512 threads, and these are taken eight at a time.
         (Assembled("k", 129, 0, 0, 512), 0, "512 threads of 129 registers do not fit a multiprocessor"),
         (Assembled("k", 128, 0, 0, 512), 0, None),
+        (Assembled("k", 113, 0, 0, 576), 0, "576 threads of 113 registers do not fit a multiprocessor"),
         (Assembled("k", 96, 0, 0, 128), 99 * 1024 + 4, "101380 bytes of shared memory, 101376 are allowed"),
         (Assembled("k", 96, 0, 0, 128), 99 * 1024, None),
     ],
