@@ -195,7 +195,8 @@ def test_sums_of_whole_numbers_are_not_rounded_on_the_way(imported_of_model: Imp
     offered = {each.descriptor.partition("{")[0] for each in candidates.variants[layers["conv1"].task.key]}
     assert any("winograd" in each for each in offered), offered
     assert "cpu:bf16/conv2d.tiles" in offered
-    assert not any("winograd" in each or "bf16" in each for each in permitted("conv1"))
+    # Whole numbers of 8 bits are stored in bf16 without loss, so that f32 by such filters is exact.
+    assert not any("winograd" in each or each.startswith("cpu:bf16/") for each in permitted("conv1"))
     assert {"cpu:f32/conv2d.direct", "cpu:i8/conv2d.whole_tiles"} <= permitted("conv1")
     for name in layers:
         if name.endswith(("/zeros", "/min", "/max", "/below", "/divide")):
