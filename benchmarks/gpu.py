@@ -30,7 +30,7 @@ from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
 from sartor.runtime.benchmark import time_interleaved
-from sartor.runtime.driver.waiting import niceness, thread_times
+from sartor.runtime.driver.waiting import computes, thread_times
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 
@@ -80,9 +80,8 @@ def processor_time() -> float:
 
     Threads that spin while they wait for a driver were made nice when the device was opened.
     """
-    usual, own = os.getpriority(os.PRIO_PROCESS, 0), threading.get_native_id()
-    times = thread_times()
-    return sum(taken for thread, taken in times.items() if thread != own and niceness(thread) == usual)
+    own, times = threading.get_native_id(), thread_times()
+    return sum(taken for thread, taken in times.items() if thread != own and computes(thread))
 
 
 def measure(

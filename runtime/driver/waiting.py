@@ -18,6 +18,8 @@ _RUNNING = "R"
 # A ninth of the processor time of this process's other threads. With even less, a thread that has spun beside other
 # programs waits for some hundred milliseconds for its turn, and so would who waits for it.
 _NICER, _NICEST = 10, 19
+# Threads of this process that were found to spin. Their niceness tells it only where this process's own is low.
+_calmed: set[int] = set()
 
 
 class PatientWait:
@@ -55,6 +57,8 @@ class CalmedThreads:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         started = set(thread_times()) - self._before
+        # A number may be that of a thread that has ended.
+        _calmed.difference_update(started)
         if error is None and started:
             for thread in _spinning() & started:
                 _calm(thread)
@@ -66,11 +70,15 @@ def busiest_seconds(run: Callable[[], None]) -> float:
     It is the time of the run on a quiet machine: other programs do not count, nor do the calling thread and those that
     spin, which have less processor time than the usual.
     """
-    own, usual = threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0)
-    before = thread_times()
+    own, before = threading.get_native_id(), thread_times()
     run()
     taken = {thread: seconds - before.get(thread, 0.0) for thread, seconds in thread_times().items()}
-    return max((taken[each] for each in taken if each != own and niceness(each) == usual), default=0.0)
+    return max((taken[each] for each in taken if each != own and computes(each)), default=0.0)
+
+
+def computes(thread: int) -> bool:
+    """Whether a thread is there to compute: it neither spins nor has another niceness than the usual."""
+    return thread not in _calmed and niceness(thread) == os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def niceness(thread: int) -> int | None:
@@ -115,6 +123,7 @@ def thread_times() -> dict[int, float]:
 
 
 def _calm(thread: int) -> None:
+    _calmed.add(thread)
     found, wanted = niceness(thread), min(os.getpriority(os.PRIO_PROCESS, 0) + _NICER, _NICEST)
     try:
         if found is not None and found < wanted:
