@@ -49,6 +49,7 @@ class Stitching:
         adapts: the piece of each conversion.
         weights: parameter name to array, in ONNX layout.
         ranges: for each quantised value the ``RANGE`` that code takes as an argument.
+        binds_all: whether each of several entries has a function that writes into given buffers, as a single one has.
     """
 
     entries: tuple[Entry, ...]
@@ -56,6 +57,7 @@ class Stitching:
     adapts: Mapping[AdaptKind, Piece]
     weights: Mapping[str, np.ndarray]
     ranges: Mapping[ValueRef, np.ndarray] = field(default_factory=dict)
+    binds_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,7 @@ def _write(stitching: Stitching, target: Target, parameters: Parameters, manifes
     writer = Writer(stitching, parameters)
     # One function carries the manifest for all.
     carried = [manifest, *[""] * (len(stitching.entries) - 1)]
-    is_whole = len(stitching.entries) == 1
+    is_whole = len(stitching.entries) == 1 or stitching.binds_all
     functions = []
     for entry, text in zip(stitching.entries, carried, strict=True):
         written = writer.entry(entry)

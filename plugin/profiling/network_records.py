@@ -19,7 +19,9 @@ from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import judged_again
 from sartor.samples import sample_sets
 from sartor.tuning.cost_tables import in_network
-from sartor.tuning.networks import build_job, prefix_job, profile_job
+from sartor.tuning.networks import build_job, profile_job
+from sartor.tuning.networks.prefixes import build_job as prefix_build_job
+from sartor.tuning.networks.prefixes import timing_job
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, reference_version, runtime_key
 from sartor.tuning.store.store import Store
@@ -34,7 +36,8 @@ _JOBS = (
     import_job.__name__,
     in_network.__name__,
     build_job.__name__,
-    prefix_job.__name__,
+    prefix_build_job.__name__,
+    timing_job.__name__,
     profile_job.__name__,
     sample_sets.__name__,
     verify_job.__name__,

@@ -13,7 +13,9 @@ from sartor.profiling.builder import Builder
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.tuning.measuring.case_compiler import CaseCompiler
 from sartor.tuning.networks.build_job import SplitNetwork
-from sartor.tuning.networks.prefix_job import PrefixEntry, build_prefixes, time_prefixes
+from sartor.tuning.networks.prefixes.build_job import build_prefixes
+from sartor.tuning.networks.prefixes.piece_times import PrefixEntry
+from sartor.tuning.networks.prefixes.timing_job import time_prefixes
 from sartor.tuning.workers.calls import TIMEOUT, call
 
 _STEP = "timing layers in place"

@@ -201,6 +201,7 @@ def test_a_worker_imports_neither_the_compiler_nor_onnx() -> None:
         "sartor.tuning.cluster.server",
         "sartor.tuning.measuring.away",
         "sartor.tuning.networks.profile_job",
+        "sartor.tuning.networks.prefixes.timing_job",
         "sartor.tuning.networks.sample_runs",
         "sartor.profiling.layers.dispatch_job",
     )
