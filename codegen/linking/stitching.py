@@ -21,7 +21,7 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.functions.borrowed_inputs import protect_inputs
 from sartor.codegen.linking.functions.entries import Entry, Port
-from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, entry_functions
+from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound_function, entry_functions
 from sartor.codegen.linking.functions.function_parts import cut_function, join_functions
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
@@ -49,7 +49,7 @@ class Stitching:
         adapts: the piece of each conversion.
         weights: parameter name to array, in ONNX layout.
         ranges: for each quantised value the ``RANGE`` that code takes as an argument.
-        binds_all: whether each of several entries has a function that writes into given buffers, as a single one has.
+        only_bound: whether entries have no other function than the one that writes into given buffers.
     """
 
     entries: tuple[Entry, ...]
@@ -57,7 +57,7 @@ class Stitching:
     adapts: Mapping[AdaptKind, Piece]
     weights: Mapping[str, np.ndarray]
     ranges: Mapping[ValueRef, np.ndarray] = field(default_factory=dict)
-    binds_all: bool = False
+    only_bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -263,11 +263,14 @@ def _write(stitching: Stitching, target: Target, parameters: Parameters, manifes
     writer = Writer(stitching, parameters)
     # One function carries the manifest for all.
     carried = [manifest, *[""] * (len(stitching.entries) - 1)]
-    is_whole = len(stitching.entries) == 1 or stitching.binds_all
+    is_whole = len(stitching.entries) == 1
     functions = []
     for entry, text in zip(stitching.entries, carried, strict=True):
         written = writer.entry(entry)
-        functions.append(entry_functions(entry, written.lines, written.returned, text, is_whole=is_whole))
+        if stitching.only_bound:
+            functions.append(bound_function(entry, written.lines, written.returned))
+        else:
+            functions.append(entry_functions(entry, written.lines, written.returned, text, is_whole=is_whole))
     attributes, devices = module_header(target)
     return module_text(attributes, [devices, *parameters.declarations, *writer.pieces, *functions])
 

@@ -32,7 +32,7 @@ def entry_functions(
         [
             asynchronous(f"public @{entry.name}$async", entry, lines, returned, stub_attributes(manifest)),
             synchronous(entry.name, len(entry.inputs), len(returned), manifest),
-            *([_bound(entry, lines, returned)] if is_whole else []),
+            *([bound_function(entry, lines, returned)] if is_whole else []),
         ]
     )
 
@@ -71,7 +71,7 @@ def asynchronous(
     )
 
 
-def _bound(entry: Entry, lines: Sequence[str], returned: Sequence[str]) -> str:
+def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) -> str:
     """A function that takes a buffer view for each input and then for each output, writes the latter, and waits."""
     taken = [f"%in{index}" for index in range(len(entry.inputs))]
     filled = [f"%to{index}" for index in range(len(returned))]

@@ -36,7 +36,7 @@ def build_prefixes(
     lengths = {each.entry.name: place for place, each in enumerate(every, 1)}
     chosen = choose(every, _MOST_PIECES)
     entries = tuple(each.entry for each in chosen)
-    compile_stitched(stitch(replace(stitching, entries=entries, binds_all=True), target, ""), target, path)
+    compile_stitched(stitch(replace(stitching, entries=entries, only_bound=True), target, ""), target, path)
     return [
         PrefixEntry(
             name=each.entry.name,
