@@ -26,6 +26,7 @@ from benchmarks.contest import (
     time_in_processes,
 )
 from benchmarks.peers import MANUAL, STOCK_FLAGS
+from benchmarks.record.neighbour import busy_neighbour
 from benchmarks.record.results import ERROR_LIMIT, Entry
 from benchmarks.untuned import compile_untuned
 from benchmarks.zoo import NETWORKS
@@ -42,6 +43,7 @@ STOCK, BEST_STOCK = "IREE", "IREE, best flags"
 BOUND, BOUND_ORT = "Sartor, bound", "ONNX Runtime, bound"
 OPENVINO_INT8 = "OpenVINO int8"
 UNTUNED = "untuned"
+ALONE, BESIDE, DECIDED_AGAIN = "tuned alone", "tuned beside a neighbour", "compiled again, alone"
 BUDGETS = ("0.01", "OpenVINO's")
 PRECISIONS = {"bf16": Precision.BF16, "int8": Precision.INT8, "hybrid": Precision.MIXED}
 _SAMPLES = 16
@@ -158,9 +160,30 @@ def measure_precisions(task: Task) -> Found:
     return entries, failures | failed
 
 
+def measure_neighbour(task: Task) -> Found:
+    """Tune a network alone and beside a program that keeps a core busy, and time both plans, alone.
+
+    The second database is used once more, alone, as measurements that were disturbed are to be made again.
+    """
+    alone, beside = task.file("alone.db"), task.file("beside.db")
+    alone.unlink(missing_ok=True)
+    beside.unlink(missing_ok=True)
+
+    def compiled(who: str, database: Path) -> float:
+        return _compiled(task, task.module(who), CompileConfig(threads=task.threads, database=database))[1]
+
+    seconds = {ALONE: compiled(ALONE, alone)}
+    with busy_neighbour():
+        seconds[BESIDE] = compiled(BESIDE, beside)
+    seconds[DECIDED_AGAIN] = compiled(DECIDED_AGAIN, beside)
+    rivals: dict[str, Opener] = {who: partial(open_sartor, task.module(who)) for who in seconds}
+    return entries_of(_timed(task, rivals), facts={who: {"compile seconds": each} for who, each in seconds.items()})
+
+
 EXPERIMENTS: Mapping[str, Experiment] = {
     "zoo": Experiment(measure_speed, tuple(NETWORKS)),
     "models": Experiment(measure_speed, ()),
+    "neighbour": Experiment(measure_neighbour, ("resnet50", "mobilenet_v2", "bert")),
     "precision": Experiment(measure_precisions, ("vgg16", "resnet50", "mobilenet_v2", "mobilenet_v3")),
 }
 """All experiments by name; those without networks are for the ONNX files that one names."""

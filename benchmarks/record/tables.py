@@ -7,10 +7,13 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.record.experiments import (
+    ALONE,
+    BESIDE,
     BEST_STOCK,
     BOUND,
     BOUND_ORT,
     BUDGETS,
+    DECIDED_AGAIN,
     OPENVINO,
     OPENVINO_INT8,
     ORT,
@@ -85,11 +88,31 @@ def tuning_table(folder: Path) -> str:
     return "\n\n".join(parts) or _nothing()
 
 
+def neighbour_table(folder: Path) -> str:
+    """Times of plans that were tuned beside a busy neighbour, over those of plans that were tuned alone."""
+    results = read_results(folder, "neighbour")
+    rows = [
+        [
+            each.network,
+            _threads(each.threads),
+            *(_time(each, who) for who in (ALONE, BESIDE, DECIDED_AGAIN)),
+            *(_over(each, who, ALONE) for who in (BESIDE, DECIDED_AGAIN)),
+            each.circumstances.commit,
+        ]
+        for each in results
+    ]
+    if not rows:
+        return _nothing()
+    columns = ("network", "threads", f"{ALONE}, ms", BESIDE, DECIDED_AGAIN, "beside / alone", "again / alone", "commit")
+    return "\n\n".join((_table(columns, rows), *_failures(results), *_circumstances(results)))
+
+
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "speed of the zoo": lambda folder: speed_table("zoo", folder),
     "speed of public models": lambda folder: speed_table("models", folder),
     "precision": precision_table,
     "predictions": prediction_table,
+    "neighbour": neighbour_table,
     "tuning": tuning_table,
 }
 """The tables by the name that documents have for them."""
@@ -154,6 +177,11 @@ def _precision_row(result: Result, who: str) -> list[str]:
     over = "" if entry.is_right or entry.allowed is None else f" (allowed {entry.allowed:.1e})"
     ratio = _DASH if rival is None else f"{rival:.2f}"
     return [who, _ms(entry.seconds), f"{entry.error:.1e}{over}", ratio, str(entry.facts.get("layers", ""))]
+
+
+def _over(result: Result, who: str, to: str) -> str:
+    ratio = result.ratio(who, to)
+    return _DASH if ratio is None else f"{ratio:.2f}"
 
 
 def _time(result: Result, who: str) -> str:

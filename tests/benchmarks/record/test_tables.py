@@ -55,6 +55,16 @@ def test_short_networks_are_shown_with_bound_memory_too(tmp_path: Path) -> None:
     assert "long, bound" not in table
 
 
+def test_plans_beside_a_neighbour_are_compared_with_plans_alone(tmp_path: Path) -> None:
+    entries = {
+        "tuned alone": entry([2.0]),
+        "tuned beside a neighbour": entry([3.0]),
+        "compiled again, alone": entry([2.0], error=0.5),
+    }
+    Result("neighbour", "a", 1, MADE, entries).save(tmp_path)
+    assert "| a | 1 thread | 2.00 | 3.00 | 2.00 (wrong) | 1.50 | - |" in TABLES["neighbour"](tmp_path)
+
+
 def test_predictions_are_those_before_correction(tmp_path: Path) -> None:
     facts = {"predicted seconds": 1e-3, "foreseen seconds": 0.9e-3, "then measured seconds": 1e-3}
     ours = Entry(((1e-3,),), facts=facts)
