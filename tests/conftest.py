@@ -25,6 +25,13 @@ os.environ["XDG_CACHE_HOME"] = _CACHE.name
 ImportedOf = Callable[[str], ImportedModel]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that ask for a Vulkan device by the fixture of that name are chosen by ``-m vulkan``."""
+    for item in items:
+        if "vulkan" in getattr(item, "fixturenames", ()):
+            item.add_marker("vulkan")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_kept() -> Iterator[None]:
     """Nothing of an earlier compilation is used: tests that compare bytes compare what the compiler makes twice."""

@@ -26,8 +26,8 @@ import pytest
 
 from benchmarks import zoo
 from sartor.errors import DeviceError
-from sartor.runtime.driver.device import list_devices
 from sartor.runtime.session import Session
+from tests.devices import needs_vulkan
 from tests.docs.test_commands import ROOT
 from tests.tuning.cluster.processes import Processes, kill, processes, wait_until
 
@@ -36,9 +36,6 @@ PAGES = ("docs/one-file", "docs/devices", "docs/tuning-on-other-machines")
 _BLOCK = re.compile(r"^```sh\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _PROMPT = re.compile(r"^\w+\$ +")
 _REMARK = re.compile(r"(^|\s+)(#.*)?$")
-needs_vulkan = pytest.mark.skipif(
-    not any(device.spec.startswith("vulkan") for device in list_devices()), reason="there is no Vulkan device"
-)
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="Dask is not installed: pip install 'sartor[cluster]'"
 )

@@ -82,6 +82,7 @@ def test_a_shape_that_is_an_input_is_bound_anew_for_each_value() -> None:
         np.testing.assert_array_equal(result, x.reshape(shape))
 
 
+@pytest.mark.vulkan
 def test_a_node_runs_on_vulkan() -> None:
     if not sartor.backend.supports_device("VULKAN"):
         pytest.skip("no Vulkan device")

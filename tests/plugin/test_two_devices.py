@@ -14,6 +14,8 @@ from sartor.pipeline import compile_model
 from sartor.runtime.driver.device import open_device
 from sartor.tuning.store.store import Store
 
+pytestmark = pytest.mark.vulkan
+
 
 def test_a_small_network_stays_on_the_cpu_because_of_what_was_measured(
     model_file: Callable[[str], Path], tmp_path: Path

@@ -26,6 +26,8 @@ from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.test_cuda_plan import network
 from tests.tiny_models import Builder
 
+pytestmark = pytest.mark.vulkan
+
 GPU = "NVIDIA GeForce RTX 3090"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import Schema
@@ -78,6 +79,7 @@ def test_only_scalars_of_f32_are_rewritten() -> None:
     assert [round_by_adding(each) for each in kept] == kept
 
 
+@pytest.mark.vulkan
 def test_gpus_keep_the_operator_that_they_have() -> None:
     target = Target.create("vulkan")
     assert "math.roundeven" in lower({"rounding": _implementation(target)}, target)["rounding"].text

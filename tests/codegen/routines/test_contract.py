@@ -130,6 +130,7 @@ def test_every_variant_computes_the_layer(case: str, subjects: dict[str, Subject
     assert _wrong(relative_errors(program, subject), subject.task.inputs[0].dtype) == {}
 
 
+@pytest.mark.vulkan
 def test_variants_for_vulkan_compute_the_layer(found_layers: dict[str, tuple[Layer, Mapping[str, Array]]]) -> None:
     try:
         open_device("vulkan")

@@ -16,11 +16,13 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
 from sartor.codegen.kernels.isa.pairs import check_even
 from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES, routines_for
-from sartor.runtime.driver.device import is_available
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
 from tests.codegen.routines.harness import Subject, compiled, layers, load, run
 from tests.codegen.routines.layer_cases import Cases, Follower
+from tests.devices import needs_vulkan
+
+pytestmark = pytest.mark.vulkan
 
 HOST = Target.create("cpu")
 VULKAN = Target.create("vulkan")
@@ -104,7 +106,7 @@ def _stock(layer: Layer) -> dict[str, Implementation]:
     return {"stock": built}
 
 
-@pytest.mark.skipif(not is_available("vulkan"), reason="this machine has no Vulkan driver")
+@needs_vulkan
 def test_kernels_for_vulkan_compute_the_layers(found: Found) -> None:
     subjects = _subjects(found, VULKAN)
     references = {name: Subject(*each, _stock(each[0])) for name, each in found.items()}
@@ -117,7 +119,7 @@ def test_kernels_for_vulkan_compute_the_layers(found: Found) -> None:
             assert error <= MAX_ERROR, (case, name)
 
 
-@pytest.mark.skipif(not is_available("vulkan"), reason="this machine has no Vulkan driver")
+@needs_vulkan
 def test_pairs_compute_the_layers(pairs: Found) -> None:
     references = {name: Subject(*each, _stock(each[0])) for name, each in pairs.items()}
     subjects = {name: Subject(*each, _by_pairs(each[0])) for name, each in pairs.items()}

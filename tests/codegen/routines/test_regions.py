@@ -14,10 +14,12 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.routines.iree_tiled.region import RegionConvolution
-from sartor.runtime.driver.device import is_available
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, compiled, layers, load, run
 from tests.codegen.routines.layer_cases import Cases
+from tests.devices import needs_vulkan
+
+pytestmark = pytest.mark.vulkan
 
 HOST = Target.create("cpu")
 VULKAN = Target.create("vulkan")
@@ -83,7 +85,7 @@ def test_a_layer_is_one_dispatch_that_keeps_the_named_op(found: Found, name: str
         assert code.count("compilation_info = #iree_codegen") == 1
 
 
-@pytest.mark.skipif(not is_available("vulkan"), reason="this machine has no Vulkan driver")
+@needs_vulkan
 def test_regions_compute_the_layers(found: Found) -> None:
     subjects = _subjects(found, VULKAN)
     stock = {name: ROUTINES[0].build(layer.task, {}, HOST) for name, (layer, _) in found.items()}

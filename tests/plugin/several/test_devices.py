@@ -15,6 +15,8 @@ from sartor.runtime.session import Session
 from tests.plugin.calling import assert_refused, call, parsed
 from tests.tiny_models import Builder
 
+pytestmark = pytest.mark.vulkan
+
 SIZES = (1, 3)
 
 

@@ -45,6 +45,7 @@ def test_the_file_has_a_module_per_device_and_its_segments_in_order(mixed: Path)
         assert archive.namelist()[-1] == "vulkan.vmfb"
 
 
+@pytest.mark.vulkan
 def test_it_computes_on_both_devices_what_onnx_runtime_does(
     mixed: Path, imported_of: ImportedOf, model_file: Callable[[str], Path]
 ) -> None:

@@ -11,6 +11,8 @@ from sartor.tuning.transfers import transfer_job
 from sartor.tuning.transfers.transfer_job import time_transfers
 from sartor.tuning.workers.calls import WorkerError
 
+pytestmark = pytest.mark.vulkan
+
 CPU, GPU = Target.create("cpu"), Target.create("vulkan")
 SIZES = (64, 4096)
 

@@ -11,6 +11,8 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.dispatches import executable_target, on_device
 from sartor.codegen.mlir.iree_compiler import translate
 
+pytestmark = pytest.mark.vulkan
+
 _SHARED = re.compile(r"max_workgroup_memory_bytes = (\d+)")
 _ADD = (
     "util.func public @add(%a: tensor<4xf32>) -> tensor<4xf32> "
