@@ -25,6 +25,8 @@ MOST_POINTS = len(_POINTS) + 1
 """The largest n."""
 MOST_POINTS_OF_ROUNDED = len(_POINTS_OF_ROUNDED) + 1
 """The largest n if transformed data is rounded to a narrower type."""
+MOST_POINTS_IN_INVOCATIONS = 6
+"""The same for a GPU: an invocation has all points of a tile in registers, and drivers compile them."""
 MOST_POINTS_OF_INTEGERS = 4
 """The largest n for which integer tiles need only additions and subtractions: the points are 0, 1 and -1."""
 

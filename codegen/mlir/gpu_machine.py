@@ -9,13 +9,22 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Iterator
 
 from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.dispatches import executable_target
 from sartor.codegen.mlir.machine import Machine
 
+HALF_ARITHMETIC = "fp16"
+"""The feature of devices that compute in f16, and load and store it."""
+
+COOPERATIVE_MATRICES = "cooperative matrices"
+"""The feature of devices whose subgroups multiply matrices of 16x16 numbers of f16, with sums in f32."""
+
 _FLOAT_BYTES = 4
+# By IREE's names: on NVIDIA's GPUs, and on AMD's since RDNA3 and since RDNA4.
+_MATRICES = re.compile(r"<(NV_WMMA|WMMAR3|WMMAR4)_F32_16x16x16_F16>")
 _SOFTWARE = "llvmpipe"
 # Mesa's software driver reads memory invocation by invocation, in some 100 cycles for a subgroup, and shuffles in one
 # instruction. So a subgroup loads adjacent numbers together and repeats them by shuffles.
@@ -44,10 +53,26 @@ def _machine(attribute: str) -> Machine:
     if found is None:
         raise ValueError("the target does not tell the size of a subgroup")
     width = min(int(each) for each in found[1].split(",")) * _FLOAT_BYTES
+    features = frozenset(_features(attribute))
     if f'arch = "{_SOFTWARE}"' in attribute:
         core = Core(
             width, 0.5, _SOFTWARE_LOADS, 4, math.inf, indexes=True, pairs=True, line_cycles=0, far_line_cycles=0
         )
-        return Machine(width, _SOFTWARE_SUMS, None, None, _SOFTWARE_THREADS, core=core)
+        return Machine(width, _SOFTWARE_SUMS, None, None, _SOFTWARE_THREADS, features, core=core, in_subgroups=True)
     core = Core(width, 1, 0.25, 4, math.inf, line_cycles=0, far_line_cycles=0)
-    return Machine(width, _SUMS, None, None, _THREADS, core=core)
+    return Machine(width, _SUMS, None, None, _THREADS, features, core=core, in_subgroups=True)
+
+
+def _features(attribute: str) -> Iterator[str]:
+    """What only some targets have."""
+    if _computes_in_half(attribute):
+        yield HALF_ARITHMETIC
+    if _MATRICES.search(attribute):
+        yield COOPERATIVE_MATRICES
+
+
+def _computes_in_half(attribute: str) -> bool:
+    """Whether a target has both arithmetic in f16 and memory of 16 bits."""
+    has = {name: re.search(rf"{name} = ([\w|]+)", attribute) for name in ("compute", "storage")}
+    compute, storage = (each[1].split("|") if each else [] for each in has.values())
+    return HALF_ARITHMETIC in compute and "b16" in storage

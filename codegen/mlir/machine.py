@@ -46,6 +46,7 @@ class Machine:
         features: CPU features, by LLVM's names.
         withheld: features that the operating system does not let programs use.
         core: what the analytic models know of it.
+        in_subgroups: whether it is a GPU, a subgroup being a vector.
     """
 
     vector_bytes: int
@@ -56,6 +57,7 @@ class Machine:
     features: frozenset[str] = frozenset()
     withheld: tuple[str, ...] = ()
     core: Core = WIDE
+    in_subgroups: bool = False
 
     def refusal(self, feature: str) -> Rejected | None:
         """Why code cannot use a feature; None if it can."""

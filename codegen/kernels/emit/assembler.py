@@ -317,6 +317,9 @@ class Assembler(ControlFlow):
         index: ir.Value = arith.index_cast(ir.IndexType.get(), memref.load(memory, [self.value(slot)]))
         return index
 
+    def barrier(self) -> None:
+        """Let what the workgroup stored so far be read by all of it: nothing, as one thread runs a workgroup."""
+
     def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
         """Prefetch ``offset``, which may lie beyond the end, into the second-level cache, for reading or writing."""
         memref.prefetch(memory, [self.value(offset)], is_written, _SECOND_LEVEL, True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.mlir.iree_compiler import arith, gpu, ir, math, memref, scf
+from sartor.codegen.mlir.iree_compiler import arith, gpu, ir, math, memref, scf, vector
 
 _NARROW = (ir.BF16Type, ir.F16Type)
 
@@ -31,7 +31,7 @@ class InvocationAssembler(Assembler):
     def __init__(self, entry: ir.Block, lanes: int, lane: ir.Value) -> None:
         super().__init__(entry, lanes)
         self._lane = lane
-        self._wide: dict[ir.Value, ir.Value] = {}
+        self._wide: dict[tuple[ir.Value, int], ir.Value] = {}
 
     def splat(self, attribute: ir.Attribute) -> ir.Value:
         """A scalar constant."""
@@ -81,30 +81,49 @@ class InvocationAssembler(Assembler):
     def load_pair(self, memory: ir.Value, offset: Index) -> tuple[ir.Value, ir.Value]:
         """The invocation's two adjacent numbers of f32, by one load of 64 bits; ``offset`` must be even."""
         halved = self.divide(offset, 2)[0]
-        return self._halves(memref.load(self._words(memory), [self.value(self.add(self._lane, halved))]))
+        return self._both(memref.load(self._words(memory, 64), [self.value(self.add(self._lane, halved))]))
 
     def broadcast_pair(self, memory: ir.Value, offset: Index) -> tuple[ir.Value, ir.Value]:
         """Two adjacent numbers of f32 that all invocations read; ``offset`` must be even."""
-        return self._halves(memref.load(self._words(memory), [self.value(self.divide(offset, 2)[0])]))
+        return self._both(memref.load(self._words(memory, 64), [self.value(self.divide(offset, 2)[0])]))
 
-    def _halves(self, word: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def load_word(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """The invocation's two adjacent numbers of f16, as one word of 32 bits; ``offset`` must be even."""
+        return memref.load(self._words(memory, 32), [self.value(self.add(self._lane, self.divide(offset, 2)[0]))])
+
+    def broadcast_word(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """Two adjacent numbers of f16 that all invocations read, as one word; ``offset`` must be even."""
+        return memref.load(self._words(memory, 32), [self.value(self.divide(offset, 2)[0])])
+
+    def halves(self, word: ir.Value) -> ir.Value:
+        """Both numbers of f16 of a word of 32 bits, as a vector."""
+        one = vector.broadcast(ir.VectorType.get([1], word.type), word)
+        return vector.bitcast(ir.VectorType.get([2], ir.F16Type.get()), one)
+
+    def no_halves(self) -> ir.Value:
+        """A vector of two zeros of f16."""
+        kind = ir.VectorType.get([2], ir.F16Type.get())
+        with ir.InsertionPoint.at_block_begin(self._entry):
+            return arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(kind.element_type, 0.0)))
+
+    def _both(self, word: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Both numbers of f32 of a word of 64 bits."""
         half, real = ir.IntegerType.get_signless(32), ir.F32Type.get()
         high = arith.shrui(word, self.integer(32, 64))
         return arith.bitcast(real, arith.trunci(half, word)), arith.bitcast(real, arith.trunci(half, high))
 
-    def _words(self, memory: ir.Value) -> ir.Value:
-        """A memory of f32 as words of 64 bits: the same binding, declared once more."""
-        if memory not in self._wide:
+    def _words(self, memory: ir.Value, bits: int) -> ir.Value:
+        """A memory as words of so many bits, each of two elements: the same binding, declared once more."""
+        if (memory, bits) not in self._wide:
             span, kind = memory.owner, ir.MemRefType(memory.type)
-            words = ir.MemRefType.get([kind.shape[0] // 2], ir.IntegerType.get_signless(64), None, kind.memory_space)
+            words = ir.MemRefType.get([kind.shape[0] // 2], ir.IntegerType.get_signless(bits), None, kind.memory_space)
             attributes = {each: span.attributes[each] for each in span.attributes}
             with ir.InsertionPoint.after(span):
                 made = ir.Operation.create(
                     span.name, results=[words], operands=list(span.operands), attributes=attributes
                 )
-            self._wide[memory] = made.results[0]
-        return self._wide[memory]
+            self._wide[memory, bits] = made.results[0]
+        return self._wide[memory, bits]
 
     def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
         """Write the invocation's number, rounded to the memory's type, if it is one of the first ``count``."""
@@ -118,6 +137,24 @@ class InvocationAssembler(Assembler):
         with ir.InsertionPoint(branch.then_block):
             memref.store(stored, memory, [here])
             scf.yield_([])
+
+    def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """The invocation's number of a memory of f32."""
+        return memref.load(memory, [self.value(self.add(self._lane, offset))])
+
+    def store_words(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
+        """Write the invocation's number to a memory of its type."""
+        memref.store(stored, memory, [self.value(self.add(self._lane, offset))])
+
+    def barrier(self) -> None:
+        """Let invocations read what others of the workgroup stored; all of them get here.
+
+        The barrier of the dialect for GPUs is for the memory of a workgroup, not for buffers.
+        """
+        scope = ir.Attribute.parse("#spirv.scope<Workgroup>")
+        order = ir.Attribute.parse("#spirv.memory_semantics<AcquireRelease|UniformMemory>")
+        attributes = {"execution_scope": scope, "memory_scope": scope, "memory_semantics": order}
+        ir.Operation.create("spirv.ControlBarrier", attributes=attributes)
 
     def rounded(self, value: ir.Value, element: ir.Type) -> ir.Value:
         """Round a number of f32 to a narrower type."""

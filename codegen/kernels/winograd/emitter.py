@@ -70,7 +70,10 @@ class _Writer:
             self._encoder.write(self._group[2], tile, asm.sub(tile, first))
             return carried
 
+        # Channels are encoded by one invocation of a GPU each, and read by all. The block before was multiplied.
+        asm.barrier()
         asm.loop(first, end, 1, [], encode)
+        asm.barrier()
         start = asm.mul(self._group[1], of.tiling.panels)
 
         def every(panel: Index, carried: list[ir.Value]) -> list[ir.Value]:

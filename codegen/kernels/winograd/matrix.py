@@ -70,8 +70,13 @@ def _difference(one: ir.Value, other: ir.Value) -> ir.Value:
 
 
 def _is_integer(value: ir.Value) -> bool:
-    return isinstance(ir.VectorType(value.type).element_type, ir.IntegerType)
+    return isinstance(_element(value), ir.IntegerType)
 
 
 def _splat(asm: Assembler, value: Fraction, like: ir.Value) -> ir.Value:
-    return asm.splat(ir.FloatAttr.get(ir.VectorType(like.type).element_type, float(value)))
+    return asm.splat(ir.FloatAttr.get(_element(like), float(value)))
+
+
+def _element(value: ir.Value) -> ir.Type:
+    """The type of a vector's elements; on a GPU an invocation has one of them."""
+    return value.type.element_type if isinstance(value.type, ir.VectorType) else value.type

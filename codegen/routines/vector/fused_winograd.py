@@ -9,8 +9,14 @@ from sartor.codegen.analysis.winograd_tiles import applicable, promising_tiles
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.ir.winograd import MOST_POINTS, MOST_POINTS_OF_INTEGERS, MOST_POINTS_OF_ROUNDED
+from sartor.codegen.ir.winograd import (
+    MOST_POINTS,
+    MOST_POINTS_IN_INVOCATIONS,
+    MOST_POINTS_OF_INTEGERS,
+    MOST_POINTS_OF_ROUNDED,
+)
 from sartor.codegen.kernels.isa.multipliers import DotElement
+from sartor.codegen.kernels.isa.pairs import refused_pairs
 from sartor.codegen.kernels.layers.analytic_costs import WinogradCost
 from sartor.codegen.kernels.layers.dot_choice import has_amx
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -19,6 +25,7 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.winograd.convolution import winograd_convolution, winograd_tilings, workspace_type
 from sartor.codegen.kernels.winograd.emitter import WinogradCode
 from sartor.codegen.kernels.winograd.geometry import WinogradTiling
+from sartor.codegen.mlir.kernel_machine import CPU
 from sartor.codegen.mlir.machine import Machine
 
 _MOST_CHOICES = 2
@@ -53,6 +60,10 @@ class FusedWinograd(ImageRoutine[Convolution]):
             compile_cost=_COMPILE_COST,
         )
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self.in_subgroups if self.element is None and self.storage is None else CPU
+
     def match(self, task: Task) -> Convolution | Rejected:
         return applicable(task)
 
@@ -63,7 +74,11 @@ class FusedWinograd(ImageRoutine[Convolution]):
         refusal = self._refusal(machine)
         if refusal is not None:
             return refusal
-        tiles = promising_tiles(match, self._most_points)
+        refusal = refused_pairs(machine, self.element, self.storage, match.filter.shape[1])
+        if machine.in_subgroups and refusal is not None:
+            return refusal
+        most = MOST_POINTS_IN_INVOCATIONS if machine.in_subgroups else self._most_points
+        tiles = promising_tiles(match, most)
         if isinstance(tiles, Rejected):
             return tiles
         group = 1 if self.element is None else self.element.group

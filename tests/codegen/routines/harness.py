@@ -13,10 +13,11 @@ from sartor.codegen.ir.layer import Fusion, Layer, Task, TensorType
 from sartor.codegen.ir.layouts import layout_packing
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
-from sartor.codegen.linking.bench_module import compile_bench, physical_signature
+from sartor.codegen.linking.bench_module import bench_module, compile_bench, physical_signature
 from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
+from sartor.codegen.mlir.iree_compiler import inlined, translate
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.driver.device import open_device
@@ -26,6 +27,8 @@ from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
 from tests.codegen.routines.layer_cases import MAKERS, Maker
 from tests.emulated import EmulatedProgram
+
+Signature = tuple[list[TensorType], list[TensorType]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Subject:
     def task(self) -> Task:
         return self.layer.task
 
-    def signature(self, name: str) -> tuple[list[TensorType], list[TensorType]]:
+    def signature(self, name: str) -> Signature:
         """Types in memory of what one implementation takes and gives."""
         task = self.task
         return physical_signature(self.implementations[name], task.inputs, task.weights, task.results)
@@ -80,12 +83,22 @@ def _fronts(folder: Path, makers: Mapping[str, Maker]) -> Iterator[ImportedModel
 
 def compiled(subjects: Mapping[str, Subject], target: Target) -> bytes:
     """One module with all code of all subjects."""
+    return compile_bench(target, *_pieces(subjects, target))
+
+
+def translated(subjects: Mapping[str, Subject], target: Target) -> str:
+    """All code of all subjects as text, in the device's own instructions: SPIR-V for Vulkan."""
+    text = bench_module(target, *_pieces(subjects, target))
+    return translate(inlined(text), target.flags, start="flow", to="executable-targets")
+
+
+def _pieces(subjects: Mapping[str, Subject], target: Target) -> tuple[dict[str, Piece], dict[str, Signature]]:
+    """The code of all subjects, and what it takes and gives, by symbol."""
     symbols = {each.symbol(name): (each, name) for each in subjects.values() for name in each.implementations}
     implementations = {symbol: each.implementations[name] for symbol, (each, name) in symbols.items()}
     codes = lower(implementations, target)
     pieces = {symbol: Piece(symbol, implementations[symbol], code) for symbol, code in codes.items()}
-    signatures = {symbol: each.signature(name) for symbol, (each, name) in symbols.items()}
-    return compile_bench(target, pieces, signatures)
+    return pieces, {symbol: each.signature(name) for symbol, (each, name) in symbols.items()}
 
 
 def load(subjects: Mapping[str, Subject], target: Target, threads: int | None = None) -> Program:
