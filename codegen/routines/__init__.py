@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.kernels.isa.amx import INTEGER
+from sartor.codegen.kernels.isa.half_pairs import HALF_PAIRS
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.kernels.isa.pairs import PAIRS
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
@@ -23,6 +24,7 @@ from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.iree.stored import Stored
 from sartor.codegen.routines.iree.transposed import Transposed
 from sartor.codegen.routines.iree_tiled.blocked import Blocked
+from sartor.codegen.routines.iree_tiled.cooperative import CooperativeProduct
 from sartor.codegen.routines.iree_tiled.region import RegionConvolution
 from sartor.codegen.routines.iree_tiled.tiled import TiledConvolution
 from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
@@ -158,6 +160,9 @@ ROUTINES: tuple[Routine, ...] = (
     Implicit(storage="f16"),
     ThreadWindows(storage="f16"),
     WarpRow(storage="f16"),
+    CooperativeProduct(),
+    Direct("half_pairs", storage="f16", element=HALF_PAIRS),
+    Product("half_pairs", storage="f16", element=HALF_PAIRS),
     Direct(storage="f16"),
     Product(storage="f16"),
     Direct("direct_by_f16", storage="f16", weights="f16"),

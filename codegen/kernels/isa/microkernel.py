@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -60,6 +61,21 @@ class Rhs:
     prefetch: Prefetch | None = None
 
 
+@runtime_checkable
+class Chained(Protocol):
+    """A multiplier that adds a few products in a narrower type, before they are added to the accumulators."""
+
+    @property
+    def chain(self) -> int:
+        """The most steps whose products are added so."""
+
+    def begin(self, asm: Assembler) -> ir.Value:
+        """The sum of no products."""
+
+    def end(self, asm: Assembler, total: ir.Value, chained: ir.Value) -> ir.Value:
+        """An accumulator with such a sum added."""
+
+
 def multiply_add(
     asm: Assembler,
     lhs: Lhs,
@@ -83,7 +99,30 @@ def multiply_add(
     Returns:
         The new accumulators.
     """
-    written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
+    if not isinstance(multiplier, Chained):
+        return _steps(asm, lhs, rhs, count, unroll, totals, multiplier)
+    length, chained = _divisor(count, multiplier.chain), multiplier
+
+    def chain(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+        image = replace(lhs, start=asm.add(lhs.start, asm.mul(index, multiplier.group)))
+        filters = replace(rhs, start=asm.add(rhs.start, asm.mul(index, rhs.step)))
+        sums = [chained.begin(asm)] * len(carried)
+        sums = _steps(asm, image, filters, length, unroll, sums, multiplier)
+        return [chained.end(asm, *each) for each in zip(carried, sums, strict=True)]
+
+    return asm.loop(0, count, length, totals, chain)
+
+
+def _divisor(count: int, most: int) -> int:
+    """The largest divisor of ``count`` that is not above ``most``."""
+    return next(each for each in range(min(most, count), 0, -1) if count % each == 0)
+
+
+def _steps(
+    asm: Assembler, lhs: Lhs, rhs: Rhs, count: int, unroll: int, totals: list[ir.Value], multiplier: Multiplier
+) -> list[ir.Value]:
+    """Add ``count`` outer products, all in the accumulators."""
+    written = _divisor(count, unroll)
     together = multiplier.together(asm.lanes, written) if asm.indexes else 1
 
     def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:

@@ -14,6 +14,8 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.invocations import InvocationAssembler
 from sartor.codegen.kernels.isa.multipliers import DotElement, Multiplier, only_offset
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.loops.tilings import Work, pair_tilings, tilings
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine
 
@@ -79,7 +81,13 @@ class PairFma:
 
 @dataclass(frozen=True)
 class PairElement(DotElement):
-    """Pairs of f32 in place of an instruction that multiplies groups."""
+    """Pairs of f32 in place of an instruction that multiplies groups.
+
+    Attributes:
+        channels: sums have to be over a multiple of so many input channels.
+    """
+
+    channels: int = _CHANNELS
 
     def refusal(self, machine: Machine) -> Rejected | None:
         """Why a machine gains nothing from pairs; None if it does."""
@@ -99,12 +107,17 @@ def refused_pairs(machine: Machine, element: DotElement | None, storage: str | N
 
     Where pairs can be multiplied, single numbers never load less.
     """
-    is_by_pairs = element == PAIRS
-    if is_by_pairs and depth % _CHANNELS:
-        return Rejected(f"it has {depth} input channels, which is no multiple of {_CHANNELS}")
+    if isinstance(element, PairElement) and depth % element.channels:
+        return Rejected(f"it has {depth} input channels, which is no multiple of {element.channels}")
     if element is None and storage is None and machine.core.pairs and depth % _CHANNELS == 0:
         return Rejected("pairs of channels are loaded more quickly")
     return None
+
+
+def tilings_by(element: DotElement | None, work: Work, machine: Machine) -> list[Tiling]:
+    """Tilings worth trying, best guess first, for products by an instruction or by pairs; None for single numbers."""
+    is_slow_to_load = isinstance(element, PairElement) and machine.core.pairs and work.depth % (_CHANNELS // 2) == 0
+    return pair_tilings(work, machine) if is_slow_to_load else tilings(work, machine)
 
 
 def check_even(distances: Sequence[int]) -> None:

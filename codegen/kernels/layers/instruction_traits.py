@@ -7,6 +7,7 @@ from dataclasses import replace
 from sartor.codegen.ir.packing import Narrow, Round, Storage
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.amx import TileElement
+from sartor.codegen.kernels.isa.half_pairs import HalfPairElement
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.isa.pairs import PAIRS
 from sartor.codegen.kernels.layers.analytic_costs import DirectCost, DotCost, PairCost, TileCost
@@ -29,7 +30,10 @@ def dot_traits(common: Traits, family: str, element: DotElement | None, weights:
         return replace(common, family=family, cost=DirectCost())
     if element == PAIRS:
         return replace(common, family=family, cost=PairCost())
-    return replace(common, family="dots", instruction=element, cost=DotCost(element.group, element.dtype))
+    # Sums of a few products in f16 are rounded.
+    rounds = isinstance(element, HalfPairElement)
+    cost = DotCost(element.group, element.dtype)
+    return replace(common, family="dots", instruction=element, cost=cost, rounds_between=rounds)
 
 
 def storage_of(weights: str | None, storage: str | None) -> Storage | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.isa.half_pairs import HalfPairFma
 from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, close_tile, multiply_add, open_tile
 from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.kernels.isa.pairs import PairFma, check_even
@@ -92,7 +93,7 @@ class Contraction(NestCode):
         Raises:
             ValueError: if they cannot, because a pixel would need a neighbour in its row to be read with.
         """
-        if isinstance(self.multiplier, PairFma):
+        if isinstance(self.multiplier, (PairFma, HalfPairFma)):
             image = self.image
             check_even((image.batch, image.row, image.column, image.block, image.blocks))
         if self.depth < self.multiplier.group:

@@ -8,12 +8,12 @@ from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Step, Storage, cut
 from sartor.codegen.kernels.isa.multipliers import DotElement, widening
-from sartor.codegen.kernels.isa.pairs import PAIRS
+from sartor.codegen.kernels.isa.pairs import tilings_by
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.nest import Nest
 from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.loops.tilings import Work, chunk, pair_tilings, tilings
+from sartor.codegen.kernels.loops.tilings import Work, chunk
 from sartor.codegen.kernels.vector.contraction import Contraction, FilterStrides
 from sartor.codegen.kernels.vector.dot_packing import pack_dots
 from sartor.codegen.mlir.machine import Machine
@@ -117,4 +117,4 @@ def convolution_tilings(convolution: Convolution, machine: Machine, element: Dot
     _, inputs, *taps = convolution.filter.shape
     groups = inputs if element is None else -(-inputs // element.group)
     work = Work(height, width, channels, groups * math.prod(taps), joins(convolution)).by(element)
-    return pair_tilings(work, machine) if element == PAIRS else tilings(work, machine)
+    return tilings_by(element, work, machine)

@@ -20,7 +20,8 @@ from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejec
 from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, Traits
 from sartor.codegen.kernels.cuda.layers import gpu_of
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.operations import loop_sizes, remap
+from sartor.codegen.mlir.operations import loop_sizes
+from sartor.codegen.mlir.rewriting.enclosing import enclose
 from sartor.codegen.mlir.rewriting.initial import simplify_initial
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
@@ -129,7 +130,7 @@ class _Tiles:
             rank = ir.RankedTensorType(chain.result.type).rank
             is_convolution = len(loop_sizes(rewrite.root)) > rank + 1
             rewrite.root.attributes["compilation_info"] = ir.Attribute.parse(self._configuration(rank, is_convolution))
-            _enclose(chain.ops, chain.result)
+            enclose(chain.ops, chain.result)
 
     def _configuration(self, rank: int, is_convolution: bool) -> str:
         """``compilation_info``; a convolution's reductions are one loop once it is a matrix product."""
@@ -150,28 +151,3 @@ class _Tiles:
             "#iree_gpu.pipeline_options<no_reduce_shared_memory_bank_conflicts = false, "
             f"use_igemm_convolution = {implicit}>}}>>"
         )
-
-
-def _enclose(ops: Sequence[ir.Operation], result: ir.Value) -> None:
-    """Move ops to a dispatch region whose result replaces theirs."""
-    last = ops[-1]
-    region = ir.Operation.create(
-        "flow.dispatch.region",
-        results=[result.type],
-        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])},
-        regions=2,
-        ip=ir.InsertionPoint.after(last),
-    )
-    uses = [(use.owner.operation, use.operand_number) for use in result.uses]
-    block = region.regions[0].blocks.append()
-    point = ir.InsertionPoint(block)
-    moved: dict[ir.Value, ir.Value] = {}
-    for op in ops:
-        clone = op.clone(ip=point)
-        remap(clone, moved)
-        moved.update(zip(op.results, clone.results, strict=True))
-    ir.Operation.create("flow.return", operands=[moved[result]], ip=point)
-    for owner, number in uses:
-        owner.operands[number] = region.results[0]
-    for op in reversed(ops):
-        op.erase()

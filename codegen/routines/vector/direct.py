@@ -12,7 +12,7 @@ from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.multipliers import DotElement
-from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PAIRS, refused_pairs
+from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PairElement, refused_pairs
 from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ConvolutionRoutine
@@ -46,7 +46,7 @@ class Direct(ConvolutionRoutine):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        if self.element == PAIRS:
+        if isinstance(self.element, PairElement):
             return DEVICES_OF_PAIRS
         return self.in_subgroups if self.element is None and self.weights is None else CPU
 

@@ -12,14 +12,14 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
-from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PAIRS, refused_pairs
+from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PairElement, refused_pairs, tilings_by
 from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.layers.instruction_traits import dot_traits, storage_of
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
 from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.loops.tilings import Work, pair_tilings, tilings
+from sartor.codegen.kernels.loops.tilings import Work, tilings
 from sartor.codegen.kernels.vector.product import product_contraction
 from sartor.codegen.kernels.vector.row_product import row_product
 from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE
@@ -51,14 +51,14 @@ class Product(ProductRoutine):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        if self.element == PAIRS:
+        if isinstance(self.element, PairElement):
             return DEVICES_OF_PAIRS
         is_plain = self.element is None and self.weights is None
         return EVERYWHERE if is_plain and self.storage in (None, "f16") else CPU
 
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> list[Tiling] | Rejected:
         refusal = None if self.element is None else self.element.refusal(machine)
-        if self.element == PAIRS:
+        if isinstance(self.element, PairElement):
             refusal = refusal or refused_pairs(machine, self.element, self.storage, shape.depth)
         if self.weights is not None and not is_by_weight(task):
             refusal = Rejected("the RHS is not a weight, or there are several products")
@@ -66,8 +66,7 @@ class Product(ProductRoutine):
             return refusal
         depth = shape.depth if self.element is None else -(-shape.depth // self.element.group)
         work = Work(1, shape.rows or 1, shape.columns, depth, positions_join=True).by(self.element)
-        found = pair_tilings(work, machine) if self.element == PAIRS else tilings(work, machine)
-        return worth_trying(found, machine, self.storage, self.element)
+        return worth_trying(tilings_by(self.element, work, machine), machine, self.storage, self.element)
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
         depth, is_by_weight = product.shape.depth, product.is_by_weight

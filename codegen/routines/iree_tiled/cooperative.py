@@ -1,0 +1,132 @@
+"""Products for Vulkan by cooperative matrices (VK_KHR_cooperative_matrix), by IREE's code in searched tiles.
+
+A subgroup multiplies matrices of 16x16 numbers of f16 and adds up in f32. IREE's own choice takes some products of f16;
+here the op is kept in a region with its tiles, so that all whose extents divide are taken, with what follows fused.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.packing import Round
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
+from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, Traits
+from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
+from sartor.codegen.mlir.machine import Machine
+from sartor.codegen.mlir.rewriting.cooperative_region import HALF, SIDE, CooperativeTiling, multiply_in_region
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
+
+_ROWS, _COLUMNS, _DEPTHS = (64, 32, 16), (128, 64, 32, 16), (32, 16)
+# Of a subgroup, along both dimensions.
+_SUBGROUP = 32
+_MOST_SUBGROUPS = 8
+# Fewer workgroups leave multiprocessors idle.
+_FEWEST_GROUPS = 64
+_TILES = 4
+# Operands of two steps are in it. Results pass through it for what is fused to them. The rest is padding.
+_STAGES = 2
+_SHARED_BYTES = 40 << 10
+_FLOAT_BYTES, _HALF_BYTES = 4, 2
+
+
+@dataclass(frozen=True)
+class CooperativeProduct:
+    """Products by a weight and 1x1 convolutions with images in NHWC, operands and result in f16.
+
+    Parameters: ``workgroup`` and ``subgroup``, their rows and columns, and ``depth``, a step of the reduction.
+    """
+
+    name: str = "cooperative"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits("cooperative", precision=HALF, slowdown=TILED_SLOWDOWN)
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        shape = _shape(task, target)
+        if isinstance(shape, Rejected):
+            return shape
+        found = sorted(_tiles(shape), key=lambda each: (_groups(shape, each) < _FEWEST_GROUPS, -_area(each)))
+        return found[:_TILES] or Rejected("no tiles fit the memory of a workgroup")
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        shape = _shape(task, target)
+        if isinstance(shape, Rejected):
+            return shape
+        tiling = CooperativeTiling(
+            pair(parameters["workgroup"]), pair(parameters["subgroup"]), integer(parameters["depth"]), _lanes(target)
+        )
+        built = rewritten(product_rewrite(task), lambda rewrite: _apply(rewrite, tiling), target)
+        if isinstance(built, Rejected):
+            return built
+        inputs, outputs = (tuple(each.stored_as(HALF) for each in kinds) for kinds in (built.inputs, built.outputs))
+        return replace(built, inputs=inputs, outputs=outputs)
+
+
+def _shape(task: Task, target: Target) -> MatmulShape | Rejected:
+    """Extents of a product that cooperative matrices divide, or why there is none."""
+    machine = _machine(target)
+    if isinstance(machine, Rejected):
+        return machine
+    if any(each.dtype != "f32" for each in (*task.inputs, *task.weights, *task.results)):
+        return Rejected("its element types are not all f32")
+    shape = product_shape(task)
+    if isinstance(shape, Rejected):
+        return shape
+    if shape.batches or shape.rows is None:
+        return Rejected("several products, or one of a single row")
+    if any(each % SIDE for each in (shape.rows, shape.columns, shape.depth)):
+        return Rejected(f"its extents are not multiples of {SIDE}")
+    return shape
+
+
+def _machine(target: Target) -> Machine | Rejected:
+    if target.device != "vulkan":
+        return Rejected("it is for Vulkan only")
+    machine = gpu_machine(target)
+    if COOPERATIVE_MATRICES not in machine.features:
+        return Rejected("the device has no cooperative matrices")
+    return machine
+
+
+def _lanes(target: Target) -> int:
+    return gpu_machine(target).lanes
+
+
+def _tiles(shape: MatmulShape) -> Iterator[Parameters]:
+    """Tiles that divide the product, with room for operands and results in the memory of a workgroup."""
+    rows, columns = shape.rows or 1, shape.columns
+    depth = next(each for each in _DEPTHS if shape.depth % each == 0)
+    for high, wide in itertools.product(_ROWS, _COLUMNS):
+        own = min(high, _SUBGROUP), min(wide, _SUBGROUP)
+        subgroups = high // own[0] * (wide // own[1])
+        used = _STAGES * (high + wide) * depth * _HALF_BYTES + high * wide * _FLOAT_BYTES
+        if rows % high == 0 and columns % wide == 0 and subgroups <= _MOST_SUBGROUPS and used <= _SHARED_BYTES:
+            yield {"workgroup": (high, wide), "subgroup": own, "depth": depth}
+
+
+def _area(parameters: Parameters) -> int:
+    high, wide = pair(parameters["workgroup"])
+    return high * wide
+
+
+def _groups(shape: MatmulShape, parameters: Parameters) -> int:
+    return (shape.rows or 1) * shape.columns // _area(parameters)
+
+
+def _apply(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
+    """Round the operands and move the product to a region.
+
+    Raises:
+        ValueError: if the layer is not of that form.
+    """
+    index = rewrite.weight_index(rewrite.root.operands[1])
+    if index is None:
+        raise ValueError("the RHS is not a weight")
+    rewrite.extend_packing(index, (Round(HALF),))
+    multiply_in_region(rewrite, tiling)

@@ -1,0 +1,97 @@
+"""Products by cooperative matrices, which no device here has: they are compiled, and their instructions looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
+from sartor.codegen.routines import LOW_PRECISION
+from sartor.codegen.routines.iree_tiled.cooperative import CooperativeProduct
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.module import open_module
+from tests.codegen.routines.harness import Subject, compiled, layers, translated
+from tests.codegen.routines.layer_cases import Cases, Follower
+
+pytestmark = pytest.mark.vulkan
+
+TARGETS = ("ampere", "ada", "rdna3")
+ROUTINE = CooperativeProduct()
+SHARED_BYTES = 48 << 10
+
+Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
+
+
+def _model() -> ModelProto:
+    cases = Cases()
+    cases.product("plain", (64, 32), (32, 48))
+    cases.product("followed", (128, 96), (96, 128), followers=[Follower("Tanh")])
+    cases.convolution("pointwise", (1, 64, 16, 8), 32, (1, 1), residual=True)
+    cases.convolution("square", (1, 16, 16, 16), 16)
+    cases.product("odd", (37, 48), (48, 64))
+    return cases.model()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    folder = tmp_path_factory.mktemp("cooperative")
+    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"cooperative": _model})}
+
+
+def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
+    found = [each for each in variants_of(ROUTINE, layer.task, target) if isinstance(each, Variant)]
+    return {f"v{position}": each.implementation for position, each in enumerate(found)}
+
+
+@pytest.mark.parametrize("architecture", TARGETS)
+def test_every_tiling_multiplies_cooperative_matrices(architecture: str, found: Found) -> None:
+    """One dispatch each, with what follows the product, in memory that the drivers have."""
+    target = Target.create("vulkan", architecture)
+    names = ("plain", "followed", "pointwise")
+    subjects = {name: Subject(*found[name], _implementations(found[name][0], target)) for name in names}
+    text = translated(subjects, target)
+    kernels = re.split(r"(?=\n *hal\.executable private)", text)[1:]
+    assert len(kernels) == sum(len(each.implementations) for each in subjects.values()) >= 2 * len(names)
+    for kernel in kernels:
+        assert "spirv.KHR.CooperativeMatrixMulAdd" in kernel
+        assert "CooperativeMatrixKHR" in kernel.partition("spirv.module")[2].partition("{")[0]
+        shared = re.findall(r"GlobalVariable .*array<(\d+) x vector<4xf32>>\)>, Workgroup>", kernel)
+        assert 0 < sum(16 * int(each) for each in shared) <= SHARED_BYTES
+    assert len(open_module(compiled(subjects, target)).functions) >= len(kernels)
+
+
+def test_values_and_filters_are_stored_in_f16(found: Found) -> None:
+    layer, weights = found["pointwise"]
+    first, *_ = _implementations(layer, Target.create("vulkan", "ampere")).values()
+    assert {each.dtype for each in (*first.inputs, first.output)} == {"f16"}
+    packed = [packing.apply(weights[name]).dtype for name, packing in zip(layer.weights, first.packings, strict=True)]
+    assert sorted(map(str, packed)) == ["float16", "float32"]
+
+
+def test_layers_and_devices_that_it_is_not_for(found: Found) -> None:
+    ampere = Target.create("vulkan", "ampere")
+    reasons = {
+        "odd": "its extents are not multiples of 16",
+        "square": "neither a matrix product nor a 1x1 convolution",
+    }
+    for name, reason in reasons.items():
+        assert ROUTINE.parameters(found[name][0].task, ampere) == Rejected(reason)
+    task = found["plain"][0].task
+    for other in ("llvmpipe", "valhall4"):
+        target = Target.create("vulkan", other)
+        assert COOPERATIVE_MATRICES not in gpu_machine(target).features
+        assert ROUTINE.parameters(task, target) == Rejected("the device has no cooperative matrices")
+    assert ROUTINE.parameters(task, Target.create("cpu")) == Rejected("it is for Vulkan only")
+
+
+def test_it_is_offered_for_f16_only() -> None:
+    offered = {dtype: [each.name for each in routines] for dtype, routines in LOW_PRECISION.items()}
+    assert {dtype for dtype, names in offered.items() if "cooperative" in names} == {"f16"}
+    assert np.dtype("float16").itemsize == 2
