@@ -38,6 +38,9 @@ _FASTER = 0.95
 # Longer inferences are faster with all threads.
 _SHORT = 5e-3
 
+# On Vulkan, of one beginning for each layer, each of which takes half of an inference; they run eight times.
+_MOST_SECONDS_OF_BEGINNINGS = 3.0
+
 
 @dataclass(frozen=True)
 class Profiled:
@@ -88,8 +91,18 @@ class Profiler:
 
     @property
     def times_dispatches(self) -> bool:
-        """Whether layers are timed within networks. On Vulkan that would take longer than tuning."""
+        """Whether plans are selected again by times of layers within networks. On Vulkan these take too long."""
         return self._policy.target.device != "vulkan"
+
+    def times_shipped(self, recipe: Recipe) -> bool:
+        """Whether the layers of the plan that ships are timed within the network.
+
+        On Vulkan beginnings of the network run for each layer, which takes a software driver minutes.
+        """
+        run = self.run_of(recipe)
+        if self.times_dispatches or run is None:
+            return self.times_dispatches
+        return run.time * len(recipe.graph.layers) <= _MOST_SECONDS_OF_BEGINNINGS
 
     @property
     def build_seconds(self) -> float | None:

@@ -200,7 +200,9 @@ class Refiner:
         state = replace(state, profiled=profiled)
         if profiled.recipe.plan.unsplit or newest is None or not self._ran(newest):
             return replace(state, is_settled=True)
-        found = state.found | self._in_network(self._near(newest, state.tried, profiled.seconds))
+        found = state.found
+        if self.profiler.times_dispatches:
+            found |= self._in_network(self._near(newest, state.tried, profiled.seconds))
         state = replace(state, found=found)
         try:
             selected, tables = self._selected(state.tables, found, state.limits)
@@ -258,8 +260,6 @@ class Refiner:
         return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
 
     def _in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
-        if not self.profiler.times_dispatches:
-            return InNetworkTimes()
         if not self.budget.allows_timing_in_network(self.selector.imported):
             return InNetworkTimes()
         try:
@@ -284,7 +284,8 @@ class Refiner:
             profiled = self.profiler.with_best_threads(profiled, tried)
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
-            if not all(each in found.layers for each in _pieces(recipe)):
+            is_known = all(each in found.layers for each in _pieces(recipe))
+            if not is_known and self.profiler.times_shipped(recipe):
                 found |= self._in_network([recipe])
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
                 # The module contains the prediction, which should be accurate, so it is built again.

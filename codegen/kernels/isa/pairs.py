@@ -14,13 +14,11 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.invocations import InvocationAssembler
 from sartor.codegen.kernels.isa.multipliers import DotElement, Multiplier, only_offset
-from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.loops.tilings import Work, pair_tilings, tilings
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine
 
-# Channels that a subgroup loads at once: one for each of its invocations.
-_CHANNELS = 8
+CHANNELS_OF_A_LOAD = 8
+"""Channels that a subgroup loads at once: one for each of its invocations."""
 
 
 class Pair(NamedTuple):
@@ -87,7 +85,7 @@ class PairElement(DotElement):
         channels: sums have to be over a multiple of so many input channels.
     """
 
-    channels: int = _CHANNELS
+    channels: int = CHANNELS_OF_A_LOAD
 
     def refusal(self, machine: Machine) -> Rejected | None:
         """Why a machine gains nothing from pairs; None if it does."""
@@ -109,15 +107,9 @@ def refused_pairs(machine: Machine, element: DotElement | None, storage: str | N
     """
     if isinstance(element, PairElement) and depth % element.channels:
         return Rejected(f"it has {depth} input channels, which is no multiple of {element.channels}")
-    if element is None and storage is None and machine.core.pairs and depth % _CHANNELS == 0:
+    if element is None and storage is None and machine.core.pairs and depth % CHANNELS_OF_A_LOAD == 0:
         return Rejected("pairs of channels are loaded more quickly")
     return None
-
-
-def tilings_by(element: DotElement | None, work: Work, machine: Machine) -> list[Tiling]:
-    """Tilings worth trying, best guess first, for products by an instruction or by pairs; None for single numbers."""
-    is_slow_to_load = isinstance(element, PairElement) and machine.core.pairs and work.depth % (_CHANNELS // 2) == 0
-    return pair_tilings(work, machine) if is_slow_to_load else tilings(work, machine)
 
 
 def check_even(distances: Sequence[int]) -> None:

@@ -8,7 +8,9 @@ from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.isa.amx import BFLOAT, INTEGER
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.multiply_instruction import MultiplyInstruction
+from sartor.codegen.kernels.isa.pairs import CHANNELS_OF_A_LOAD, PairElement
 from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.loops.tilings import Work, pair_tilings, tilings
 from sartor.codegen.mlir.machine import Machine
 
 # Instructions beside which slower ones are not offered, or with fewer tilings.
@@ -33,6 +35,13 @@ def refused(machine: Machine, storage: str | None, element: DotElement | None, d
         return element.refusal(machine)
     better = any(each.is_quantised and depth >= each.group for each in _faster(machine, storage, 1))
     return Rejected(f"the CPU has a faster instruction for {storage}") if better else None
+
+
+def tilings_by(element: DotElement | None, work: Work, machine: Machine) -> list[Tiling]:
+    """Tilings, best guess first, for products by an instruction or by pairs of channels; None for single numbers."""
+    divides = work.depth % (CHANNELS_OF_A_LOAD // 2) == 0
+    is_slow_to_load = isinstance(element, PairElement) and machine.core.pairs and divides
+    return pair_tilings(work, machine) if is_slow_to_load else tilings(work, machine)
 
 
 def worth_trying(

@@ -8,8 +8,8 @@ from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Step, Storage, cut
 from sartor.codegen.kernels.isa.multipliers import DotElement, widening
-from sartor.codegen.kernels.isa.pairs import tilings_by
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
+from sartor.codegen.kernels.layers.dot_choice import tilings_by
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.nest import Nest
 from sartor.codegen.kernels.loops.tiling import Tiling

@@ -12,8 +12,8 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
-from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PairElement, refused_pairs, tilings_by
-from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
+from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PairElement, refused_pairs
+from sartor.codegen.kernels.layers.dot_choice import refused, tilings_by, worth_trying
 from sartor.codegen.kernels.layers.instruction_traits import dot_traits, storage_of
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer

@@ -48,7 +48,8 @@ class FakeProfiler:
         allowed: largest error of a correct run.
         build_seconds: of a network.
         by_threads: seconds of every network by number of threads.
-        times_dispatches: whether layers are timed in the network.
+        times_dispatches: whether plans are selected again by times of layers in the network.
+        shipped: whether layers of the shipped plan are timed if plans are not selected again.
     """
 
     seconds: Callable[[str, str], float]
@@ -60,6 +61,11 @@ class FakeProfiler:
     build_seconds: float | None = None
     by_threads: dict[int, float] = field(default_factory=dict)
     times_dispatches: bool = True
+    shipped: bool = False
+
+    def times_shipped(self, recipe: Recipe) -> bool:
+        assert self.run_of(recipe) is not None, "only what ran has layers to time"
+        return self.times_dispatches or self.shipped
 
     def run(self, recipes: Sequence[Recipe]) -> None:
         self.ran.extend(each for each in recipes if not any(each.is_same_as(other) for other in self.ran))
@@ -173,6 +179,19 @@ def test_a_layer_that_is_slow_in_place_gets_another_routine(imported_of: Importe
     shipped, profiler = refined(imported_of, alone, FakeProfiler(in_network), "bf16")
     assert types(profiler.ran[0]) == {"bf16"}
     assert shipped == {"f32", "bf16"}
+
+
+@pytest.mark.parametrize("shipped", [False, True])
+def test_where_timing_takes_long_only_the_shipped_plan_is_timed_in_place(
+    imported_of: ImportedOf, shipped: bool
+) -> None:
+    """As on Vulkan: no plan is selected again, though a layer is slow."""
+    alone, in_network = slow_in_network(imported_of)
+    timing = FakeProfiler(in_network, times_dispatches=False, shipped=shipped)
+    found, profiler = refined(imported_of, alone, timing, "bf16")
+    assert len(profiler.ran) <= len({"bf16", "f32"})
+    assert found == {"bf16"}
+    assert [types(each) for each in profiler.timed] == [{"bf16"}] * shipped
 
 
 def test_plans_in_one_type_are_selected_by_times_in_place_too(imported_of: ImportedOf) -> None:

@@ -8,7 +8,7 @@ memory would take longer than the pieces.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import upload
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.waiting import busiest_seconds
 from sartor.runtime.manifest import BOUND_SUFFIX
 from sartor.runtime.module import open_module
 from sartor.tuning.measuring.measure_job import call_overhead
@@ -27,6 +28,7 @@ from sartor.tuning.networks.prefixes.piece_times import PrefixEntry, piece_times
 from sartor.tuning.workers.calls import WorkerError
 
 _ROUNDS, _LEAST_ROUNDS = 30, 6
+_WARM_UP = 2
 
 
 def time_prefixes(
@@ -59,16 +61,23 @@ def time_prefixes(
             for each, own in zip(entries, results, strict=True)
         ]
         samples: list[list[float]] = [[] for _ in runs]
+        taken = busiest_seconds if device.software else _elapsed
         begin = time.perf_counter()
         for done in range(_ROUNDS):
             if done >= _LEAST_ROUNDS and time.perf_counter() - begin > seconds:
                 break
             for place in range(len(runs)) if done % 2 else reversed(range(len(runs))):
-                start = time.perf_counter()
-                runs[place]()
-                samples[place].append(time.perf_counter() - start)
-        overhead = call_overhead(probe, target.device, target.threads)
+                samples[place].append(taken(runs[place]))
+        # The threads of a software driver tell the time that they computed, which a call adds nothing to.
+        overhead = 0.0 if device.software else call_overhead(probe, target.device, target.threads)
     except DeviceError as failure:
         return WorkerError(failure)
     # In the first two rounds memory is allocated, and a driver compiles.
-    return piece_times(entries, [each[2:] for each in samples], overhead)
+    return piece_times(entries, [each[_WARM_UP:] for each in samples], overhead)
+
+
+def _elapsed(run: Callable[[], object]) -> float:
+    """Seconds that a run takes by the clock."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

@@ -30,8 +30,10 @@ from sartor.tuning.networks.build_job import SplitNetwork, stitchings
 from sartor.tuning.networks.prefixes.build_job import build_prefixes
 from sartor.tuning.networks.prefixes.piece_times import PrefixEntry, growing, piece_times
 from sartor.tuning.workers.pool import WorkerPool
+from tests.devices import needs_vulkan
 
 CONFIG = CompileConfig(target=Target.create("cpu"), threads=1)
+VULKAN = CompileConfig(target=Target.create("vulkan"))
 
 
 def _entries(*symbols: str) -> list[PrefixEntry]:
@@ -63,11 +65,14 @@ def test_times_that_decrease_are_joined() -> None:
     assert growing([]) == []
 
 
+def _guessed(imported: ImportedModel, config: CompileConfig) -> Recipe:
+    variants = annotate(imported.graph, routines_for(()), config.target).variants
+    return guessed_recipe(imported, variants, config.planning)
+
+
 @pytest.fixture
 def recipe(imported_of: Callable[[str], ImportedModel]) -> Recipe:
-    imported = imported_of("residual")
-    variants = annotate(imported.graph, routines_for(()), CONFIG.target).variants
-    return guessed_recipe(imported, variants, CONFIG.planning)
+    return _guessed(imported_of("residual"), CONFIG)
 
 
 def test_beginnings_compute_what_the_network_does(
@@ -114,3 +119,16 @@ def test_a_timer_names_pieces_of_the_network(
     # A second pass needs no compiler.
     timer.pieces(recipe)
     assert [each.name for each in sorted(tmp_path.glob("prefixes*"))] == ["prefixes0.vmfb"]
+
+
+@needs_vulkan
+def test_layers_are_timed_in_the_network_on_vulkan(
+    imported_of: Callable[[str], ImportedModel], pool: WorkerPool, tmp_path: Path
+) -> None:
+    imported = imported_of("residual")
+    recipe = _guessed(imported, VULKAN)
+    found = PrefixTimer(Builder(imported, pool, tmp_path, VULKAN.header, silent)).pieces(recipe)
+    names = Symbols.of(recipe.graph, recipe.variants, "vulkan").names
+    assert found
+    assert {each.name for each in found} <= set(names)
+    assert all(0 < each.seconds < 60 for each in found)
