@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.analysis.winograd_tiles import OutputTile
@@ -22,6 +23,8 @@ _STREAMED_FILTERS = 1 << 23
 _STREAMED_BYTES = 1 << 22
 # The code may run with more threads than it was tuned for.
 _LEAST_GROUPS = 2
+# Register tiles are made smaller if a GPU would have too few workgroups.
+_SHARES, _BUSY_SHARE, _TRIED_IN_SUBGROUPS = (1, 2, 4), 2, 2
 _MANY_GROUPS = 8
 _FLOAT_BYTES = 4
 _LANES_OF_512 = 16
@@ -127,8 +130,14 @@ def winograd_tilings(
     batches, channels, *_ = convolution.result.shape
     depth, lanes = -(-convolution.filter.shape[1] // group), machine.lanes
     tiles, vectors = tile.count(convolution) // batches, -(-channels // lanes)
-    first, *others = register_shapes(1, tiles, vectors, depth, machine)
+    shapes = register_shapes(1, tiles, vectors, depth, machine)
     work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes)
+    if machine.in_subgroups:
+        smaller = (replace(each, columns=-(-each.columns // part)) for part in _SHARES for each in shapes)
+        split = dict.fromkeys(work.by_both(each, machine.threads) for each in smaller)
+        enough = (each for each in split if work.groups(each) >= machine.threads // _BUSY_SHARE)
+        return list(islice(enough, _TRIED_IN_SUBGROUPS))
+    first, *others = shapes
     found = work.splits(first, machine.threads)
     if others and is_best:
         found.append(work.splits(others[0], machine.threads)[0])
@@ -187,6 +196,21 @@ class _Work:
         """A tiling whose workgroups partition panels."""
         runs, panels = self._units(shape)
         return self._tiling(shape, self._block(shape, runs), 1, -(-panels // min(groups, panels)))
+
+    def by_both(self, shape: Shape, groups: int) -> WinogradTiling:
+        """A tiling whose workgroups partition tiles, and panels too if there are fewer runs of tiles than ``groups``.
+
+        A workgroup is a subgroup of a GPU, which has room for many.
+        """
+        runs, panels = self._units(shape)
+        along = -(-runs // -(-runs // groups))
+        across = min(panels, -(-groups // along))
+        return self._tiling(shape, self._block(shape, -(-runs // along)), along, -(-panels // across))
+
+    def groups(self, tiling: WinogradTiling) -> int:
+        """Workgroups of a tiling."""
+        panels = -(-self.vectors // tiling.vectors)
+        return tiling.groups * -(-panels // tiling.panels)
 
     def _units(self, shape: Shape) -> tuple[int, int]:
         """Numbers of register tiles along the tiles of the result, and of panels."""

@@ -15,7 +15,7 @@ from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.packing import Round
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
-from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, Traits
+from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.cooperative_region import HALF, SIDE, CooperativeTiling, multiply_in_region
@@ -32,6 +32,9 @@ _TILES = 4
 _STAGES = 2
 _SHARED_BYTES = 40 << 10
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
+# Where nothing is measured: time relative to multiply-adds of f32 at their peak. Matrices multiply at least eight times
+# as fast, and half of that may be lost to loads.
+_SLOWDOWN = 0.25
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class CooperativeProduct:
 
     @property
     def traits(self) -> Traits:
-        return Traits("cooperative", precision=HALF, slowdown=TILED_SLOWDOWN)
+        return Traits("cooperative", precision=HALF, slowdown=_SLOWDOWN)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         shape = _shape(task, target)

@@ -82,11 +82,12 @@ class FusedWinograd(ImageRoutine[Convolution]):
         if isinstance(tiles, Rejected):
             return tiles
         group = 1 if self.element is None else self.element.group
-        return [
+        found = [
             each
-            for rank, tile in enumerate(tiles[:_MOST_CHOICES])
+            for rank, tile in enumerate(tiles[: None if machine.in_subgroups else _MOST_CHOICES])
             for each in winograd_tilings(match, tile, machine, is_best=rank == 0, group=group)
         ]
+        return found or Rejected("too few tiles for all subgroups of a GPU")
 
     @property
     def _most_points(self) -> int:

@@ -14,6 +14,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
 from sartor.codegen.ir.winograd import MOST_POINTS_IN_INVOCATIONS
 from sartor.codegen.kernels.winograd.geometry import WinogradTiling
+from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.runtime.driver.signature import Array
@@ -39,6 +40,8 @@ def _model() -> ModelProto:
     cases.convolution("padded", (1, 17, 30, 27), 19)
     cases.convolution("images", (2, 20, 21, 28), 36, pads=(0, 1, 2, 0), residual=True)
     cases.convolution("whole", (1, 16, 28, 28), 16)
+    cases.convolution("large", (1, 64, 56, 56), 64)
+    cases.convolution("few", (1, 64, 14, 14), 64)
     cases.convolution("strided", (1, 17, 30, 27), 19, stride=2)
     return cases.model()
 
@@ -90,21 +93,34 @@ def test_the_kernel_computes_the_layers(found: Found) -> None:
 @pytest.mark.parametrize("architecture", ELSEWHERE)
 def test_it_compiles_for_other_gpus_with_barriers_for_buffers(architecture: str, found: Found) -> None:
     target = Target.create("vulkan", architecture)
-    layer, weights = found["whole"]
+    layer, weights = found["large"]
     subject = Subject(layer, weights, _tilings(layer, target, 1))
-    barriers = [line for line in translated({"whole": subject}, target).splitlines() if "ControlBarrier" in line]
+    barriers = [line for line in translated({"large": subject}, target).splitlines() if "ControlBarrier" in line]
     assert barriers
     assert all("UniformMemory" in each and "AcquireRelease" in each for each in barriers)
-    assert open_module(compiled({**_subjects(found, target), "whole": subject}, target)).functions
+    assert open_module(compiled({"large": subject}, target)).functions
 
 
 def test_tiles_are_such_that_registers_hold_them(found: Found) -> None:
     target = Target.create("vulkan", "ampere")
-    offered = ROUTINE.parameters(found["whole"][0].task, target)
+    offered = ROUTINE.parameters(found["large"][0].task, target)
     assert not isinstance(offered, Rejected)
     for each in offered:
         tiling = WinogradTiling.of(each)
         assert max(tiling.height, tiling.width) + 2 <= MOST_POINTS_IN_INVOCATIONS
+
+
+def test_there_are_workgroups_for_all_of_a_gpu(found: Found) -> None:
+    """A workgroup is one subgroup: with few of them, most of a GPU would be idle, which no model of cycles tells."""
+    target = Target.create("vulkan", "ampere")
+    few = ROUTINE.parameters(found["few"][0].task, target)
+    assert few == Rejected("too few tiles for all subgroups of a GPU")
+    layer = found["large"][0]
+    offered = ROUTINE.parameters(layer.task, target)
+    assert not isinstance(offered, Rejected)
+    for each in offered:
+        x, y, z = ROUTINE.layer(layer.task, each, target).code.groups
+        assert x * y * z >= gpu_machine(target).threads // 2
 
 
 def test_layers_that_gain_nothing_are_refused(found: Found) -> None:
