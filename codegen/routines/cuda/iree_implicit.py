@@ -29,9 +29,10 @@ _WARP = 32
 _BYTES = 4
 # Numbers of a thread along the last two dimensions; threads along the last; a step of the reduction, as a larger one
 # spills.
+# In threads of matrix products with fewer than eight along the last one, registers spill.
 _COLUMNS, _CHANNELS, _ACROSS, _DEPTH = 8, (8, 4), (16, 8, 32), 16
-# A thread of a matrix product has too few registers with more.
-_MOST_THREADS, _MOST_THREADS_OF_PRODUCT = 256, 128
+_CHANNELS_OF_PRODUCT = (8,)
+_MOST_THREADS = 256
 # What a kernel has without asking the driver for more.
 _SHARED_BYTES = 48 << 10
 
@@ -59,9 +60,9 @@ class IreeImplicit:
         result, reduction = extents
         if reduction % _DEPTH:
             return Rejected(f"the extent of its reduction is no multiple of {_DEPTH}")
-        most = _MOST_THREADS if task.kind is LayerKind.CONVOLUTION else _MOST_THREADS_OF_PRODUCT
+        parts = _CHANNELS if task.kind is LayerKind.CONVOLUTION else _CHANNELS_OF_PRODUCT
         found: list[Parameters] = [
-            {"workgroup": group, "thread": thread} for group, thread in _tiles(result[-3:], most) if _fits(group)
+            {"workgroup": group, "thread": thread} for group, thread in _tiles(result[-3:], parts) if _fits(group)
         ]
         return found or Rejected("no tiles divide its result")
 
@@ -93,15 +94,15 @@ def _extents(task: Task) -> tuple[tuple[int, ...], int] | Rejected:
     return (*shape.batches, shape.rows, shape.columns), shape.depth
 
 
-def _tiles(result: Sequence[int], most: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Parts of the last dimensions that a workgroup of ``most`` threads and a thread compute; all divide the extents."""
+def _tiles(result: Sequence[int], parts: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Parts of the last dimensions that a workgroup and a thread compute; all divide the extents."""
     *outer, width, channels = result
     columns = _largest_divisor(width, _COLUMNS)
-    for part, across in itertools.product(_CHANNELS, _ACROSS):
+    for part, across in itertools.product(parts, _ACROSS):
         if channels % (part * across):
             continue
-        along = _largest_divisor(width // columns, most // across)
-        rows = [_largest_divisor(each, most // (across * along)) for each in outer]
+        along = _largest_divisor(width // columns, _MOST_THREADS // across)
+        rows = [_largest_divisor(each, _MOST_THREADS // (across * along)) for each in outer]
         if math.prod((*rows, along, across)) % _WARP == 0:
             yield (*rows, along * columns, across * part), (*(1 for _ in rows), columns, part)
 
