@@ -33,7 +33,7 @@ from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.direct import Direct
-from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd
 from sartor.codegen.routines.vector.join import Join
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product, RowScaledProduct
@@ -61,6 +61,7 @@ ROUTINES: tuple[Routine, ...] = (
     SlidingWindow("window_blocked", blocked=True),
     FusedWinograd(),
     FusedWinograd("fused_winograd_blocked", blocked=True),
+    SubgroupWinograd(),
     Join(),
     Join("join_blocked", blocked=True),
     Rowwise(),

@@ -25,11 +25,12 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.winograd.convolution import winograd_convolution, winograd_tilings, workspace_type
 from sartor.codegen.kernels.winograd.emitter import WinogradCode
 from sartor.codegen.kernels.winograd.geometry import WinogradTiling
-from sartor.codegen.mlir.kernel_machine import CPU
 from sartor.codegen.mlir.machine import Machine
 
 _MOST_CHOICES = 2
 _COMPILE_COST = 3.0
+# Of invocations, where nothing is measured: no model tells what a buffer that a subgroup shares costs.
+_UNMEASURED_SLOWDOWN = 8.0
 _MASKS_NARROW = "avx512bw"
 
 
@@ -59,10 +60,6 @@ class FusedWinograd(ImageRoutine[Convolution]):
             sizes=WinogradTiling.names(),
             compile_cost=_COMPILE_COST,
         )
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        return self.in_subgroups if self.element is None and self.storage is None else CPU
 
     def match(self, task: Task) -> Convolution | Rejected:
         return applicable(task)
@@ -109,3 +106,22 @@ class FusedWinograd(ImageRoutine[Convolution]):
     def parts(self, images: ImageLayer, match: Convolution, parameters: Parameters) -> KernelParts:
         convolution = winograd_convolution(images, match, WinogradTiling.of(parameters), self.element)
         return KernelParts(WinogradCode(convolution), workspace_type(convolution))
+
+
+@dataclass(frozen=True)
+class SubgroupWinograd(FusedWinograd):
+    """The same for Vulkan, whose subgroups share encoded tiles in a buffer.
+
+    It is chosen only where it was measured, and so compared with candidate 0: without a barrier that a driver respects
+    for buffers it would be wrong.
+    """
+
+    name: str = "subgroup_winograd"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, cost=None, slowdown=_UNMEASURED_SLOWDOWN)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return ("vulkan",)

@@ -16,7 +16,7 @@ from sartor.codegen.ir.winograd import MOST_POINTS_IN_INVOCATIONS
 from sartor.codegen.kernels.winograd.geometry import WinogradTiling
 from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.routines import ROUTINES
-from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
 from tests.codegen.routines.harness import Subject, compiled, layers, load, run, translated
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.vulkan
 
 HOST, VULKAN = Target.create("cpu"), Target.create("vulkan")
 ELSEWHERE = ("ampere", "rdna3", "valhall4")
-ROUTINE = FusedWinograd()
+ROUTINE = SubgroupWinograd()
 # Of tiles of 2x2 and 4x4; the larger ones multiply by numbers up to 8.
 MAX_ERROR = 5e-5
 
@@ -128,5 +128,5 @@ def test_layers_that_gain_nothing_are_refused(found: Found) -> None:
     pairs = ROUTINE.parameters(found["whole"][0].task, VULKAN)
     assert pairs == Rejected("pairs of channels are loaded more quickly")
     assert isinstance(ROUTINE.parameters(found["strided"][0].task, VULKAN), Rejected)
-    blocked = FusedWinograd("fused_winograd_blocked", blocked=True).parameters(found["whole"][0].task, VULKAN)
-    assert blocked == Rejected("the kernel is not for vulkan")
+    assert FusedWinograd().parameters(found["whole"][0].task, VULKAN) == Rejected("the kernel is not for vulkan")
+    assert ROUTINE.parameters(found["whole"][0].task, HOST) == Rejected("the kernel is not for cpu")
