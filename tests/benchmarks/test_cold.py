@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,8 @@ def test_plans_are_made_once_and_what_that_took_is_kept(tmp_path: Path, monkeypa
         compiled.append(config.objective)
         output.write_bytes(b"module")
 
-    monkeypatch.setattr(cold_plans.sartor, "compile", compiles)
-    monkeypatch.setattr(cold_plans.time, "perf_counter", iter([0.0, 12.5, 20.0, 21.0]).__next__)
+    monkeypatch.setattr(sartor, "compile", compiles)
+    monkeypatch.setattr(time, "perf_counter", iter([0.0, 12.5, 20.0, 21.0]).__next__)
     for objective in (Objective.LATENCY, Objective.COLD, Objective.LATENCY):
         cold_plans.make_plan("lenet5", tmp_path, objective, 1)
     assert compiled == [Objective.LATENCY, Objective.COLD]
@@ -103,7 +104,7 @@ def test_files_are_prepared_and_timed_apart(made: Path, monkeypatch: pytest.Monk
 
 def test_no_round_begins_after_the_limit(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 40))
-    monkeypatch.setattr(cold_bench.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     begun: list[object] = []
     monkeypatch.setattr(cold_bench, "_bring", lambda files, state: begun.append(state))
     _run("lenet5", "-o", str(made), "--peers", "", "--rounds", "9", "--seconds", "100", "--only", "time")

@@ -92,7 +92,12 @@ def test_what_reads_least_is_measured_however_slow_it_is(
         }
         for key, of_task in tables.measured.items()
     }
-    monkeypatch.setattr(resource_costs, "first_runs", lambda cases, *_: asked.extend(cases) or {})
+
+    def first_runs(cases: Iterable[BenchmarkCase], *_: Any) -> dict[tuple[str, str], float]:
+        asked.extend(cases)
+        return {}
+
+    monkeypatch.setattr(resource_costs, "first_runs", first_runs)
     _measured(imported, replace(tables, measured=measured))
     for case in asked:
         names = [variant.descriptor for variant, _ in tables.usable(case.key)]

@@ -61,27 +61,23 @@ def test_what_crashes_is_missing(tmp_path: Path, pool: WorkerPool) -> None:
 def test_each_first_execution_is_of_code_that_was_loaded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted runner is slow in the first call of each program, the probe's as well; only the excess over the
     probe's counts."""
-    calls: dict[int, int] = {}
     loaded: list[str] = []
 
     class Planted:
         def __init__(self, of: object, variant: Variant, program: object, *_: object) -> None:
-            self.name = variant.descriptor
+            self.name, self.calls = variant.descriptor, 0
             loaded.append(self.name)
 
         def run(self) -> None:
-            calls[id(self)] = calls.get(id(self), 0) + 1
+            self.calls += 1
 
     def seconds(runner: Planted) -> float:
         runner.run()
         first = {"stock": 5.0, "other": 2.0, "probe": 1.0}[runner.name]
-        return first if calls[id(runner)] == 1 else 0.5
+        return first if runner.calls == 1 else 0.5
 
     monkeypatch.setattr(first_execution, "VariantRunner", Planted)
     monkeypatch.setattr(first_execution, "_seconds", seconds)
-    kept: list[Planted] = []
-    original = Planted.__init__
-    monkeypatch.setattr(Planted, "__init__", lambda self, *given: (original(self, *given), kept.append(self))[0])
     target = SETTINGS.target
     (probe,) = compile_cases([PROBE], target, tmp_path)
     (compiled,) = compile_cases([CASE], target, tmp_path)
