@@ -1,41 +1,76 @@
-"""Times the first inference of the zoo's networks, beside ONNX Runtime and IREE's own tool.
+"""Times the first inference of the zoo's networks, beside ONNX Runtime, OpenVINO and IREE's own tool.
 
     python -m benchmarks.cold squeezenet resnet50 -o build/cold    # all networks that have a module there by default
     python -m benchmarks.cold squeezenet -o build/cold --ablation --load 1
+    python -m benchmarks.cold squeezenet -o build/cold --ablation --only prepare    # and later --only time
 
-A network is compiled where the folder has no NAME.vmfb. ``--ablation`` compares what the choice of kernels and the
-overlap bring (NNV12, figure 13): its plan for warm inferences (``latency``) and for cold ones (K), each with all of the
-file brought into place before the first layer runs, and overlapped (P), and both plans in one file. Weights are packed
-when a module is compiled, so that none is without C. ``--load`` lets other programs compute meanwhile (its figure 11).
+A network is compiled where the folder has no NAME.latency.vmfb. ``--ablation`` compares what the choice of kernels and
+the overlap bring (NNV12, figure 13): its plan for warm inferences (``latency``) and for cold ones (K), each with all of
+the file brought into place before the first layer runs, and overlapped (P), and both plans in one file. Weights are
+packed when a module is compiled, so that none is without C; the plan for cold inferences also chooses what form they
+are stored in. ``--load`` lets other programs compute meanwhile (its figure 11). ``--only prepare`` compiles, and lets
+other runtimes save what they start faster with; ``--only time`` compiles nothing, so that a machine need be quiet for
+the timing alone, and ``--seconds`` bounds that of each network.
 
-Each sample is a fresh process, with the model's files in
-memory or dropped from the page cache; runtimes and states take turns.
+Each sample is a fresh process, with the model's files in memory or dropped from the page cache; runtimes, plans and
+states take turns.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import Annotated
 
 import typer
 
-import sartor
+from benchmarks.cold_plans import check_plan, make_plan, overlapped, plan_file, rivals_of, size_of
 from benchmarks.selection.results import markdown, write_csv
-from benchmarks.zoo import NETWORKS, write
-from sartor.first_inference.cold_bench import COLD_PEERS, ColdRuns, Rival, time_cold
+from benchmarks.zoo import NETWORKS
+from sartor.first_inference.cold_bench import COLD_PEERS, SELF, ColdRuns, save_for_peers, time_cold
 from sartor.first_inference.sample import FirstRun
 from sartor.runtime.driver.device import device_settings
-from sartor.runtime.manifest import read_manifest
 from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
 from sartor.samples.feeds import make_feeds
-from sartor.tuning.records.network import Network
 from sartor.tuning.selection.problem.cost import Objective
 
 app = typer.Typer(help=__doc__)
+_PEERS = "onnxruntime,iree"
+_ALONE = (Objective.LATENCY,)
+_PLANS = (Objective.LATENCY, Objective.COLD, Objective.COLD_LATENCY)
+
+
+class Part(StrEnum):
+    """A part of a recording that is run alone."""
+
+    PREPARE = "prepare"
+    TIME = "time"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is timed of each network.
+
+    Attributes:
+        directory: of models, modules and what other runtimes save.
+        plans: objectives of its plans.
+        peers: other runtimes.
+        threads: of each.
+        rounds: samples of each in each state.
+        seconds: no round of a network begins later; None for no limit.
+        load: programs that compute meanwhile.
+    """
+
+    directory: Path
+    plans: tuple[Objective, ...]
+    peers: tuple[str, ...]
+    threads: int
+    rounds: int
+    seconds: float | None
+    load: int
 
 
 @dataclass(frozen=True)
@@ -77,89 +112,54 @@ class Row:
     ratio: float
 
 
-@dataclass(frozen=True)
-class Size:
-    """What a plan takes on the disk, and to make (NNV12, table 4).
-
-    Attributes:
-        network: name.
-        plan: its objective.
-        model_mib: of the ONNX file.
-        module_mib: of the module.
-        weights_mib: of the weights in it.
-        seconds: to make the plan and the module; 0 if they were there.
-    """
-
-    network: str
-    plan: str
-    model_mib: float
-    module_mib: float
-    weights_mib: float
-    seconds: float
-
-
-def ablation(
-    network: str, directory: Path, plans: tuple[Objective, ...], threads: int, rounds: int, load: int
-) -> tuple[list[Row], list[Size]]:
-    """Time a network's plans for warm and for cold inferences, with and without overlap.
-
-    Raises:
-        SartorError: as ``measure``.
-    """
-    model = write(network, directory)
-    sizes = [_compiled(network, model, directory, objective, threads) for objective in plans]
-    begins = _module(network, directory, plans[0])
-    rivals = {}
-    for objective in plans:
-        module, name = _module(network, directory, objective), _NAMES[objective]
-        if objective is Objective.COLD_LATENCY:
-            rivals[name] = Rival(module)
-        else:
-            rivals |= {f"{name}, settled": Rival(module, settled=True), f"{name} + P": Rival(module)}
-    signature, device = module_signature(begins), device_settings("cpu", threads)
-    feeds = make_feeds(signature.inputs, {}, ())
-    runs = ColdRuns(begins, signature.entry, {}, device, None, (), threads, feeds, {}, rounds, rivals=rivals, load=load)
-    found = time_cold(runs)
-    return [_row(network, files, name, each) for (name, files), each in found.items() if name in rivals], sizes
-
-
-_NAMES = {Objective.LATENCY: "latency", Objective.COLD: "K", Objective.COLD_LATENCY: "both"}
-
-
-def _module(network: str, directory: Path, objective: Objective) -> Path:
-    return directory / f"{network}.{objective}.vmfb"
-
-
-def _compiled(network: str, model: Path, directory: Path, objective: Objective, threads: int) -> Size:
-    """Compile a network for an objective if that was not done, and say what that took."""
-    module, begin = _module(network, directory, objective), time.perf_counter()
-    is_there = module.exists()
-    if not is_there:
-        config = sartor.CompileConfig(threads=threads, objective=objective, database=directory / "tuning.db")
-        sartor.compile(model, config, output=module)
-    seconds = 0.0 if is_there else time.perf_counter() - begin
-    manifest = read_manifest(module)
-    layers = Network.from_json(manifest.network, f"the network in '{module}'").layers if manifest.network else ()
-    added = 0 if manifest.successor is None else manifest.successor["weight_bytes"]
-    weights = sum(each.bytes for layer in layers for each in layer.weights) + added
-    of_model, of_module = (each.stat().st_size / 2**20 for each in (model, module))
-    return Size(network, str(objective), of_model, of_module, weights / 2**20, seconds)
-
-
-def measure(network: str, directory: Path, peers: tuple[str, ...], threads: int, rounds: int) -> Iterator[Row]:
-    """Time a network's first inferences, compiled if that was not done.
+def prepare(network: str, settings: Settings) -> None:
+    """Make all that is timed of a network, of what is not there.
 
     Raises:
         SartorError: if the network does not compile, or a runtime fails.
     """
-    model, module = write(network, directory), directory / f"{network}.vmfb"
-    if not module.exists():
-        sartor.compile(model, sartor.CompileConfig(threads=threads), output=module)
+    for objective in settings.plans:
+        make_plan(network, settings.directory, objective, settings.threads)
+    if settings.peers:
+        save_for_peers(_runs(network, settings))
+
+
+def check(network: str, settings: Settings) -> None:
+    """Make sure that a network was prepared.
+
+    Raises:
+        UsageError: if it was not.
+    """
+    for objective in settings.plans:
+        check_plan(network, settings.directory, objective)
+
+
+def measure(network: str, settings: Settings) -> Iterator[Row]:
+    """Time what was prepared of a network.
+
+    Raises:
+        UsageError: if a runtime is not installed.
+        DeviceError: if a process fails.
+    """
+    own = SELF if settings.plans == _ALONE else overlapped(settings.plans[0])
+    for (runtime, files), samples in time_cold(_runs(network, settings)).items():
+        yield _row(network, files, own if runtime == SELF else runtime, samples)
+
+
+def _runs(network: str, settings: Settings) -> ColdRuns:
+    directory, plans = settings.directory, settings.plans
+    module, saved = plan_file(network, directory, plans[0]), directory / "saved"
+    saved.mkdir(exist_ok=True)
     signature, weights = module_signature(module), module_weights(module, module_manifest(module))
-    feeds, device = make_feeds(signature.inputs, {}, ()), device_settings("cpu", threads)
-    runs = ColdRuns(module, signature.entry, weights, device, model, peers, threads, feeds, {}, rounds)
-    for (runtime, files), samples in time_cold(runs).items():
-        yield _row(network, files, runtime, samples)
+    return ColdRuns(
+        *(module, signature.entry, weights, device_settings("cpu", settings.threads)),
+        *(directory / f"{network}.onnx", settings.peers, settings.threads),
+        *(make_feeds(signature.inputs, {}, ()), {}, settings.rounds),
+        rivals={} if plans == _ALONE else rivals_of(network, directory, plans),
+        load=settings.load,
+        seconds=settings.seconds,
+        saved=saved,
+    )
 
 
 def _row(network: str, files: str, runtime: str, samples: list[FirstRun]) -> Row:
@@ -187,30 +187,37 @@ def _row(network: str, files: str, runtime: str, samples: list[FirstRun]) -> Row
 def main(
     networks: Annotated[list[str] | None, typer.Argument(help="By default all with a module.")] = None,
     directory: Annotated[Path, typer.Option("-o", help="Folder of models, modules and results.")] = Path("build/cold"),
-    peers: Annotated[str, typer.Option(help=f"Other runtimes: {','.join(COLD_PEERS)}.")] = "onnxruntime,iree",
+    peers: Annotated[
+        str | None,
+        typer.Option(help=f"Other runtimes: {','.join(COLD_PEERS)}; by default none in an ablation, else {_PEERS}."),
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Samples of each runtime in each state.")] = 7,
     parts: Annotated[bool, typer.Option("--ablation", help="Compare plans, with and without overlap.")] = False,
     plans: Annotated[
         list[Objective] | None, typer.Option("--plan", help="Only plans of this objective, in an ablation; repeatable.")
     ] = None,
-    load: Annotated[int, typer.Option(min=0, help="Programs that compute beside an ablation.")] = 0,
+    load: Annotated[int, typer.Option(min=0, help="Programs that compute meanwhile.")] = 0,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Begin no round of a network after it.")] = None,
+    only: Annotated[Part | None, typer.Option(help="Only make files, or only time those that were made.")] = None,
 ) -> None:
-    """Time the networks and write `cold.csv`, or `ablation.csv` and `sizes.csv`."""
+    """Time the networks and write `cold.csv`, or `ablation.csv`, and `sizes.csv`."""
     directory.mkdir(parents=True, exist_ok=True)
-    if parts:
-        of = tuple(plans or _NAMES)
-        found = [ablation(name, directory, of, threads, rounds, load) for name in networks or ["squeezenet"]]
-        for name, table in (
-            ("ablation", [row for rows, _ in found for row in rows]),
-            ("sizes", [row for _, rows in found for row in rows]),
-        ):
-            write_csv(table, directory / f"{name}.csv")
-            print(markdown(table))
+    given = ("" if parts else _PEERS) if peers is None else peers
+    chosen = tuple(plans or _PLANS) if parts else _ALONE
+    settings = Settings(directory, chosen, tuple(filter(None, given.split(","))), threads, rounds, seconds, load)
+    names = networks or [name for name in NETWORKS if plan_file(name, directory, chosen[0]).exists()]
+    make_sure = check if only is Part.TIME else prepare
+    for name in names:
+        make_sure(name, settings)
+    write_csv([size_of(name, directory, each) for name in names for each in chosen], directory / "sizes.csv")
+    if only is Part.PREPARE:
         return
-    names = networks or [name for name in NETWORKS if (directory / f"{name}.vmfb").exists()]
-    rows = [row for name in names for row in measure(name, directory, tuple(peers.split(",")), threads, rounds)]
-    write_csv(rows, directory / "cold.csv")
+    rows: list[Row] = []
+    for name in names:
+        rows += measure(name, settings)
+        # What is done is kept if a later network fails, or the time of the machine ends.
+        write_csv(rows, directory / ("ablation.csv" if parts else "cold.csv"))
     print(markdown(rows))
 
 

@@ -9,6 +9,7 @@ find_variants
 tune_network
     tune                    compile and measure what is not stored, on each device; time transfers between them
     measure_resource_costs  measure scratch memory and first reads, if they count
+    measure_starts          measure first executions, if the first inference counts
     assess                  measure the outputs' error when layers are rounded, if that is allowed
     choose                  solve for the best plans, of all types and of single ones, measuring the adapts they need
     build                   compile the best plans, and the stock model, whole

@@ -114,7 +114,14 @@ class Narrow:
             return all(np.array_equal(self.apply(part).astype(part.dtype), part) for part in parts)
 
 
-Storage = Narrow | Round
+@dataclass(frozen=True)
+class Scaled:
+    """Store as integers of 8 bits, each channel by a scale of its own, which what is computed is multiplied by."""
+
+    dtype: str = "i8"
+
+
+Storage = Narrow | Round | Scaled
 """How a weight is stored in a narrower type: without loss, or rounded where an error is allowed."""
 
 
@@ -240,6 +247,25 @@ def narrowed(
         taps: as for ``Quantise``.
     """
     return (Quantise(axis, panel, steps, taps),) if dtype == "i8" else (*steps, Round(dtype))
+
+
+def stored_as(steps: tuple[Step, ...], storage: Storage | None, axis: int, panel: int) -> tuple[Step, ...]:
+    """Steps that pack a weight into panels and store it so, in its own type if ``storage`` is None.
+
+    Args:
+        steps: packing from the weight to ``[panels, …]``.
+        storage: of its numbers.
+        axis: of the channels.
+        panel: channels of a panel.
+    """
+    if storage is None:
+        return steps
+    return narrowed(steps, storage.dtype, axis, panel) if isinstance(storage, Scaled) else (*steps, storage)
+
+
+def panel_bytes_beside(storage: Storage | None, panel: int) -> int:
+    """Bytes of a panel of ``panel`` channels that are no numbers: the scales and sums that ``Quantise`` adds."""
+    return 2 * panel * _FLOAT_BYTES if isinstance(storage, Scaled) else 0
 
 
 @dataclass(frozen=True)

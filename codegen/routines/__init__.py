@@ -136,6 +136,10 @@ ROUTINES: tuple[Routine, ...] = (
     Product("dots", storage="i8", element=INTEGER_DOTS),
     Product("dots_to_f32", storage="i8", element=INTEGER_DOTS, output="f32"),
     RowScaledProduct(),
+    # With filters in 8 bits, which are widened where they are read, and all else in the model's own types.
+    Direct("direct_by_i8", weights="i8"),
+    Direct("direct_by_i8_blocked", blocked=True, weights="i8"),
+    Product("product_by_i8", weights="i8"),
     IntegerFactor(Product("dots", storage="i8", element=INTEGER_DOTS), calibrated=True),
     FusedWinograd("fused_winograd_dots", storage="i8", element=BFLOAT_DOTS),
     FusedWinograd("fused_winograd_bytes", storage="i8", element=INTEGER_DOTS),

@@ -1,4 +1,4 @@
-"""Costs of variants other than time: scratch memory, and the first read of their weights from the file.
+"""Costs of variants other than time: scratch memory, the first read of their weights, and their first execution.
 
 Each is measured only if the objective, a limit or the Pareto front counts it.
 """
@@ -6,14 +6,19 @@ Each is measured only if the objective, a limit or the Pareto front counts it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.scratch import scratch_of
-from sartor.tuning.cost_tables.tables import Tables
+from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.cost_tables.tables import Tables, tuned_cases
+from sartor.tuning.measuring.first_runs import first_runs
 from sartor.tuning.measuring.runs.cold_read import cold_read_bandwidth
+from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.calls import call
@@ -21,6 +26,9 @@ from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT = 300.0
+# Slower variants, relative to the fastest of a layer, are chosen only if they read much less.
+_NEAR = 1.5
+_MOST_STARTED = 8
 
 
 def measure_resource_costs(
@@ -54,3 +62,47 @@ def _with_scratch(tables: Tables, pool: WorkerPool, target: Target) -> Tables:
     job = {"implementations": code, "target": target}
     scratch = call(pool, scratch_of, job, "finding out what routines need of memory", _TIMEOUT)
     return replace(tables, scratch={name: scratch[number] for number, name in enumerate(usable)})
+
+
+def measure_starts(
+    tables: Tables, imported: ImportedModel, tuner: Tuner, pool: WorkerPool, quantities: Collection[Quantity]
+) -> Tables:
+    """Add to the cost tables what variants take longer in their first execution, if the first inference counts.
+
+    Those are measured that a plan for the first inference may choose: nearly the fastest of a layer, and those that no
+    other beats in time and in bytes to read. A variant that was not measured counts as the dearest of its layer.
+
+    Args:
+        tables: measured times.
+        imported: the model.
+        tuner: measured them.
+        pool: workers.
+        quantities: those that are minimised or limited.
+    """
+    if Quantity.COLD not in quantities or tuner.target.device != "cpu" or pool.measures_elsewhere:
+        return tables
+    promising = {key: _promising(tables, key) for key in tables.variants}
+    cases = [case for case in tuned_cases(imported.graph, promising) if case.variants]
+    found = first_runs(cases, tuner, pool)
+    dearest: dict[str, float] = {}
+    for (key, _), seconds in found.items():
+        dearest[key] = max(dearest.get(key, 0.0), seconds)
+    starting = {
+        (key, variant.descriptor): found.get((key, variant.descriptor), dearest.get(key, 0.0))
+        for key in tables.variants
+        for variant, _ in tables.usable(key)
+    }
+    return replace(tables, starting=starting)
+
+
+def _promising(tables: Tables, key: str) -> tuple[Variant, ...]:
+    """Variants of a task that a plan for the first inference may choose, the fastest first."""
+    timed = [(tables.seconds(key, each.descriptor) or 0.0, each, found) for each, found in tables.usable(key)]
+    timed.sort(key=lambda entry: entry[0])
+    least = [entry for index, entry in enumerate(timed) if _reads_least(entry[2], [each[2] for each in timed[:index]])]
+    near = [entry for entry in timed if entry[0] <= _NEAR * timed[0][0] and entry not in least]
+    return tuple(each for _, each, _ in sorted([*least, *near[:_MOST_STARTED]], key=lambda entry: entry[0]))
+
+
+def _reads_least(found: Measurement, faster: Sequence[Measurement]) -> bool:
+    return all(found.packed_bytes < each.packed_bytes for each in faster)

@@ -75,6 +75,8 @@ class ColdRuns:
         runs: inferences in each process.
         rivals: further modules with their weights inside, by name.
         load: processes that compute beside all samples, at the same priority.
+        seconds: no round begins after so many seconds; the first always runs. None for no limit.
+        saved: an existing folder that keeps what other runtimes save of the model to start faster; None saves anew.
     """
 
     module: Path
@@ -90,6 +92,8 @@ class ColdRuns:
     runs: int = 12
     rivals: Mapping[str, Rival] = field(default_factory=dict)
     load: int = 0
+    seconds: float | None = None
+    saved: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,25 @@ def time_cold(runs: ColdRuns) -> dict[tuple[str, str], list[FirstRun]]:
         states = [CACHED, DROPPED] if hasattr(os, "posix_fadvise") else [CACHED]
         turns = [(name, state) for name in competitors for state in states]
         found: dict[tuple[str, str], list[FirstRun]] = {turn: [] for turn in turns}
-        order = random.Random(0)
-        for _ in range(runs.rounds):
+        order, begin = random.Random(0), time.monotonic()
+        for done in range(runs.rounds):
+            if done and runs.seconds is not None and time.monotonic() - begin > runs.seconds:
+                break
             for name, state in order.sample(turns, len(turns)):
                 _bring(competitors[name].files, state)
                 found[name, state].append(competitors[name].run())
     return found
+
+
+def save_for_peers(runs: ColdRuns) -> None:
+    """Let other runtimes save what they start faster with in ``runs.saved``, so that a later ``time_cold`` only times.
+
+    Raises:
+        DeviceError, UsageError: as ``time_cold``.
+    """
+    with workspace() as folder:
+        for _ in _competitors(runs, folder):
+            pass
 
 
 @contextmanager
@@ -163,7 +180,7 @@ def _competitors(runs: ColdRuns, folder: Path) -> Iterator[tuple[str, _Competito
     _check_model(runs.model, all_feeds)
     for name in runs.peers:
         if name != STOCK:
-            yield from _peer(name, runs.model, all_feeds, runs, folder)
+            yield from _peer(name, runs.model, all_feeds, runs, runs.saved or folder)
 
 
 def _check_model(path: Path, feeds: Mapping[str, Mapping[str, Any]]) -> None:
@@ -222,15 +239,23 @@ def _peer(
 
     yield name, _Competitor(timed(model, {}), (model,))
     if name == "onnxruntime":
-        saved = folder / "model.ort"
-        _child(name, model, feeds, runs, {"save": str(saved)})
+        saved = folder / f"{model.stem}.ort"
+        if not _is_newer([saved], model):
+            _child(name, model, feeds, runs, {"save": str(saved)})
         yield f"{name}, .ort", _Competitor(timed(saved, {}), (saved,))
     else:
-        cache = folder / "cache"
-        cache.mkdir()
-        _child(name, model, feeds, runs, {"cache": str(cache)})
+        cache = folder / f"{model.stem}.cache"
+        cache.mkdir(exist_ok=True)
+        if not _is_newer([each for each in cache.rglob("*") if each.is_file()], model):
+            _child(name, model, feeds, runs, {"cache": str(cache)})
         kept = (model, *sorted(each for each in cache.rglob("*") if each.is_file()))
         yield f"{name}, its cache", _Competitor(timed(model, {"cache": str(cache)}), kept)
+
+
+def _is_newer(saved: Sequence[Path], model: Path) -> bool:
+    """Whether files are there that were saved after the model was written."""
+    written = model.stat().st_mtime
+    return bool(saved) and all(each.exists() and each.stat().st_mtime >= written for each in saved)
 
 
 def _written(feeds: Mapping[str, Array], folder: Path) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
-from sartor.codegen.ir.variants.rounding import FACTOR, ROWS, STORED, rounding_of
+from sartor.codegen.ir.variants.rounding import FACTOR, ROWS, STORED, WEIGHTS, rounding_of
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.planning.recipe import Recipe
 from sartor.policies import Precision
@@ -26,7 +26,7 @@ from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_budget import ErrorBudget, is_telling
 from sartor.tuning.errors.error_sum import joined
 
-NARROW = (TF32, F16, BF16, STORED, ROWS, FACTOR, I8)
+NARROW = (TF32, F16, BF16, WEIGHTS, STORED, ROWS, FACTOR, I8)
 """Narrower types, from the most exact to the coarsest."""
 
 EXPECTED = 0.2
@@ -52,7 +52,7 @@ def rounded_as(variant: Variant, layer: Layer) -> str | None:
 
 def is_allowed(rounding: str, precision: Precision) -> bool:
     """Whether the user's precision allows rounding a layer to a type."""
-    return (I8 if rounding in (STORED, ROWS, FACTOR) else rounding) in precision.types
+    return (I8 if rounding in (WEIGHTS, STORED, ROWS, FACTOR) else rounding) in precision.types
 
 
 def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:

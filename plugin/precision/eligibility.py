@@ -100,7 +100,7 @@ def _numbers_kept(imported: ImportedModel) -> Callable[[str, Packing], bool]:
 def _rounds_more(variant: Variant) -> bool:
     """Whether a variant rounds other values than those that a quantised model stores in 8 bits."""
     traits = variant.traits
-    return traits.rounds_between or traits.scales_rows or traits.rounds_factor
+    return traits.rounds_between or traits.scales_rows or traits.rounds_factor or traits.weights == QUANTISED
 
 
 class _ExactIntegers:
@@ -124,7 +124,7 @@ class _ExactIntegers:
         """Whether a variant keeps exact values where required."""
         if layer.name in self._exact and variant.traits.transforms:
             return False
-        if layer.name in self._own_types and variant.traits.scales_rows:
+        if layer.name in self._own_types and (variant.traits.scales_rows or variant.traits.weights == QUANTISED):
             return False
         if layer.name not in self._own_types or variant.dtype == dtype_of(layer.task):
             return True

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED
+from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED, WEIGHTS
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
@@ -30,7 +30,8 @@ class FakeQuantiser:
 
     Attributes:
         editor: the model's graph.
-        dtype: ``tf32``, ``bf16``, ``f16``, ``i8``, ``STORED``, ``ROWS`` or ``FACTOR``.
+        dtype: ``tf32``, ``bf16``, ``f16``, ``i8``, ``STORED``, ``WEIGHTS``, ``ROWS`` or
+            ``FACTOR``.
         ranges: the 8-bit range of activations, by tensor.
         prefix: of all new names.
         opset: version of ONNX's operators in the model.
@@ -50,9 +51,9 @@ class FakeQuantiser:
         return self.dtype == TF32
 
     def activation(self, tensor: str, value: str) -> str:
-        """Round ``value`` by the range of ``tensor``; returns the name of the rounded value. ``ROWS`` and ``FACTOR``
-        leave it."""
-        if self.dtype in (ROWS, FACTOR):
+        """Round ``value`` by the range of ``tensor``; returns the name of the rounded value. ``ROWS``, ``FACTOR``
+        and ``WEIGHTS`` leave it."""
+        if self.dtype in (ROWS, FACTOR, WEIGHTS):
             return value
         if self.dtype in (I8, STORED):
             return self.factor(tensor, value)
@@ -62,7 +63,7 @@ class FakeQuantiser:
         """Round a constant, to 8 bits symmetrically with a scale for each index of ``axis``; ``STORED`` leaves it."""
         if self.dtype == STORED:
             return tensor
-        if self.dtype in (ROWS, FACTOR):
+        if self.dtype in (ROWS, FACTOR, WEIGHTS):
             return self._as_float32(tensor, tensor, lambda name: self._rounded_weight(name, tensor, axis))
         if self.dtype == I8:
             scales = channel_scales(self.editor.constant(tensor), axis)

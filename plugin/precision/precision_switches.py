@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from sartor.codegen.ir.variants.rounding import FACTOR, ROWS, STORED
+from sartor.codegen.ir.variants.rounding import FACTOR, ROWS, STORED, WEIGHTS
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.onnx_model.graphs.graph import GraphEditor, opset
 from sartor.onnx_model.graphs.walk import subgraphs
@@ -31,7 +31,7 @@ from sartor.precision.fake_quantisation import (
 )
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
-_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6, FACTOR: 7}
+_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6, FACTOR: 7, WEIGHTS: 8}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PrecisionSwitches:
     Attributes:
         layers: those whose values all have a name in the model; no two have the same result.
         dtypes: for each layer, of ``tf32``, ``bf16``, ``f16``, ``i8`` and, where filters are rounded for that,
-            ``STORED``, ``ROWS`` and ``FACTOR``.
+            ``WEIGHTS``, ``STORED``, ``ROWS`` and ``FACTOR``.
         ranges: the 8-bit range of activations, by tensor.
     """
 
@@ -59,8 +59,9 @@ class PrecisionSwitches:
         """The layers that can be switched.
 
         Results need names, and some value must be a real number; for ``i8`` all real inputs and results need ranges.
-        Layers with filters also offer ``STORED``: filters exact, activations in 8 bits. Those that multiply rows offer
-        ``ROWS``, which needs no range, and ``FACTOR``, which needs that of what is multiplied.
+        Layers with filters also offer ``STORED``: filters exact, activations in 8 bits, and ``WEIGHTS``, the opposite,
+        which needs no range. Those that multiply rows offer ``ROWS``, which needs none, and ``FACTOR``, which needs
+        that of what is multiplied.
         """
         editor = GraphEditor(model.graph)
         nodes = {node.name: node for node in model.graph.node}
@@ -74,7 +75,8 @@ class PrecisionSwitches:
                 rows = {nodes[name].input[0] for name in layer.nodes if multiplies_rows(nodes[name], editor)}
                 has_rows = I8 in dtypes and bool(rows)
                 has_factor = has_rows and rows <= ranges.keys()
-                others = ((STORED, I8 in possible and has_filters), (ROWS, has_rows), (FACTOR, has_factor))
+                stored = (STORED, I8 in possible and has_filters), (WEIGHTS, I8 in dtypes and has_filters)
+                others = (*stored, (ROWS, has_rows), (FACTOR, has_factor))
                 found[layer] = (*possible, *(dtype for dtype, is_offered in others if is_offered))
                 taken.update(layer.results)
         return PrecisionSwitches(tuple(found), tuple(found.values()), tuple(sorted(ranges.items(), key=_first)))

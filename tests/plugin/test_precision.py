@@ -179,7 +179,9 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
     narrow = [each for several in LOW_PRECISION.values() for each in several]
     fused = [each for each in FUSED_ROUTINES if each.traits.precision is not None]
     assert {key for key in known if key[0]} == {
-        (each.storage, each.name) for each in (*narrow, *fused) if isinstance(each, Storing) and each.storage
+        (dtype, each.name)
+        for each in (*narrow, *fused)
+        if isinstance(each, Storing) and (dtype := each.storage or each.traits.weights)
     }
     needs = {key: each["needs"] for key, each in known.items() if each["needs"] is not None}
     assert needs == {

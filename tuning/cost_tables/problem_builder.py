@@ -196,6 +196,7 @@ class _Builder:
                 cold=measurement.packed_bytes / loading if loading else 0.0,
                 memory=own,
                 error=squared_error(self._tables.error(layer, variant, measurement)),
+                starting=self._tables.starting.get((key, variant.descriptor), 0.0),
             ),
             scratch=self._tables.scratch.get((key, variant.descriptor), 0),
             shared=shared,

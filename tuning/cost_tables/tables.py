@@ -40,6 +40,8 @@ class Tables:
         adapts: measured seconds of conversions; infinite for those that do not work.
         peak: f32 operations per second that the machine does at most, None if not measured.
         scratch: bytes that variants need while they run, by task key and descriptor; others are unknown.
+        starting: seconds that a variant takes longer when it runs for the first time, by task key and descriptor; 0 for
+            others.
         loading: bandwidth of the first read of a file, in bytes per second; None if not measured.
         rounding: relative error of the network's outputs if one layer computes in a narrower type, by the layer's name
             and what is rounded, as ``rounding_of`` says.
@@ -54,6 +56,7 @@ class Tables:
     adapts: Mapping[AdaptKind, float] = field(default_factory=dict)
     peak: float | None = None
     scratch: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    starting: Mapping[tuple[str, str], float] = field(default_factory=dict)
     loading: float | None = None
     rounding: Mapping[tuple[str, str], float] = field(default_factory=dict)
     propagated_fraction: float = 1.0

@@ -214,6 +214,31 @@ class Tuner:
         """Whether this tuner has a variant's compiled module."""
         return (case.key, descriptor) in self._modules
 
+    def probe(self) -> Path:
+        """The compiled probe.
+
+        Raises:
+            CompileError: if it does not compile.
+            ValueError: if this tuner keeps no modules.
+        """
+        return self._compiler.probe(self._kept())
+
+    def _kept(self) -> Path:
+        if self._directory is None:
+            raise ValueError("this tuner has no directory for modules")
+        return self._directory
+
+    def modules_of(self, cases: Sequence[BenchmarkCase]) -> dict[tuple[str, str], Path]:
+        """The compiled modules of variants by case key and descriptor, of those that compile.
+
+        Raises:
+            ValueError: if this tuner keeps no modules.
+        """
+        for done, _ in enumerate(self._compile(cases, self._kept()), 1):
+            self._progress("compiling", done, len(cases))
+        names = [(case.key, each.descriptor) for case in cases for each in case.variants]
+        return {name: self._modules[name] for name in names if name in self._modules and name not in self._unfit}
+
     def _measure(self, cases: list[BenchmarkCase], directory: Path) -> None:
         """Measure each case; if a case crashed or hung, measure its variants one by one to find the faulty one.
         A variant alone with candidate 0 cannot outvote it, and without candidate 0 there is no reference. In both cases

@@ -53,8 +53,8 @@ class Traits:
         scales_rows: whether the operand that is multiplied is quantised within the kernel, each row by its own range,
             so that values between layers are not rounded.
         weights: narrower type that the packed filters are stored in, while all else keeps its type: such a variant
-            reads fewer bytes, and computes the same bits if the type has all of the filters' numbers; None for no such
-            type.
+            reads fewer bytes, and computes the same bits if the type has all of the filters' numbers, or in 8 bits
+            rounds them; None for no such type.
         rounds_factor: whether only the operand that is multiplied is read in 8 bits, by a range found on
             samples.
         sizes: names of the parameters that the learned cost model reads, each a single number.

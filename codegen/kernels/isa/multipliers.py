@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Storage
+from sartor.codegen.ir.packing import Scaled, Storage
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -173,6 +173,18 @@ class Fma(_ByPixel):
 
     def without(self, skipped: int) -> Fma:
         return self
+
+
+@dataclass(frozen=True)
+class WholeFma(Fma):
+    """Multiply-adds by filters that are integers of 8 bits, which loads turn into f32."""
+
+    bytes: int = 1
+
+    def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
+        words = asm.vector_type(ir.IntegerType.get_signless(_WORD_BITS))
+        stored = asm.load_as_stored(memory, offset, count)
+        return arith.sitofp(asm.vector_type(ir.F32Type.get()), arith.extsi(words, stored))
 
 
 # A tuple, not a set: the printed form is part of a kernel's identity, and sets are printed in no fixed order.
@@ -343,4 +355,6 @@ FMA = Fma()
 
 def widening(weights: Storage | None) -> Fma:
     """Multiply-adds by filters that are stored in a narrower type; None for f32."""
+    if isinstance(weights, Scaled):
+        return WholeFma()
     return FMA if weights is None else Fma(bytes=TensorType((), weights.dtype).bytes)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sartor.codegen.ir.packing import Narrow, Round, Storage
+from sartor.codegen.ir.packing import Narrow, Round, Scaled, Storage
+from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.amx import TileElement
 from sartor.codegen.kernels.isa.half_pairs import HalfPairElement
@@ -24,6 +25,9 @@ def dot_traits(common: Traits, family: str, element: DotElement | None, weights:
         weights: narrower type that filters are stored in, if single numbers in f32 are multiplied; None for f32.
     """
     common = replace(common, sizes=Tiling.names())
+    if weights == QUANTISED:
+        # The filters are rounded, and nothing else: images have the format that they have between layers of f32.
+        common = replace(common, precision=QUANTISED, converts=True)
     if weights is not None:
         return replace(common, family=f"{family}_by_narrow", cost=DirectCost(), weights=weights)
     if element is None:
@@ -37,10 +41,20 @@ def dot_traits(common: Traits, family: str, element: DotElement | None, weights:
 
 
 def storage_of(weights: str | None, storage: str | None) -> Storage | None:
-    """How filters are stored in the type ``weights``: rounded if activations are, in ``storage``; None for f32."""
+    """How filters are stored in the type ``weights``; None for f32.
+
+    In 8 bits they are rounded, else only if activations are, which ``storage`` says.
+    """
     if weights is None:
         return None
+    if weights == QUANTISED:
+        return Scaled()
     return Narrow(weights) if storage is None else Round(weights)
+
+
+def rounding_arithmetic(weights: str | None) -> str | None:
+    """The type that a kernel by filters in the type ``weights`` rounds what it multiplies to; None if it does not."""
+    return weights if weights == QUANTISED else None
 
 
 def tile_traits(common: Traits, element: TileElement, sizes: tuple[str, ...]) -> Traits:

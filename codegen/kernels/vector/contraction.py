@@ -17,6 +17,7 @@ from sartor.codegen.kernels.isa.pairs import PairFma, check_even
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
 from sartor.codegen.kernels.loops.tiles import Segment, before_another, tile_runs
+from sartor.codegen.kernels.vector.filter_scales import FilterScales
 from sartor.codegen.kernels.vector.integer_sums import IntegerSums
 from sartor.codegen.kernels.vector.row_sums import RowSums
 from sartor.codegen.mlir.iree_compiler import ir
@@ -59,7 +60,7 @@ class Contraction(NestCode):
         filters: strides of the filters.
         memories: positions of image and filters among the buffers.
         multiplier: how image and filters are multiplied.
-        meaning: converts sums of integers to real numbers; None for sums of f32.
+        meaning: converts sums of integers, or of products by integers, to real numbers; None for sums of f32.
     """
 
     depth: int
@@ -67,7 +68,7 @@ class Contraction(NestCode):
     filters: FilterStrides
     memories: tuple[int, int]
     multiplier: Multiplier = FMA
-    meaning: IntegerSums | RowSums | None = None
+    meaning: IntegerSums | RowSums | FilterScales | None = None
 
     @property
     def streams(self) -> bool:

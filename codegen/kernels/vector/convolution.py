@@ -6,7 +6,7 @@ import math
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Step, Storage, cut
+from sartor.codegen.ir.packing import Step, Storage, cut, panel_bytes_beside, stored_as
 from sartor.codegen.kernels.isa.multipliers import DotElement, widening
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
 from sartor.codegen.kernels.layers.dot_choice import tilings_by
@@ -16,6 +16,7 @@ from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import Work, chunk
 from sartor.codegen.kernels.vector.contraction import Contraction, FilterStrides
 from sartor.codegen.kernels.vector.dot_packing import pack_dots
+from sartor.codegen.kernels.vector.filter_scales import scales_of
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -25,13 +26,13 @@ def pack_filters(filters: TensorType, panel: int) -> tuple[Step, ...]:
     return cut(((-(-channels // panel), panel), (depth,), (height,), (width,)), (0, 3, 4, 2, 1))
 
 
-def packed_strides(filters: TensorType, panel: int, lanes: int) -> FilterStrides:
-    """Strides of filters that ``pack_filters`` packed."""
+def packed_strides(filters: TensorType, panel: int, lanes: int, beside: int = 0) -> FilterStrides:
+    """Strides of filters that ``pack_filters`` packed, with ``beside`` bytes after each panel."""
     _, depth, height, width = filters.shape
     column = depth * panel
     return FilterStrides(
         batch=0,
-        panel=height * width * column,
+        panel=height * width * column + beside,
         row=width * column,
         column=column,
         depth=panel,
@@ -81,16 +82,19 @@ def rowwise_contraction(
         ValueError: if the layer cannot be computed so.
     """
     panel = tiling.vectors * layer.lanes
-    packing = (*pack_filters(convolution.filter, panel), *([] if weights is None else [weights]))
+    packing = stored_as(pack_filters(convolution.filter, panel), weights, 0, panel)
+    beside = panel_bytes_beside(weights, panel)
+    filters = packed_strides(convolution.filter, panel, layer.lanes, beside)
     read = convolution_operands(layer, convolution, packing, by_planes=True)
     batches, channels, *_ = convolution.result.shape
     return Contraction(
         nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
         depth=convolution.filter.shape[1],
         image=read.image,
-        filters=packed_strides(convolution.filter, panel, layer.lanes),
+        filters=filters,
         memories=read.memories,
         multiplier=widening(weights),
+        meaning=scales_of(weights, filters.panel, beside),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Storage, cut
+from sartor.codegen.ir.packing import Storage, cut, panel_bytes_beside, stored_as
 from sartor.codegen.kernels.isa.multipliers import DotElement, widening
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.loops.nest import Nest
@@ -11,6 +11,7 @@ from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import chunk
 from sartor.codegen.kernels.vector.contraction import Contraction, FilterStrides
 from sartor.codegen.kernels.vector.dot_packing import DotPacking, pack_dot_matrix
+from sartor.codegen.kernels.vector.filter_scales import scales_of
 
 
 def product_contraction(
@@ -29,14 +30,16 @@ def product_contraction(
     """
     nest = Nest(layer.batches, layer.shape.columns, *layer.axes, layer.result, layer.epilogue, layer.lanes, tiling)
     packed = None if element is None else _dots(layer, tiling, element)
+    filters = _rhs(layer, tiling, weights) if packed is None else packed.strides
+    beside = panel_bytes_beside(weights, tiling.vectors * layer.lanes)
     contraction = Contraction(
         nest=nest,
         depth=layer.shape.depth,
         image=layer.lhs,
-        filters=_rhs(layer, tiling, weights) if packed is None else packed.strides,
+        filters=filters,
         memories=layer.memories,
         multiplier=widening(weights) if element is None else element.multiplier(),
-        meaning=None if packed is None else packed.meaning,
+        meaning=scales_of(weights, filters.panel, beside) if packed is None else packed.meaning,
     )
     contraction = contraction.joined(chunk(layer.rows, tiling.columns))
     contraction.check()
@@ -56,16 +59,16 @@ def _rhs(layer: ProductLayer, tiling: Tiling, weights: Storage | None) -> Filter
         if weights is not None:
             raise ValueError("the RHS is not a weight, or there are several products")
         return FilterStrides(batch, panel, 0, 0, depth, layer.lanes, padded=False)
-    _pack(layer, index, panel)
-    if weights is not None:
-        layer.rewrite.extend_packing(index, (weights,))
-    return FilterStrides(0, layer.shape.depth * panel, 0, 0, panel, layer.lanes, padded=True)
+    _pack(layer, index, panel, weights)
+    size = layer.shape.depth * panel + panel_bytes_beside(weights, panel)
+    return FilterStrides(0, size, 0, 0, panel, layer.lanes, padded=True)
 
 
-def _pack(layer: ProductLayer, index: int, panel: int) -> None:
+def _pack(layer: ProductLayer, index: int, panel: int, weights: Storage | None) -> None:
     """Pack a weight from ``[K, N]`` to ``[N / panel, K, panel]``, the last panel filled up with zeros."""
     depth, columns = layer.shape.depth, layer.shape.columns
-    layer.rewrite.extend_packing(index, cut(((depth,), (-(-columns // panel), panel)), (1, 0, 2)))
+    steps = cut(((depth,), (-(-columns // panel), panel)), (1, 0, 2))
+    layer.rewrite.extend_packing(index, stored_as(steps, weights, 1, panel))
 
 
 def _dots(layer: ProductLayer, tiling: Tiling, element: DotElement) -> DotPacking:

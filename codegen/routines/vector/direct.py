@@ -16,7 +16,7 @@ from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PairElement, refu
 from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ConvolutionRoutine
-from sartor.codegen.kernels.layers.instruction_traits import dot_traits, storage_of
+from sartor.codegen.kernels.layers.instruction_traits import dot_traits, rounding_arithmetic, storage_of
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.vector.convolution import convolution_contraction, convolution_tilings
@@ -33,7 +33,7 @@ class Direct(ConvolutionRoutine):
     Attributes:
         element: instruction that multiplies groups; None for single numbers in f32.
         weights: narrower type that filters are stored in and widened from, if single numbers in f32 are multiplied;
-            None for f32. They are rounded to it only if activations are as well.
+            None for f32. They are rounded to it in 8 bits, else only if activations are as well.
     """
 
     name: str = "direct"
@@ -43,6 +43,11 @@ class Direct(ConvolutionRoutine):
     @property
     def traits(self) -> Traits:
         return dot_traits(super().traits, "direct", self.element, self.weights)
+
+    @property
+    def arithmetic(self) -> str | None:
+        """The type that filters are rounded to while values keep theirs in memory; None if they are not."""
+        return rounding_arithmetic(self.weights)
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.pairs import DEVICES_OF_PAIRS, PairElement, refused_pairs
 from sartor.codegen.kernels.layers.dot_choice import refused, tilings_by, worth_trying
-from sartor.codegen.kernels.layers.instruction_traits import dot_traits, storage_of
+from sartor.codegen.kernels.layers.instruction_traits import dot_traits, rounding_arithmetic, storage_of
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
@@ -38,7 +38,7 @@ class Product(ProductRoutine):
     Attributes:
         element: instruction that multiplies groups; None for single numbers in f32.
         weights: narrower type that filters are stored in and widened from, if single numbers in f32 are multiplied;
-            None for f32. They are rounded to it only if activations are as well.
+            None for f32. They are rounded to it in 8 bits, else only if activations are as well.
     """
 
     name: str = "product"
@@ -48,6 +48,11 @@ class Product(ProductRoutine):
     @property
     def traits(self) -> Traits:
         return dot_traits(super().traits, "product", self.element, self.weights)
+
+    @property
+    def arithmetic(self) -> str | None:
+        """The type that filters are rounded to while values keep theirs in memory; None if they are not."""
+        return rounding_arithmetic(self.weights)
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -97,8 +97,9 @@ def _told(routine: Routine) -> dict[str, str | None]:
 
 
 def _type(routine: Routine) -> str | None:
-    """The narrower type that a routine computes in; None for the model's own."""
-    return routine.storage if isinstance(routine, Storing) else None
+    """The narrower type that a routine stores values in, or rounds filters alone to; None for the model's own."""
+    filters = None if routine.traits.precision is None else routine.traits.weights
+    return (routine.storage if isinstance(routine, Storing) else None) or filters
 
 
 def _show_layers(model: Path, answers: list[dict[str, Any]], as_json: bool) -> None:

@@ -13,7 +13,7 @@ from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
 from sartor.costing.layer_costs import joined_tables, make_tuner, tune, unmeasured
 from sartor.costing.predicted_costs import predicted_tables
-from sartor.costing.resource_costs import measure_resource_costs
+from sartor.costing.resource_costs import measure_resource_costs, measure_starts
 from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import CompileError, DisturbedError, InfeasibleError
@@ -162,6 +162,7 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     measured = [tune(imported, found.candidates, each, policy, config.search) for each in (tuner, *others)]
     tables = joined_tables(measured, measured_transfers(store, pool, config.target))
     tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
+    tables = measure_starts(tables, imported, tuner, pool, policy.quantities)
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)

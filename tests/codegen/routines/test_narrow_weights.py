@@ -21,7 +21,7 @@ from tests.codegen.routines.harness import Subject, layers, load, run
 HOST = Target.create("cpu")
 TYPES: dict[str, type] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 CASES = ("conv3x3_residual", "conv3x3_odd_channels", "conv1x1_residual", "linear_gelu", "linear_one_row", "gemm")
-NARROW = {f"{each.traits.precision or 'own'} {each.name}": each for each in ROUTINES if each.traits.weights is not None}
+NARROW = {f"{each.traits.precision or 'own'} {each.name}": each for each in ROUTINES if each.traits.weights in TYPES}
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.packing import rounded_mantissa
-from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED
+from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED, WEIGHTS
 from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -33,7 +33,9 @@ from sartor.tuning.workers.pool import WorkerPool
 from tests.tiny_models import Builder
 
 DTYPES = ("tf32", "bf16", "f16", "i8")
-ROUNDINGS = (*DTYPES, STORED, ROWS, FACTOR)
+ROUNDINGS = (*DTYPES, STORED, WEIGHTS, ROWS, FACTOR)
+# What leaves values as they are, or quantises them itself.
+KEEPING = (WEIGHTS, ROWS, FACTOR)
 RANDOM = np.random.default_rng(5)
 
 
@@ -85,7 +87,7 @@ def _round_rows(values: Array) -> Array:
 
 
 def _round_weight(dtype: str, values: Array) -> Array:
-    if dtype not in ("i8", ROWS, FACTOR):
+    if dtype not in ("i8", *KEEPING):
         return values if dtype == STORED else _round(dtype, "", values)
     scales = np.abs(values).max(axis=0) / 127
     return np.asarray(np.rint(values / scales) * scales)
@@ -98,10 +100,11 @@ def _expected(x: Array, assignment: Mapping[str, str]) -> Array:
         weight, dtype = weights[layer.layer], assignment.get(layer.layer)
         before, after = str(layer.inputs[0]), str(layer.result)
         if dtype is not None:
-            value = _round_rows(value) if dtype == ROWS else _round(dtype, before, value)
+            if dtype != WEIGHTS:
+                value = _round_rows(value) if dtype == ROWS else _round(dtype, before, value)
             weight = _round_weight(dtype, weight)
         value = np.maximum(value @ weight, 0) if layer.layer == "one" else value @ weight
-        value = value if dtype in (None, "tf32", ROWS, FACTOR) else _round(dtype, after, value)
+        value = value if dtype in (None, "tf32", *KEEPING) else _round(dtype, after, value)
     return value
 
 
@@ -147,8 +150,8 @@ def test_a_switched_model_computes_what_numpy_does(assignment: dict[str, str]) -
         steps = {"bf16": (2**-7, 0), "f16": (2**-10, 0), "i8": (0, 2**-2), STORED: (0, 2**-2)}
         near, step = steps.get(assignment.get("two", ""), (0, 0))
         np.testing.assert_allclose(found, _expected(x, assignment), rtol=1e-6 + near, atol=1e-5 + step)
-        # The input and the first weights have no more bits than TF32 keeps.
-        is_exact = assignment in ({}, {"one": "tf32"})
+        # The input and the first weights have no more bits than TF32 keeps, and all weights 8.
+        is_exact = assignment in ({}, {"one": "tf32"}) or set(assignment.values()) == {WEIGHTS}
         assert np.array_equal(found, _expected(x, {})) == is_exact
 
 
@@ -191,6 +194,7 @@ def test_filters_stay_what_they_are_where_8_bits_are_only_stored(pool: WorkerPoo
     found = RoundingTrial(model.SerializeToString(), layers, ("i8",), ranges, samples, pool).for_pairs()
     assert max(found["y", "i8"].samples) == pytest.approx(1.0)
     assert max(found["y", STORED].samples) < 0.02
+    assert max(found["y", WEIGHTS].samples) == pytest.approx(1.0)
 
 
 def test_layers_may_be_rounded_together(trial: RoundingTrial) -> None:
@@ -240,7 +244,8 @@ def test_layers_without_names_or_ranges_are_left_out() -> None:
     assert found.pairs == [
         *(("one", dtype) for dtype in ROUNDINGS),
         *(("two", dtype) for dtype in DTYPES if dtype != "i8"),
-        # Ranges of rows are found when they are multiplied, and that of the result is not needed.
+        # Filters need no range, those of rows are found when they are multiplied, and that of the result is not needed.
+        ("two", WEIGHTS),
         ("two", ROWS),
         ("two", FACTOR),
     ]

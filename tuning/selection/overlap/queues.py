@@ -26,7 +26,7 @@ class Queues:
 
     Attributes:
         reading: its weights.
-        executing: it, and the conversions before it.
+        executing: it for the first time, and the conversions before it.
     """
 
     reading: tuple[float, ...]
@@ -63,7 +63,7 @@ def queues_of(problem: Problem, plan: Assignment) -> Queues:
     costs = [_of_layer(problem, plan, node.name) for node in problem.nodes]
     for place, cost in _conversions(problem, plan):
         costs[place] = costs[place] + cost
-    return Queues(tuple(each.cold for each in costs), tuple(each.latency for each in costs))
+    return Queues(tuple(each.cold for each in costs), tuple(each.executing for each in costs))
 
 
 def _of_layer(problem: Problem, plan: Assignment, name: str) -> Cost:

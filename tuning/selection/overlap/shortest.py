@@ -46,7 +46,7 @@ def shortest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None
     """The plan with the shortest first inference, or the best one found in time.
 
     Args:
-        problem: with costs of reading (``cold``) and of executing (``latency``).
+        problem: with costs of reading (``cold``) and of executing (``executing``).
         limits: on the plan.
         seconds: time limit; None for none.
 
@@ -98,12 +98,12 @@ class _Program(Program):
 
     def __init__(self, problem: Problem, quantities: Collection[Quantity]) -> None:
         super().__init__(problem, quantities)
-        sums = sum(cost.latency + cost.cold for cost in self._costs) or 1.0
+        sums = sum(cost.executing + cost.cold for cost in self._costs) or 1.0
         self.scale = _SCALE * len(problem.nodes) / sums
         self.last = self._add_ends(len(problem.nodes))
 
     def _add_ends(self, layers: int) -> int:
-        reading, executing = self._terms(layers, "cold"), self._terms(layers, "latency")
+        reading, executing = self._terms(layers, "cold"), self._terms(layers, "executing")
         read = done = self._add_column()
         self.rows.append(Row([(read, 1.0)], 0.0, 0.0))
         for place in range(layers):

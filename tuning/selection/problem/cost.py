@@ -26,16 +26,18 @@ class Cost:
 
     Attributes:
         latency: seconds of one warm inference.
-        cold: seconds that the first inference needs beyond a warm one.
+        cold: seconds in which the first inference reads what later ones have in memory.
         memory: bytes of packed weights that nothing else uses.
         error: its squared error, which is added to the sum that predicts the error of the model's outputs
             (``tuning.errors.error_sum``).
+        starting: seconds that executing takes longer in the first inference.
     """
 
     latency: float = 0.0
     cold: float = 0.0
     memory: float = 0.0
     error: float = 0.0
+    starting: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -43,14 +45,21 @@ class Cost:
             self.cold + other.cold,
             self.memory + other.memory,
             self.error + other.error,
+            self.starting + other.starting,
         )
 
     def share(self, readers: int) -> Cost:
         """The part of one of several readers that pay in equal parts."""
-        return Cost(self.latency / readers, self.cold / readers, self.memory / readers, self.error / readers)
+        parts = self.latency, self.cold, self.memory, self.error, self.starting
+        return Cost(*(part / readers for part in parts))
+
+    @property
+    def executing(self) -> float:
+        """Seconds of executing in the first inference."""
+        return self.latency + self.starting
 
     def value(self, objective: Objective) -> float:
         """The scalar that ``objective`` minimises."""
         if objective is Objective.COLD:
-            return self.latency + self.cold
+            return self.executing + self.cold
         return self.memory if objective is Objective.MEMORY else self.latency

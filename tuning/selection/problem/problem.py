@@ -203,7 +203,7 @@ def _check_adapts(problem: Problem) -> None:
 
 
 def _is_finite(cost: Cost) -> bool:
-    return all(map(math.isfinite, (cost.latency, cost.cold, cost.memory, cost.error)))
+    return all(map(math.isfinite, (cost.latency, cost.cold, cost.memory, cost.error, cost.starting)))
 
 
 def _is_size(size: float) -> bool:

@@ -47,8 +47,8 @@ def _better(group: Sequence[tuple[Choice, _Vector]], position: int, vector: _Vec
 def _vector(choice: Choice, quantities: Sequence[Quantity]) -> _Vector:
     parts = {
         Quantity.LATENCY: (choice.cost.latency,),
-        # Apart, as the first inference may overlap the two.
-        Quantity.COLD: (choice.cost.latency, choice.cost.cold),
+        # Apart, as the first inference may overlap reading and executing.
+        Quantity.COLD: (choice.cost.latency, choice.cost.executing, choice.cost.cold),
         Quantity.MEMORY: (choice.cost.memory, choice.scratch),
         Quantity.ERROR: (choice.cost.error,),
     }

@@ -15,7 +15,7 @@ from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.overlap.queues import Queues, queues_of
-from sartor.tuning.selection.overlap.shortest import shortest
+from sartor.tuning.selection.overlap.shortest import fastest, shortest
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.limits import Limits, Quantity, measures, within
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
@@ -62,12 +62,27 @@ def test_where_reading_hides_behind_executing_the_fastest_kernel_wins() -> None:
     assert found.seconds == found.bound == 1.0 + 5.0 + 4.0
 
 
+def test_what_the_first_execution_takes_longer_is_executed() -> None:
+    """Later inferences are faster by the first kernel; its first execution takes what makes the second one win."""
+    layer = tuple(
+        Choice(name, (PLAIN,), PLAIN, Cost(latency=latency, cold=1.0, starting=starting))
+        for name, latency, starting in (("quick", 3.0, 2.0), ("steady", 4.0, 0.5))
+    )
+    given = chain(((1.0, 1.0),))
+    problem = replace(given, nodes=(given.nodes[0], Node("l0", layer)))
+    found = shortest(problem)
+    assert found.plan.choices["l0"].name == "steady"
+    assert found.seconds == 1.0 + 4.0 + 0.5
+    assert fastest(problem).plan.choices["l0"].name == "quick"
+
+
 def _with_reading(problem: Problem, rng: Random) -> Problem:
-    """The problem with seconds of reading for each choice, also those of childnets."""
+    """The problem with seconds of reading and of starting for each choice, also those of childnets."""
 
     def read(choice: Choice) -> Choice:
         inside = None if choice.childnet is None else _with_reading(choice.childnet, rng)
-        return replace(choice, cost=replace(choice.cost, cold=float(rng.randint(0, 20))), childnet=inside)
+        cost = replace(choice.cost, cold=float(rng.randint(0, 20)), starting=float(rng.randint(0, 3)))
+        return replace(choice, cost=cost, childnet=inside)
 
     nodes = (replace(node, choices=tuple(map(read, node.choices))) for node in problem.nodes)
     return replace(problem, nodes=tuple(nodes))

@@ -1,0 +1,130 @@
+"""Kernels of f32 by filters that are stored in 8 bits, with a scale for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.packing import Packing, Quantise
+from sartor.codegen.ir.schema import QUANTISED
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.rounding import WEIGHTS, rounding_of
+from sartor.codegen.ir.variants.routine import Rejected, Variant, variants_of
+from sartor.codegen.routines import LOW_PRECISION, ROUTINES
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import Array
+from tests.codegen.routines.harness import Subject, layers, load, relative_errors, run
+
+HOST = Target.create("cpu")
+CASES = ("conv3x3_residual", "conv3x3_odd_channels", "conv1x1_residual", "linear_gelu", "linear_one_row", "gemm")
+STORING = [each for each in ROUTINES if each.traits.weights == QUANTISED]
+# Half a step of 127 of the largest filter, relative to sums of some dozens of products.
+MOST_ERROR = 3e-2
+
+Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
+
+
+def _variants(layer: Layer) -> dict[str, Variant]:
+    """The first variants of each routine, all of one layer."""
+    most = None if layer.name == CASES[0] else 2
+    found = [
+        each
+        for routine in STORING
+        for each in [one for one in variants_of(routine, layer.task, HOST) if isinstance(one, Variant)][:most]
+    ]
+    return {each.descriptor: each for each in found}
+
+
+def _subject(layer: Layer, weights: Mapping[str, Array]) -> Subject:
+    (stock,) = (each for each in variants_of(ROUTINES[0], layer.task, HOST) if isinstance(each, Variant))
+    code = {name: each.implementation for name, each in _variants(layer).items()}
+    return Subject(layer, weights, {"stock": stock.implementation, **code})
+
+
+def _whole(name: str, weight: Array) -> Array:
+    """Filters that are multiples of 1/128 by integers of 8 bits, in each channel along any axis up to 127."""
+    if weight.ndim < 2:
+        return weight
+    numbers = np.random.default_rng(len(name)).integers(-127, 128, weight.shape)
+    numbers[0] = numbers[:, 0] = 127
+    return (numbers / 128).astype(weight.dtype)
+
+
+@pytest.fixture(scope="module")
+def found_layers(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    found = layers(tmp_path_factory.mktemp("cases"))
+    return {layer.name: (layer, weights) for layer, weights in found if layer.name in CASES}
+
+
+@pytest.fixture(scope="module")
+def subjects(found_layers: Found) -> dict[str, Subject]:
+    return {name: _subject(*each) for name, each in found_layers.items()}
+
+
+@pytest.fixture(scope="module")
+def program(subjects: dict[str, Subject]) -> Program:
+    return load(subjects, HOST)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_filters_of_8_bits_are_multiplied_as_they_are(
+    case: str, subjects: dict[str, Subject], program: Program
+) -> None:
+    """Only the order of sums differs."""
+    subject = subjects[case]
+    exact = Subject(
+        subject.layer, {name: _whole(name, each) for name, each in subject.weights.items()}, subject.implementations
+    )
+    errors = relative_errors(program, exact)
+    assert len(errors) > 1
+    assert {name: error for name, error in errors.items() if error > 1e-5} == {}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_other_filters_are_rounded_to_a_step_of_their_channel(
+    case: str, subjects: dict[str, Subject], program: Program
+) -> None:
+    subject, inputs = subjects[case], subjects[case].inputs()
+    errors = relative_errors(program, subject)
+    assert {name: error for name, error in errors.items() if error > MOST_ERROR} == {}
+    expected = run(program, subject, "stock", inputs)
+    rounded = [name for name in errors if name != "stock"]
+    assert not any(np.array_equal(run(program, subject, name, inputs), expected) for name in rounded)
+
+
+def test_they_read_a_quarter_of_the_bytes_and_a_scale_for_each_channel(subjects: dict[str, Subject]) -> None:
+    subject = subjects["linear_gelu"]
+    for name, code in subject.implementations.items():
+        sizes = [packing.type_of(each) for packing, each in zip(code.packings, subject.task.weights, strict=True)]
+        if name != "stock":
+            (filters,) = (each for each in sizes if each.dtype == "i8")
+            logical = max(each.elements for each in subject.task.weights)
+            assert logical <= filters.bytes < logical * 2
+
+
+def test_activations_and_results_keep_their_type(subjects: dict[str, Subject]) -> None:
+    for subject in subjects.values():
+        for code in subject.implementations.values():
+            assert {each.dtype for each in (*code.inputs, *code.outputs)} == {"f32"}
+            assert code.ranges == ()
+
+
+def test_they_are_variants_of_8_bits_of_which_only_filters_are_rounded(found_layers: Found) -> None:
+    assert STORING
+    assert set(STORING) <= set(LOW_PRECISION[QUANTISED])
+    for layer, _ in found_layers.values():
+        variants = _variants(layer).values()
+        assert {(each.dtype, rounding_of(each)) for each in variants} == {(QUANTISED, WEIGHTS)}
+        packings: list[Packing] = [one for each in variants for one in each.implementation.packings]
+        assert any(isinstance(step, Quantise) for packing in packings for step in packing.steps)
+
+
+def test_a_product_of_two_activations_has_no_filters_to_store(tmp_path: Path) -> None:
+    (attention,) = (layer for layer, _ in layers(tmp_path) if layer.name == "attention")
+    products = (each for each in STORING if each.name.startswith("product"))
+    refused = [answer for each in products for answer in variants_of(each, attention.task, HOST)]
+    assert all(isinstance(each, Rejected) and "not a weight" in each.reason for each in refused)
