@@ -38,6 +38,7 @@ from sartor.codegen.routines.vector.product import Product, RowScaledProduct
 from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
+from sartor.codegen.routines.vector.single import SingleChannel
 from sartor.codegen.routines.vector.window import SlidingWindow
 
 ROUTINES: tuple[Routine, ...] = (
@@ -57,6 +58,9 @@ ROUTINES: tuple[Routine, ...] = (
     Product("product_pairs", element=PAIRS),
     SlidingWindow(),
     SlidingWindow("window_blocked", blocked=True),
+    SingleChannel(),
+    SingleChannel("single_blocked", blocked=True),
+    SingleChannel("single_planes", by_planes=True),
     FusedWinograd(),
     FusedWinograd("fused_winograd_blocked", blocked=True),
     Join(),
@@ -69,6 +73,9 @@ ROUTINES: tuple[Routine, ...] = (
     Half(Product()),
     Half(SlidingWindow()),
     Half(SlidingWindow("window_blocked", blocked=True)),
+    Half(SingleChannel()),
+    Half(SingleChannel("single_blocked", blocked=True)),
+    Half(SingleChannel("single_planes", by_planes=True)),
     Half(FusedWinograd()),
     Half(FusedWinograd("fused_winograd_blocked", blocked=True)),
     Half(Join()),

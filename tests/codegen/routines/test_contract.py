@@ -45,6 +45,9 @@ FOR_CPUS = (
     "fused_winograd",
     "fused_winograd_blocked",
     "join_blocked",
+    "single",
+    "single_blocked",
+    "single_planes",
     "recurrent",
 )
 
