@@ -32,7 +32,7 @@ from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
-from sartor.codegen.routines.vector.join import Join
+from sartor.codegen.routines.vector.join import Join, JoinSlices
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product, RowScaledProduct
 from sartor.codegen.routines.vector.recurrent import Recurrent
@@ -65,6 +65,8 @@ ROUTINES: tuple[Routine, ...] = (
     FusedWinograd("fused_winograd_blocked", blocked=True),
     Join(),
     Join("join_blocked", blocked=True),
+    JoinSlices(),
+    JoinSlices("join_slices_blocked", blocked=True),
     Rowwise(),
     Recurrent(),
     # The same for models in f16.
@@ -80,6 +82,8 @@ ROUTINES: tuple[Routine, ...] = (
     Half(FusedWinograd("fused_winograd_blocked", blocked=True)),
     Half(Join()),
     Half(Join("join_blocked", blocked=True)),
+    Half(JoinSlices()),
+    Half(JoinSlices("join_slices_blocked", blocked=True)),
     Half(Rowwise()),
     # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
     TiledConvolution(),

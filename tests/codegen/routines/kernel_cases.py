@@ -152,6 +152,18 @@ def add_joins(cases: Cases) -> None:
     cases.joined("joined_pixels", (1, 237, 1, 1), (200, 37), [Follower("Mul", (1, 1, 1, 1)), Follower("Sigmoid")])
 
 
+def add_slices(cases: Cases) -> None:
+    """Slices of images by themselves, of slices, and concatenated with other images."""
+    cases.sliced("sliced_channels", (2, 70, 5, 7), [(1, 1, 70, 2)], followers=[Follower("Relu")])
+    cases.sliced("sliced_to_the_end", (1, 96, 3, 5), [(1, 1, 96, 2)])
+    cases.sliced("sliced_thirds", (1, 50, 3, 5), [(1, 2, 50, 3)], [20])
+    cases.sliced("sliced_blocks", (1, 96, 4, 9), [(1, 32, 80, 1)], [16, 32])
+    cases.sliced("sliced_middle", (3, 70, 4, 9), [(1, 5, 44, 1)], [7], [Follower("Add", (3, 46, 4, 9))])
+    cases.sliced("sliced_pixels", (2, 3, 9, 14), [(2, 1, 9, 2), (3, 0, 14, 2)], [3, 4])
+    cases.sliced("sliced_batch", (5, 32, 3, 4), [(0, 1, 5, 2), (3, 1, 4, 1)])
+    cases.sliced("sliced_twice", (1, 96, 3, 4), [(1, 3, 95, 2), (1, 2, 46, 3)])
+
+
 def add_rows(cases: Cases) -> None:
     """Softmax and normalization over rows within a vector, some vectors, and more than are written out."""
     cases.rows("softmax_image", "Softmax", (2, 3, 5, 33))
@@ -169,7 +181,7 @@ def kernel_cases() -> Cases:
     """All of them."""
     cases = Cases()
     adders = (add_windows_of_pixels, add_filters, add_channels, add_single_channels, add_operands, add_windows)
-    for add in (*adders, add_products, add_joins, add_rows):
+    for add in (*adders, add_products, add_joins, add_slices, add_rows):
         add(cases)
     return cases
 
