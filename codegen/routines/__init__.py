@@ -34,12 +34,13 @@ from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd
-from sartor.codegen.routines.vector.join import Join
+from sartor.codegen.routines.vector.join import Join, JoinSlices
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product, RowScaledProduct
 from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
+from sartor.codegen.routines.vector.single import SingleChannel
 from sartor.codegen.routines.vector.window import SlidingWindow
 
 ROUTINES: tuple[Routine, ...] = (
@@ -59,11 +60,16 @@ ROUTINES: tuple[Routine, ...] = (
     Product("product_pairs", element=PAIRS),
     SlidingWindow(),
     SlidingWindow("window_blocked", blocked=True),
+    SingleChannel(),
+    SingleChannel("single_blocked", blocked=True),
+    SingleChannel("single_planes", by_planes=True),
     FusedWinograd(),
     FusedWinograd("fused_winograd_blocked", blocked=True),
     SubgroupWinograd(),
     Join(),
     Join("join_blocked", blocked=True),
+    JoinSlices(),
+    JoinSlices("join_slices_blocked", blocked=True),
     Rowwise(),
     Recurrent(),
     # The same for models in f16.
@@ -72,10 +78,15 @@ ROUTINES: tuple[Routine, ...] = (
     Half(Product()),
     Half(SlidingWindow()),
     Half(SlidingWindow("window_blocked", blocked=True)),
+    Half(SingleChannel()),
+    Half(SingleChannel("single_blocked", blocked=True)),
+    Half(SingleChannel("single_planes", by_planes=True)),
     Half(FusedWinograd()),
     Half(FusedWinograd("fused_winograd_blocked", blocked=True)),
     Half(Join()),
     Half(Join("join_blocked", blocked=True)),
+    Half(JoinSlices()),
+    Half(JoinSlices("join_slices_blocked", blocked=True)),
     Half(Rowwise()),
     # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
     TiledConvolution(),
@@ -121,6 +132,7 @@ ROUTINES: tuple[Routine, ...] = (
     Product("product_by_bf16", storage="bf16", weights="bf16"),
     SlidingWindow(storage="bf16"),
     Join(storage="bf16"),
+    JoinSlices(storage="bf16"),
     Rowwise(storage="bf16"),
     Stored(Stock()),
     Stored(ChannelsLast()),
@@ -147,6 +159,7 @@ ROUTINES: tuple[Routine, ...] = (
     Product(storage="i8"),
     SlidingWindow(storage="i8"),
     Join(storage="i8"),
+    JoinSlices(storage="i8"),
     Rowwise(storage="i8"),
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
@@ -174,6 +187,7 @@ ROUTINES: tuple[Routine, ...] = (
     Product("product_by_f16", storage="f16", weights="f16"),
     SlidingWindow(storage="f16"),
     Join(storage="f16"),
+    JoinSlices(storage="f16"),
     Rowwise(storage="f16"),
     Stored(Stock(), "f16"),
     Stored(ChannelsLast(), "f16"),

@@ -166,6 +166,17 @@ class Assembler(ControlFlow):
             zero = self.splat(_zero(element)) if size == self.lanes else arith.constant(kind, attribute)
         return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count, present, size), zero)
 
+    def load_spread(self, memory: ir.Value, offset: Index, count: int, *, stride: int, lane: int) -> ir.Value:
+        """A vector whose lanes from ``lane`` on are ``count`` elements ``stride`` apart, and whose others are zero."""
+        if stride == 1 and lane == 0:
+            return self.load(memory, offset, count)
+        size = stride * self.lanes
+        loaded = self.load_as_stored(memory, offset, (count - 1) * stride + 1, size=size)
+        taken = range(0, count * stride, stride)
+        # The last element is beyond those that are read, thus zero.
+        others = self.lanes - lane - count
+        return self._real(memory, vector.shuffle(loaded, loaded, [*[size - 1] * lane, *taken, *[size - 1] * others]))
+
     def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
         """Load a vector of f32 from a memory of another element type, whose elements ``offset`` counts."""
         return self.load_words(memory, offset, self.vector_type(ir.F32Type.get()))

@@ -52,8 +52,14 @@ class ImageLayer:
     lanes: int
 
     @staticmethod
-    def of(rewrite: Rewrite, layout: str, lanes: int) -> ImageLayer:
+    def of(rewrite: Rewrite, layout: str, lanes: int, *, single: bool = False) -> ImageLayer:
         """The layer with each image in ``layout``, or in the most similar one that fits.
+
+        Args:
+            rewrite: the layer in ONNX's layouts.
+            layout: of the images.
+            lanes: elements of a vector.
+            single: whether the result has one channel, which no layout but ONNX's fits.
 
         Raises:
             ValueError: if the result does not fit ``layout``.
@@ -64,11 +70,12 @@ class ImageLayer:
             for each, plain in zip(task.inputs, rewrite.inputs, strict=True)
         )
         result = task.results[0]
-        if len(task.results) != 1 or len(result.shape) != IMAGE_RANK or layout_for(result, layout) != layout:
+        output = PLAIN_IMAGE if single else layout
+        if len(task.results) != 1 or len(result.shape) != IMAGE_RANK or layout_for(result, layout) != output:
             raise ValueError(f"the result does not fit the layout {layout}")
         if (root := root_of(rewrite.function)) is not None:
             make_elementwise(root)
-        return ImageLayer(rewrite, inputs, layout, lanes)
+        return ImageLayer(rewrite, inputs, output, lanes)
 
     @property
     def epilogue(self) -> Epilogue:
@@ -85,10 +92,18 @@ class ImageLayer:
         Raises:
             ValueError: if they cannot be emitted on vectors, or the layer has further ops.
         """
+        self.check_is_all(chain)
+        return Epilogue.of(chain, self.locate)
+
+    def check_is_all(self, chain: Chain) -> None:
+        """Check that a chain is the entire layer.
+
+        Raises:
+            ValueError: if it is not.
+        """
         returned = list(body_of(self.rewrite.function).operations)[-1].operation.operands
         if list(returned) != [chain.result]:
             raise ValueError("the layer has more than a root and elementwise ops after it")
-        return Epilogue.of(chain, self.locate)
 
     @property
     def result(self) -> Access:

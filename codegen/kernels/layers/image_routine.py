@@ -45,6 +45,15 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         """Devices of a kernel whose vectors may be subgroups of a GPU; blocks of channels gain nothing there."""
         return CPU if self.blocked or self.storage not in (None, "f16") else EVERYWHERE
 
+    @property
+    def single(self) -> bool:
+        """Whether the kernel is for results of one channel, which have ONNX's layout."""
+        return False
+
+    def layout(self, machine: Machine) -> str:
+        """The layout of images."""
+        return f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
+
     @abstractmethod
     def match(self, task: Task) -> Match | Rejected:
         """What the kernel computes for a task, or why it does not apply."""
@@ -88,10 +97,9 @@ class ImageRoutine(StoringKernel, Generic[Match]):
             raise ValueError(match.reason)
         if isinstance(machine, Rejected):
             raise ValueError(machine.reason)
-        layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
-            images = ImageLayer.of(rewrite, layout, machine.lanes)
+            images = ImageLayer.of(rewrite, self.layout(machine), machine.lanes, single=self.single)
             parts = self.parts(images, match, parameters)
         inputs = tuple(
             _schema(each, target.device, layout, self.storage)

@@ -1,4 +1,4 @@
-"""Concatenation of images along their channels, with the elementwise ops that follow."""
+"""Concatenation of images or slices of them along their channels, with the elementwise ops that follow."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from sartor.codegen.kernels.loops.nest import Accumulate, Nest, NestCode, Starts
 from sartor.codegen.kernels.loops.partition import many_workgroups, workgroup_range
 from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.windows.slices import SLICE, slice_of
 from sartor.codegen.mlir.iree_compiler import arith, ir, shared_context, vector
 from sartor.codegen.mlir.machine import Machine
-from sartor.codegen.mlir.operations import body_of
+from sartor.codegen.mlir.operations import body_of, defining_op
 from sartor.codegen.mlir.rewriting.chain import Chain, followers_of
 
 _CONCAT = "tensor.concat"
@@ -34,10 +35,12 @@ class Concatenation:
     Attributes:
         result: type of the result, ``[N, C, H, W]``.
         parts: channels of each image.
+        has_slices: whether some are slices of other images; a single slice counts as a concatenation.
     """
 
     result: TensorType
     parts: tuple[int, ...]
+    has_slices: bool = False
 
 
 @functools.lru_cache(maxsize=1024)
@@ -49,14 +52,27 @@ def concatenation_of(task: Task) -> Concatenation | None:
         op = _concat(module.body.operations[0].operation)
         if op is None:
             return None
-        result, *images = (TensorType.parse(str(value.type)) for value in (*op.results, *op.operands))
-        is_image = len(result.shape) == IMAGE_RANK and ir.IntegerAttr(op.attributes["dim"]).value == _CHANNEL
-        return Concatenation(result, tuple(each.shape[_CHANNEL] for each in images)) if is_image else None
+        result, *images = (TensorType.parse(str(value.type)) for value in (*op.results, *_images(op)))
+        if len(result.shape) != IMAGE_RANK or (op.name == _CONCAT and _dimension(op) != _CHANNEL):
+            return None
+        has_slices = any(each is not None and each.name == SLICE for each in map(defining_op, _images(op)))
+        return Concatenation(result, tuple(each.shape[_CHANNEL] for each in images), has_slices)
 
 
 def _concat(function: ir.Operation) -> ir.Operation | None:
-    found = [view.operation for view in body_of(function).operations if view.operation.name == _CONCAT]
-    return found[0] if len(found) == 1 else None
+    """The only concatenation of a layer, or, if it has none, its last slice."""
+    ops = [view.operation for view in body_of(function).operations]
+    found = [op for op in ops if op.name == _CONCAT]
+    return found[0] if len(found) == 1 else None if found else next((op for op in ops[::-1] if op.name == SLICE), None)
+
+
+def _dimension(concat: ir.Operation) -> int:
+    return int(ir.IntegerAttr(concat.attributes["dim"]).value)
+
+
+def _images(op: ir.Operation) -> list[ir.Value]:
+    """What a concatenation joins, or a slice, which is joined with nothing."""
+    return list(op.operands if op.name == _CONCAT else op.results)
 
 
 @dataclass(frozen=True)
@@ -65,10 +81,12 @@ class Part(NestCode):
 
     Attributes:
         image: access to it.
+        step: distance of the channels that are read, which are adjacent if it is 1.
         is_copied: whether elements are copied without conversion.
     """
 
     image: Access
+    step: int = 1
     is_copied: bool = False
 
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
@@ -76,7 +94,8 @@ class Part(NestCode):
 
         def load(tile: Tile, _: Starts) -> list[ir.Value]:
             memory, origin = memories[self.image.memory], tile.origin
-            read = asm.load_as_stored if self.is_copied else asm.load
+            spread = functools.partial(asm.load_spread, stride=self.step, lane=0)
+            read = spread if self.step > 1 else asm.load_as_stored if self.is_copied else asm.load
             return [
                 read(memory, origin.offset(asm, self.image, tile_vector), tile_vector.channels)
                 for tile_vector in tile.tile_vectors(self.lanes)
@@ -152,9 +171,11 @@ def concatenation_kernel(layer: ImageLayer, tiling: Tiling) -> ConcatenationKern
     nest = _nest(layer, Chain(None, concat, followers_of(function, concat)), tiling)
     same = ir.AffineMap.get_identity(IMAGE_RANK)
     parts, first = [], 0
-    for image in concat.operands:
-        channels = TensorType.parse(str(image.type)).shape[_CHANNEL]
-        parts.append(Part(_from_channel(nest, first, channels), layer.locate(image, same)))
+    for image in _images(concat):
+        channels, found = TensorType.parse(str(image.type)).shape[_CHANNEL], slice_of(image)
+        access = layer.locate(found.origin, same)
+        access = access if found.is_whole else found.access(access, layer.lanes)
+        parts.append(Part(_from_channel(nest, first, channels), access, found.steps[_CHANNEL]))
         first += channels
     return ConcatenationKernel(tuple(parts))
 

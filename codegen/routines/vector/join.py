@@ -1,4 +1,4 @@
-"""Concatenation of images along their channels by our own kernel, in NHWC or in blocks of channels."""
+"""Concatenation of images or slices of them by our own kernel, in NHWC or in blocks of channels."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sartor.codegen.kernels.windows.concatenation import (
     concatenation_tilings,
 )
 from sartor.codegen.kernels.windows.costs import CopyCost
+from sartor.codegen.mlir.kernel_machine import CPU
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -39,7 +40,8 @@ class Join(ImageRoutine[Concatenation]):
         return self.in_subgroups
 
     def match(self, task: Task) -> Concatenation | Rejected:
-        return concatenation_of(task) or Rejected("no concatenation of images along their channels")
+        found = concatenation_of(task)
+        return found if found and not found.has_slices else Rejected("no concatenation of images along their channels")
 
     def channels(self, match: Concatenation) -> tuple[int, ...]:
         return match.parts
@@ -49,3 +51,21 @@ class Join(ImageRoutine[Concatenation]):
 
     def parts(self, images: ImageLayer, match: Concatenation, parameters: Parameters) -> KernelParts:
         return KernelParts(concatenation_kernel(images, Tiling.of(parameters)))
+
+
+@dataclass(frozen=True)
+class JoinSlices(Join):
+    """Slices of images, or some of the images that are joined, are read where they lie.
+
+    Parameters: those of ``Tiling``.
+    """
+
+    name: str = "join_slices"
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return CPU
+
+    def match(self, task: Task) -> Concatenation | Rejected:
+        found = concatenation_of(task)
+        return found if found and found.has_slices else Rejected("no slice of an image")

@@ -49,6 +49,7 @@ from sartor.onnx_model.rewrites.recurrence.running_totals import scan_by_doublin
 from sartor.onnx_model.rewrites.sampling.deform_conv import gather_deform_conv
 from sartor.onnx_model.rewrites.sampling.grid_sample import gather_grid_sample
 from sartor.onnx_model.rewrites.sampling.roi_align import gather_roi_align
+from sartor.onnx_model.rewrites.structure.channel_shuffles import slice_shuffled
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.onnx_model.rewrites.structure.eliminate_identity import eliminate_identity
 from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
@@ -99,6 +100,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     fold_constants,
     bound_sizes,
     eliminate_identity,
+    slice_shuffled,
     drop_unused,
     simplify,
     fold_batch_norm,

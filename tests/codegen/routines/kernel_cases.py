@@ -51,6 +51,26 @@ def add_channels(cases: Cases) -> None:
     cases.convolution("channels3_stride2", (2, 3, 11, 15), 40, (5, 7), pads=[2, 3, 2, 3], stride=2)
 
 
+def add_single_channels(cases: Cases) -> None:
+    """Convolutions to one output channel."""
+    cases.convolution("single", (3, 37, 9, 21), 1, residual=True)
+    cases.convolution("single1x1", (8, 64, 7, 7), 1, (1, 1), activation="Sigmoid")
+    cases.convolution("single_vectors", (1, 96, 5, 70), 1, (1, 1), residual=True)
+    cases.convolution("single_pixel", (1, 48, 1, 1), 1, (1, 1), bias=False, activation="Tanh")
+    cases.convolution("single_stride2", (2, 16, 11, 47), 1, (3, 5), pads=[0, 2, 1, 2], stride=2)
+    cases.convolution("single_stride3", (1, 5, 13, 60), 1, stride=3, dilation=2)
+    cases.convolution("single_dilated", (1, 32, 9, 40), 1, stride=(2, 1), dilation=(1, 3), residual=True)
+    cases.convolution("single_of_one", (8, 1, 20, 80), 1)
+    cases.convolution("single_of_one_stride2", (1, 1, 21, 43), 1, (5, 3), pads=[2, 1, 2, 1], stride=2)
+    cases.convolution("single_wide_padding", (1, 16, 3, 3), 1, pads=[18] * 4)
+    cases.convolution("single_larger_kernel", (1, 3, 2, 2), 1, (5, 5))
+    cases.convolution("single_long_kernel", (1, 2, 1, 300), 1, (1, 33), stride=(1, 2), pads=[0, 16, 0, 0])
+    operands: dict[str, Shape] = {"column": (1, 1, 1, 40), "row": (1, 1, 9, 1), "image": (2, 1, 1, 1), "number": ()}
+    for name, operand in operands.items():
+        cases.convolution(f"single_by_{name}", (2, 16, 9, 40), 1, followers=[Follower("Mul", operand)])
+    cases.convolution("single_biases", (1, 16, 9, 40), 1, followers=[Follower("Add", (1, 1, 9, 40), weight=True)])
+
+
 def add_operands(cases: Cases) -> None:
     """Convolutions followed by operands that repeat along some dimensions."""
     image = (1, 16, 7, 5)
@@ -132,6 +152,18 @@ def add_joins(cases: Cases) -> None:
     cases.joined("joined_pixels", (1, 237, 1, 1), (200, 37), [Follower("Mul", (1, 1, 1, 1)), Follower("Sigmoid")])
 
 
+def add_slices(cases: Cases) -> None:
+    """Slices of images by themselves, of slices, and concatenated with other images."""
+    cases.sliced("sliced_channels", (2, 70, 5, 7), [(1, 1, 70, 2)], followers=[Follower("Relu")])
+    cases.sliced("sliced_to_the_end", (1, 96, 3, 5), [(1, 1, 96, 2)])
+    cases.sliced("sliced_thirds", (1, 50, 3, 5), [(1, 2, 50, 3)], [20])
+    cases.sliced("sliced_blocks", (1, 96, 4, 9), [(1, 32, 80, 1)], [16, 32])
+    cases.sliced("sliced_middle", (3, 70, 4, 9), [(1, 5, 44, 1)], [7], [Follower("Add", (3, 46, 4, 9))])
+    cases.sliced("sliced_pixels", (2, 3, 9, 14), [(2, 1, 9, 2), (3, 0, 14, 2)], [3, 4])
+    cases.sliced("sliced_batch", (5, 32, 3, 4), [(0, 1, 5, 2), (3, 1, 4, 1)])
+    cases.sliced("sliced_twice", (1, 96, 3, 4), [(1, 3, 95, 2), (1, 2, 46, 3)])
+
+
 def add_rows(cases: Cases) -> None:
     """Softmax and normalization over rows within a vector, some vectors, and more than are written out."""
     cases.rows("softmax_image", "Softmax", (2, 3, 5, 33))
@@ -148,8 +180,8 @@ def add_rows(cases: Cases) -> None:
 def kernel_cases() -> Cases:
     """All of them."""
     cases = Cases()
-    adders = (add_windows_of_pixels, add_filters, add_channels, add_operands, add_windows, add_products)
-    for add in (*adders, add_joins, add_rows):
+    adders = (add_windows_of_pixels, add_filters, add_channels, add_single_channels, add_operands, add_windows)
+    for add in (*adders, add_products, add_joins, add_slices, add_rows):
         add(cases)
     return cases
 

@@ -116,6 +116,28 @@ class Cases:
         """A pooling."""
         self.finish(name, self.builder.op(kind, name, self.source(f"{name}.x", image), **attributes), result)
 
+    def sliced(
+        self,
+        name: str,
+        image: Shape,
+        cuts: Sequence[tuple[int, int, int, int]],
+        others: Sequence[int] = (),
+        followers: Sequence[Follower] = (),
+    ) -> None:
+        """A slice of a slice of an image, each given by an axis, first, end and step; concatenated with other images of
+        so many channels each."""
+        value, shape = self.source(f"{name}.x", image), list(image)
+        for number, (axis, first, end, step) in enumerate(cuts):
+            bounds = [self.builder.constant(np.array([each])) for each in (first, end, axis, step)]
+            value = self.builder.op("Slice", f"{name}.{number}.slice" if number else name, value, *bounds)
+            shape[axis] = len(range(first, end, step))
+        if others:
+            sizes = [(shape[0], each, *shape[2:]) for each in others]
+            given = [self.source(f"{name}.other{number}", each) for number, each in enumerate(sizes)]
+            value = self.builder.op("Concat", f"{name}.joined", given[0], value, *given[1:], axis=1)
+            shape[1] += sum(others)
+        self.finish(name, value, tuple(shape), followers)
+
     def joined(self, name: str, image: Shape, parts: Sequence[int], followers: Sequence[Follower] = ()) -> None:
         """A concatenation of images of so many channels each; ``image`` has those of the result."""
         batches, _, height, width = image

@@ -45,6 +45,11 @@ FOR_CPUS = (
     "fused_winograd",
     "fused_winograd_blocked",
     "join_blocked",
+    "join_slices",
+    "join_slices_blocked",
+    "single",
+    "single_blocked",
+    "single_planes",
     "recurrent",
 )
 

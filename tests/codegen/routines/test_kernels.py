@@ -35,10 +35,15 @@ KERNELS = (
     "product",
     "window",
     "window_blocked",
+    "single",
+    "single_blocked",
+    "single_planes",
     "fused_winograd",
     "fused_winograd_blocked",
     "join",
     "join_blocked",
+    "join_slices",
+    "join_slices_blocked",
     "rowwise",
 )
 STOCK = ROUTINES[0]
@@ -47,6 +52,12 @@ BY_NAME = {each.name: each for each in routines_for(()) if each.name in KERNELS}
 # Every parameter set is tried on these, the first one on the others.
 THOROUGH = ("panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")
 FOR_OTHER_CPUS = (
+    "sliced_channels",
+    "sliced_thirds",
+    "single",
+    "single_stride3",
+    "single_of_one_stride2",
+    "single_pixel",
     "larger_kernel_odd",
     "wide_padding",
     "uneven_window",
@@ -69,6 +80,9 @@ FOR_OTHER_CPUS = (
 )
 # Of these, those that run under emulation.
 EMULATED = (
+    "sliced_thirds",
+    "single_pixel",
+    "single_stride3",
     "uneven_window",
     "batch3",
     "prime1x1",

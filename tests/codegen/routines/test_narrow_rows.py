@@ -17,9 +17,11 @@ from tests.codegen.routines.harness import Subject, layers, load
 from tests.codegen.routines.kernel_cases import kernel_model
 from tests.codegen.routines.narrow import rounded_subject, wrong
 
-JOINS = ("joined", "joined_odd", "joined_normalized", "joined_pixels")
+JOINS_OF_IMAGES = ("joined", "joined_odd", "joined_normalized", "joined_pixels")
+JOINS_OF_SLICES = ("sliced_channels", "sliced_thirds", "sliced_middle", "sliced_pixels")
+JOINS = (*JOINS_OF_IMAGES, *JOINS_OF_SLICES)
 CASES = (*JOINS, "softmax_image", "softmax_short", "softmax_row", "normalized", "normalized_long")
-KERNELS = ("join", "rowwise")
+KERNELS = ("join", "join_slices", "rowwise")
 TYPES = ("bf16", "f16", "i8")
 HOST = Target.create("cpu", "host")
 

@@ -1,0 +1,1 @@
+"""Kernels of convolutions whose result has a single channel."""
