@@ -14,6 +14,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from sartor.onnx_model.preparing.linear_onnxslim import compare_by_key
+from sartor.onnx_model.preparing.seldom_collected import seldom_collected
 
 START = b"\n"
 """The bytes on standard input that let the worker begin. At the end of standard input it exits."""
@@ -66,7 +67,8 @@ def _serve(source: Path, target: Path) -> None:
         return
     data = source.read_bytes()
     _limit_memory(_MEMORY_BASE + _MEMORY_FACTOR * len(data))
-    target.write_bytes(simplify_bytes(data))
+    with seldom_collected():
+        target.write_bytes(simplify_bytes(data))
 
 
 if __name__ == "__main__":
