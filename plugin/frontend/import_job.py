@@ -35,9 +35,9 @@ from sartor.onnx_model.graphs.names import naming_origins
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.preparing.prepare import prepare
-from sartor.onnx_model.preparing.seldom_collected import seldom_collected
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
+from sartor.onnx_model.preparing.simplify_worker import seldom_collected
 from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.onnx_model.quantisation.equalised_products import Exponents, equalise_products
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
