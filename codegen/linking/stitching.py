@@ -22,7 +22,7 @@ from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.functions.borrowed_inputs import protect_inputs
 from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound_function, entry_functions
-from sartor.codegen.linking.functions.function_parts import cut_function, join_functions
+from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
@@ -350,7 +350,7 @@ def compile_unsplit(
         return module
 
     def finish(module: ir.Module) -> None:
-        join_functions(module)
+        join_overwriting_functions(module)
         if late:
             with module.context:
                 embed_weights(module, {name: weights[name] for name in late})

@@ -37,6 +37,7 @@ from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
+from sartor.onnx_model.preparing.simplify_worker import seldom_collected
 from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.onnx_model.quantisation.equalised_products import Exponents, equalise_products
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
@@ -85,8 +86,8 @@ def run_import(
     splitting = _Splitting(target or Target.create("cpu"), asked or AskedChildren())
     fixed = _Fixed(shapes, bindings or {}, exponents or {})
     try:
-        with holding(), ThreadPoolExecutor(1) as saver:
-            return _imported(path, fixed, Dumper(dump), splitting, directory, saver)
+        with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
+            return _imported(path, fixed, Dumper(dump), splitting, directory, beside)
     except SartorError as error:
         return WorkerError(error)
 
@@ -114,7 +115,7 @@ def _imported(
     dumper: Dumper,
     splitting: _Splitting,
     directory: Path | None,
-    saver: Executor,
+    beside: Executor,
 ) -> ImportedModel:
     prepared, is_rounding, external = _prepared(path, fixed)
     asked = without_weights(prepared.model)
@@ -122,14 +123,16 @@ def _imported(
     samples = sampler(_SAMPLE_SEED)
     nan_weights = tuple(tensor.name for tensor in prepared.model.graph.initializer if _has_nan(tensor))
     named = take_out_quantisation(prepared.model)
-    saving = saver.submit(_saved, serialised(prepared.model), directory)
+    saving = beside.submit(_saved, serialised(prepared.model), directory)
+    # ONNX Runtime takes long to read a long model, and needs no interpreter for it.
+    choosing = beside.submit(lambda: choose_styles(asked, saving.result()[0]))
     if named:
         # Rounding to 8 bits does not commute with Winograd's method, whose childnets are the only ones on request.
         splitting = replace(splitting, asked=AskedChildren())
     layered = _layered(prepared, dumper, splitting, directory)
     names = dict(value_names(prepared.model, layered.graph))
     saved, sha256 = saving.result()
-    chosen = choose_styles(asked, saved)
+    chosen = choosing.result()
     if chosen.styles[0] != USUAL:
         samples = sampler(_SAMPLE_SEED, chosen.styles[0])
     return ImportedModel(

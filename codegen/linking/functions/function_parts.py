@@ -1,7 +1,9 @@
-"""Compiles a long network in several functions up to the flow phase, as IREE takes long for one long function.
+"""Compiles a long network in several functions, as IREE takes long for one long function.
 
-Its passes up to that phase run on each function: on several at a time, and some in time that grows faster than the
-function. Nothing is fused across a border between two functions, so networks of usual length stay whole.
+Its passes run on each function: on several at a time, and some in time that grows faster than the function. Nothing is
+fused across a border between two functions, so networks of usual length stay whole. From flow on, IREE lets what works
+in place, as a sort, overwrite arguments of a private function that its caller reads later, or the module's inputs. So
+functions are joined there if any of them works in place.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.mlir.iree_compiler import ir, run_passes
-from sartor.codegen.mlir.operations import body_of, entry_function, is_static_tensor, remap, symbol, used_values
+from sartor.codegen.mlir.operations import body_of, entry_function, is_static_tensor, nested, remap, symbol, used_values
 
 # Of the operations without those that each part repeats; a convolution of ONNX becomes three or four.
 _PART = 1000
@@ -21,6 +23,8 @@ _ONCE = "inlining_policy"
 _REPEATED = ("arith.constant", "tensor.empty", "util.global.load")
 _LEADING = ("hal.tensor.import", "flow.tensor.transfer")
 _BARRIER = "hal.tensor.barrier"
+_UPDATE, _TIED = "flow.tensor.update", "tied_operands"
+_NEW = (_UPDATE, "flow.tensor.splat", "flow.tensor.empty", "flow.dispatch")
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,30 @@ def cut_function(module: ir.Module, size: int = _PART) -> None:
             remap(op, results)
 
 
-def join_functions(module: ir.Module) -> None:
-    """Undo ``cut_function``, at flow level."""
+def join_overwriting_functions(module: ir.Module) -> None:
+    """Undo ``cut_function``, at flow level, if a part works in place."""
     functions = [view.operation for view in module.body.operations if view.operation.name == "util.func"]
     parts = [op for op in functions if symbol(op).startswith(_PART_NAME)]
+    if not any(_may_overwrite_an_argument(op) for part in parts for op in nested(part)):
+        return
     for part in parts:
         del part.attributes[_ONCE]
-    if parts:
-        run_passes(module, "builtin.module(inline)")
+    run_passes(module, "builtin.module(inline)")
+
+
+def _may_overwrite_an_argument(op: ir.Operation) -> bool:
+    """Whether a result may lie where an operand does that is not a new tensor, as what a pad is written into is."""
+    return any(isinstance(each.owner, ir.Block) or each.owner.operation.name not in _NEW for each in _overwritten(op))
+
+
+def _overwritten(op: ir.Operation) -> list[ir.Value]:
+    """Operands in whose place there may be results; without dynamic sizes they are numbered among all operands."""
+    if op.name == _UPDATE:
+        return [op.operands[0]]
+    if _TIED not in op.attributes:
+        return []
+    numbers = [ir.IntegerAttr(each).value for each in ir.ArrayAttr(op.attributes[_TIED])]
+    return [op.operands[number] for number in numbers if number >= 0]
 
 
 def _is_repeated(op: ir.Operation) -> bool:

@@ -28,14 +28,14 @@ def check_prepared(model: ModelProto) -> None:
         UnsupportedModelError: the model is not valid ONNX, an input or output is not a tensor of static shape, a value
             has an unknown rank or is too large, or IREE compiles an operator to wrong results.
     """
+    editor = GraphEditor(model.graph)
+    for value in (*model.graph.input, *model.graph.output):
+        _check_signature(value, editor)
     try:
         checker.check_model(weights_as_inputs(model))
     except (checker.ValidationError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise UnsupportedModelError(f"the model is not valid ONNX: {first}") from None
-    editor = GraphEditor(model.graph)
-    for value in (*model.graph.input, *model.graph.output):
-        _check_signature(value)
     for value in model.graph.input:
         _check_size(value.name, f"input '{value.name}' is", editor)
     for node in editor.nodes:
@@ -59,12 +59,14 @@ def check_sizes(model: ModelProto) -> tuple[str, ...]:
     return ()
 
 
-def _check_signature(value: ValueInfoProto) -> None:
+def _check_signature(value: ValueInfoProto, editor: GraphEditor) -> None:
     if value.type.tensor_type.elem_type not in _ELEMENT_TYPES:
         raise UnsupportedModelError(f"'{value.name}' is not a tensor of numbers; only those are supported")
     if static_shape(value.type) is None:
+        node = editor.producer(value.name)
+        computed = f", computed by {describe_node(node)}," if node is not None else ""
         raise UnsupportedModelError(
-            f"the shape of '{value.name}' depends on the data, and has no upper bound that is known; "
+            f"the shape of '{value.name}'{computed} depends on the data, and has no upper bound that is known; "
             "end the model before it"
         )
 

@@ -6,9 +6,11 @@ It imports onnxslim, then waits for ``START`` on standard input before it reads 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from onnx import ModelProto
@@ -22,6 +24,20 @@ _FOLDED_BYTES = 2**16
 _MEMORY_FACTOR = 8
 # Of addresses, of which libraries take about a third.
 _MEMORY_BASE = 3 * 2**30
+# New objects before a collection, and collections of each generation before one of the next; 700, 10 and 10 by default.
+_SELDOM = (100_000, 50, 50)
+
+
+@contextlib.contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Let Python collect garbage seldom: a model of thousands of nodes is many objects, which stay, and each collection
+    goes through them. Without, onnxslim takes a third less time, and rewrites a fifth."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_SELDOM)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _limit_memory(size: int) -> None:
@@ -66,7 +82,8 @@ def _serve(source: Path, target: Path) -> None:
         return
     data = source.read_bytes()
     _limit_memory(_MEMORY_BASE + _MEMORY_FACTOR * len(data))
-    target.write_bytes(simplify_bytes(data))
+    with seldom_collected():
+        target.write_bytes(simplify_bytes(data))
 
 
 if __name__ == "__main__":

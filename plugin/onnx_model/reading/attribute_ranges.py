@@ -4,7 +4,7 @@ does not end, or computes something else than the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from onnx import AttributeProto, NodeProto, TensorProto
 
@@ -61,10 +61,20 @@ _BY_OPERATOR: Mapping[tuple[str, str], _Range] = {
     ("TfIdfVectorizer", "ngram_indexes"): (0, _MOST_INDICES),
     ("TfIdfVectorizer", "pool_int64s"): _WHOLE,
 }
+# The largest float32: NaN and infinities are out of range.
+_MOST = 3.4028234663852886e38
+# What the operator's definition makes of other numbers, ONNX Runtime takes for a switch, or computes NaN.
+_REAL_BY_OPERATOR: Mapping[tuple[str, str], tuple[float, float]] = {
+    ("Attention", "scale"): (-_MOST, _MOST),
+    ("Attention", "softcap"): (0.0, _MOST),
+    ("LRN", "alpha"): (-_MOST, _MOST),
+    ("LRN", "beta"): (-_MOST, _MOST),
+    ("LRN", "bias"): (-_MOST, _MOST),
+}
 
 
 def check_attribute_ranges(node: NodeProto) -> None:
-    """Check the integers among a node's attributes.
+    """Check the integers among a node's attributes, and numbers by which operators are not defined.
 
     Raises:
         UnsupportedModelError: one is out of range; the message names the node and the attribute.
@@ -73,14 +83,22 @@ def check_attribute_ranges(node: NodeProto) -> None:
         return
     for attribute in node.attribute:
         # In a function, the value comes from the call.
-        values = () if attribute.ref_attr_name else _integers(attribute)
-        least, most = _BY_OPERATOR.get((node.op_type, attribute.name)) or _BY_NAME.get(attribute.name, _SIZE)
-        for value in values:
-            if not least <= value <= most:
-                raise UnsupportedModelError(
-                    f"{describe_node(node)} has {value} as its attribute '{attribute.name}', which may be {least} to "
-                    f"{most}; export the model again"
-                )
+        if attribute.ref_attr_name:
+            continue
+        key = node.op_type, attribute.name
+        _check_range(node, attribute.name, _integers(attribute), _BY_OPERATOR.get(key) or _BY_NAME.get(key[1], _SIZE))
+        if attribute.type == AttributeProto.FLOAT and key in _REAL_BY_OPERATOR:
+            _check_range(node, attribute.name, [attribute.f], _REAL_BY_OPERATOR[key])
+
+
+def _check_range(node: NodeProto, name: str, values: Sequence[float], given: tuple[float, float]) -> None:
+    least, most = given
+    for value in values:
+        if not least <= value <= most:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} has {value} as its attribute '{name}', which may be {least} to {most}; "
+                "export the model again"
+            )
 
 
 def check_attribute_types(node: NodeProto, declared: Mapping[str, int]) -> None:

@@ -132,6 +132,11 @@ def _resized_axes(
         if given is None:
             return None
         if given.size:
+            if not (given > 0).all():
+                raise UnsupportedModelError(
+                    f"{describe_node(node)} resizes by the scales {given.tolist()}, which must be positive; "
+                    "export the model again"
+                )
             for axis, scale in zip(listed, given.tolist(), strict=True):
                 scales[axis] = scale
     crops = [(0.0, 1.0)] * len(shape)

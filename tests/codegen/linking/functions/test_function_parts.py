@@ -1,4 +1,4 @@
-"""Long networks compiled in several functions: right, of parts of bounded length, and one function at the end."""
+"""Long networks compiled in several functions: right, of parts of bounded length, joined where that is needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from sartor.codegen.linking import stitching
-from sartor.codegen.linking.functions.function_parts import cut_function, join_functions
+from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, symbol
 from sartor.frontend.onnx_import import import_model
@@ -93,21 +93,22 @@ def test_short_functions_stay_whole() -> None:
     assert str(module) == before
 
 
-def test_parts_are_joined_before_memory_is_planned(
-    imported_of: ImportedOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "size", "is_joined"), [("lenet", 3, False), ("two_results", 1, True)])
+def test_parts_that_work_in_place_are_joined(
+    name: str, size: int, is_joined: bool, imported_of: ImportedOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between functions IREE plans memory and waits for each."""
+    """The sort of TopK would overwrite the module's input."""
     seen: list[list[str]] = []
 
     def watched(module: ir.Module) -> None:
         seen.append(list(functions_of(module)))
-        join_functions(module)
+        join_overwriting_functions(module)
         seen.append(list(functions_of(module)))
 
-    monkeypatch.setattr(stitching, "cut_function", partial(cut_function, size=3))
-    monkeypatch.setattr(stitching, "join_functions", watched)
-    imported = imported_of("lenet")
+    monkeypatch.setattr(stitching, "cut_function", partial(cut_function, size=size))
+    monkeypatch.setattr(stitching, "join_overwriting_functions", watched)
+    imported = imported_of(name)
     build(imported, UnsplitNetwork(imported.unsplit), NetFiles(tmp_path / "net.vmfb", None))
     before, after = seen
-    assert sum("part" in name for name in before) >= 3
-    assert sorted(after) == ["main_graph", "main_graph$async"]
+    assert sum("part" in each for each in before) >= 2
+    assert sorted(after) == ["main_graph", "main_graph$async"] if is_joined else after == before

@@ -23,7 +23,7 @@ _BOUNDS = {"a": np.full(1, 0, np.float32), "b": np.full(1, 1e12, np.float32), "c
         ),
         (
             model([node("Resize", ["x", "", "s"], ["y"])], _X, ["y"], {"s": np.array([1, 1, -1, 1], np.float32)}),
-            r"node 'resize' \(Resize\) computes a value of shape \[1, 1, -4, 4\]",
+            r"node 'resize' \(Resize\) resizes by the scales \[1.0, 1.0, -1.0, 1.0\], which must be positive",
         ),
         (
             model(

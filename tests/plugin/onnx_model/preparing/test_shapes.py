@@ -97,7 +97,7 @@ def test_shape_that_depends_on_data(prepare_quickly: Prepare) -> None:
     nodes = [node("Range", ["zero", "end", "one"], ["y"])]
     constants = {"zero": np.array(0), "one": np.array(1)}
     built = model(nodes, [("end", (), INT64)], [("y", None, INT64)], constants)
-    with pytest.raises(UnsupportedModelError, match="shape of 'y' depends on the data, and has no upper bound"):
+    with pytest.raises(UnsupportedModelError, match=r"'y', computed by .*, depends on the data"):
         prepare(built)
 
 
@@ -113,3 +113,9 @@ def test_contradicting_shapes(prepare_quickly: Prepare) -> None:
     built = model([node("MatMul", ["a", "b"], ["y"])], [("a", (2, 3), FLOAT), ("b", (4, 5), FLOAT)], ["y"])
     with pytest.raises(UnsupportedModelError, match="contradict"):
         prepare(built)
+
+
+def test_a_shape_that_an_input_decides_is_refused_by_node(prepare_quickly: Prepare) -> None:
+    built = model([node("BlackmanWindow", ["n"], ["y"])], [("n", (), INT64)], ["y"])
+    with pytest.raises(UnsupportedModelError, match=r"'y', computed by node '\w+' \(BlackmanWindow\),.*--bind n="):
+        prepare_quickly(built)

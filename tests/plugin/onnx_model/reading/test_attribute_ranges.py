@@ -28,6 +28,10 @@ from tests.plugin.onnx_model.builders import X, model, node
         (node("MaxPool", ["x"], ["y"], kernel_shape=[2], dilations=[2**40]), "as its attribute 'dilations'"),
         (node("TfIdfVectorizer", ["x"], ["y"], ngram_counts=[0, -(2**31)]), "as its attribute 'ngram_counts'"),
         (node("TfIdfVectorizer", ["x"], ["y"], max_skip_count=2**40), "attribute 'max_skip_count', which may be 0"),
+        (node("Attention", ["x"], ["y"], softcap=-1.0), "has -1.0 as its attribute 'softcap', which may be 0.0 to"),
+        (node("Attention", ["x"], ["y"], softcap=float("nan")), "has nan as its attribute 'softcap'"),
+        (node("Attention", ["x"], ["y"], scale=float("nan")), "has nan as its attribute 'scale'"),
+        (node("LRN", ["x"], ["y"], alpha=float("inf")), "has inf as its attribute 'alpha'"),
         (node("TfIdfVectorizer", ["x"], ["y"], ngram_indexes=[2**31]), "as its attribute 'ngram_indexes'"),
     ],
     ids=lambda value: value.op_type if isinstance(value, NodeProto) else "",
@@ -48,6 +52,8 @@ def test_values_that_mean_something_are_accepted() -> None:
     check_attribute_ranges(node("Constant", [], ["y"], value_int=2**62))
     check_attribute_ranges(node("Shape", ["x"], ["y"], start=-(2**63), end=2**63 - 1))
     check_attribute_ranges(node("Softmax", ["x"], ["y"], axis=-1))
+    check_attribute_ranges(node("Attention", ["x"], ["y"], scale=-0.5, softcap=0.0))
+    check_attribute_ranges(node("Pad", ["x"], ["y"], value=-np.inf))
     check_attribute_ranges(node("TfIdfVectorizer", ["x"], ["y"], pool_int64s=[2**40]))
     keys = node("LabelEncoder", ["x"], ["y"], keys_int64s=[2**40])
     keys.domain = "ai.onnx.ml"

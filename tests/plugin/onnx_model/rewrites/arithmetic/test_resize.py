@@ -95,3 +95,14 @@ def test_integers_whose_rounding_is_not_defined(
 ) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
         prepare_quickly(_resize(element, 2.0, **attributes))
+
+
+@pytest.mark.parametrize("scale", [-1.0, 0.0, np.nan])
+def test_scales_that_are_not_positive_are_refused_by_node(scale: float, prepare_quickly: Prepare) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"node 'resize' \(Resize\) resizes by the scales .*positive"):
+        prepare_quickly(_row(7, scale))
+
+
+def test_a_huge_scale_is_refused_by_node(prepare_quickly: Prepare) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"node 'resize' \(Resize\)"):
+        prepare_quickly(_row(7, 1e30))
