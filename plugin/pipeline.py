@@ -86,7 +86,8 @@ def _compile_on(machines: Machines, model: Path, output: Path, config: CompileCo
         bench = Bench(pool, directory, store, time, progress)
         imported = import_network(model, config.importing, pool, progress, directory)
         check_files(model, output, config, imported.external)
-        found = find_variants(imported, config, bench)
+        tunes_here = not machines.are_elsewhere and runs_here(config.target)
+        found = find_variants(imported, config, bench, is_tuned_here=tunes_here)
         explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)
         if not (machines.are_elsewhere or runs_here(config.target)):
             check_measurable(config.target)

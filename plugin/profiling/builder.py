@@ -21,7 +21,8 @@ from sartor.tuning.networks.module_key import module_key, weights_digest
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.networks.replaced_manifest import replace_manifest
 from sartor.tuning.records.measurement import Status
-from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.ahead import Ahead
+from sartor.tuning.workers.calls import begin, call
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
@@ -67,6 +68,14 @@ class Builder:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _seconds: list[float] = field(default_factory=list)
     _restored: set[str] = field(default_factory=set)
+    _ahead: dict[str, tuple[Build, Ahead[int]]] = field(default_factory=dict)
+
+    def begin(self, recipe: Recipe) -> None:
+        """Begin to compile a recipe beside what the pool does, as it will be built later; its failure is told then."""
+        files = replace(self._files(f"plan{next(self._numbers)}"), devices=recipe.devices)
+        ahead = begin(self.pool, build_net, self._job(recipe, files), "compiling a plan")
+        if ahead is not None:
+            self._ahead[recipe.digest] = (Build(recipe, files), ahead)
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
         """Compile recipes that were not compiled before; returns those that compile, without duplicates, in order.
@@ -169,6 +178,7 @@ class Builder:
     def _compile(self, recipes: Sequence[Recipe]) -> None:
         """Compile recipes side by side, except those whose module is kept, or that differ from an earlier one in
         predicted times only."""
+        self._take_ahead()
         recipes = [each for each in recipes if not (self._rewrite(each) or self._restore(each))]
         builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
         files = {name: replace(self._files(name), devices=recipe.devices) for name, recipe in builds.items()}
@@ -183,6 +193,15 @@ class Builder:
             else:
                 status = Status(result.status.value) if result.status.is_transient else Status.COMPILE_FAILED
                 self._failed[recipe.digest] = NetRun(status, message=result.message)
+
+    def _take_ahead(self) -> None:
+        """Wait for the recipes that are compiled already. Those that failed are compiled again where that is told."""
+        while self._ahead:
+            digest, (build, ahead) = self._ahead.popitem()
+            weight_bytes = ahead.value()
+            if weight_bytes is not None:
+                self._seconds.append(ahead.result().seconds)
+                self._done[digest] = replace(build, files=replace(build.files, weight_bytes=weight_bytes))
 
     def _files(self, name: str) -> NetFiles:
         external = self.header.external_weights is not None

@@ -238,6 +238,12 @@ class WorkerProcess:
     def _seconds(self) -> float:
         return time.monotonic() - self._begin
 
+    def signal_end(self) -> None:
+        """Kill the worker's processes without waiting for their end, which whoever reads its answers meets with."""
+        with suppress(ProcessLookupError):
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """Kill the worker and all processes that it started; does nothing if it is already killed."""
         if self.channel.closed:
