@@ -51,6 +51,7 @@ from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.progress import Progress, silent
 from sartor.reference.subnormal_values import explaining_wrong_outputs
 from sartor.samples.checked_samples import check_measure, checked_samples
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
@@ -144,7 +145,8 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         budget = config.error_budget
         samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)
         check_measure(imported, samples, pool, budget)
-        builder = Builder(imported, pool, directory, config.header, progress, KeptModules.of_user())
+        kept, code = KeptModules.of_user(), KeptCode.of_user()
+        builder = Builder(imported, pool, directory, config.header, progress, kept, code)
         if not runs_here(config.target):
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
             publish_unchecked(recipe, builder, output)

@@ -33,7 +33,7 @@ from sartor.tuning.networks.profile_job import (
     time_with_threads,
 )
 from sartor.tuning.records.measurement import Status
-from sartor.tuning.workers.ahead import Ahead
+from sartor.tuning.workers.beside.ahead import Ahead
 from sartor.tuning.workers.calls import WorkerError, call, call_until_done
 
 _LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from sartor.errors import SartorError
 from sartor.reference.expected_outputs import Expectation
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
-from sartor.tuning.workers.ahead import Ahead
+from sartor.tuning.workers.beside.ahead import Ahead
 from sartor.tuning.workers.calls import WorkerError, begin, call
 from sartor.tuning.workers.pool import WorkerPool
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from sartor.errors import SartorError, UsageError
 from sartor.progress import Progress
-from sartor.tuning.workers.ahead import Ahead
+from sartor.tuning.workers.beside.ahead import Ahead
 from sartor.tuning.workers.disturbances import is_disk_full
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.hangs.stacks import innermost, kept

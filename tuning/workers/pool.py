@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from sartor.errors import DisturbedError, SartorError
-from sartor.tuning.workers.ahead import Ahead, request_of
+from sartor.tuning.workers.beside.ahead import Ahead, request_of
 from sartor.tuning.workers.channel import wait
 from sartor.tuning.workers.process import JobResult, WorkerProcess, first_line
 from sartor.tuning.workers.protocol import JobStatus, Logged, Request, Setup

@@ -42,6 +42,7 @@ from sartor.progress import Progress
 from sartor.samples.checked_samples import check_measure
 from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.selection.programming.infeasible import LimitError
@@ -141,10 +142,8 @@ def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, b
         return None
     runner = _runner(imported, samples, config, bench)
     runner.begin_ahead()
-    stock, records = (
-        unsplit_recipe(imported, config.planning),
-        NetworkRecords(bench.store, imported, config.target, runner),
-    )
+    stock = unsplit_recipe(imported, config.planning)
+    records = NetworkRecords(bench.store, imported, config.target, runner)
     if not config.planning.pins and records.run_of(stock) is None:
         runner.builder.begin(stock)
     return runner
@@ -153,7 +152,8 @@ def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, b
 def _runner(imported: ImportedModel, samples: SampleSet, config: CompileConfig, bench: Bench) -> NetRunner:
     """Builds networks, and runs them."""
     budget = budget_of_model(config.error_budget, imported, samples)
-    builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress, KeptModules.of_user())
+    kept, code = KeptModules.of_user(), KeptCode.of_user()
+    builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress, kept, code)
     return NetRunner(builder, samples, budget, is_hurried=bench.time.is_bounded)
 
 
