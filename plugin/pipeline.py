@@ -52,6 +52,7 @@ from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.progress import Progress, silent
 from sartor.reference.subnormal_values import explaining_wrong_outputs
 from sartor.samples.checked_samples import check_measure, checked_samples
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
@@ -87,7 +88,8 @@ def _compile_on(machines: Machines, model: Path, output: Path, config: CompileCo
         bench = Bench(pool, directory, store, time, progress)
         imported = import_network(model, config.importing, pool, progress, directory)
         check_files(model, output, config, imported.external)
-        found = find_variants(imported, config, bench)
+        tunes_here = not machines.are_elsewhere and runs_here(config.target)
+        found = find_variants(imported, config, bench, is_tuned_here=tunes_here)
         explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)
         if not (machines.are_elsewhere or runs_here(config.target)):
             check_measurable(config.target)
@@ -144,7 +146,8 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         budget = config.error_budget
         samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)
         check_measure(imported, samples, pool, budget)
-        builder = Builder(imported, pool, directory, config.header, progress, KeptModules.of_user())
+        kept, code = KeptModules.of_user(), KeptCode.of_user()
+        builder = Builder(imported, pool, directory, config.header, progress, kept, code)
         if not runs_here(config.target):
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
             publish_unchecked(recipe, builder, output)

@@ -79,11 +79,14 @@ def tune(
     if search is Search.MODEL and target.device == "vulkan":
         variants = best_guesses(imported.graph, variants, policy.pins, _GUESSES)
     peak = peak_operations(target, target.threads) if target.device == "cpu" else None
-    rooflines = tuner.measure([peak.case] if peak else [])
+    limits = [peak.case] if peak else []
+    # The first measurement waits for what began before, so without a deadline variants are compiled until then.
+    early = tuner.measure(limits) if tuner.is_bounded else {}
     searches = search is Search.MODEL and target.device == "cpu" and policy.quantities == (Quantity.LATENCY,)
     pins = policy.pins if searches else None
     settings = SearchSettings(threads=target.threads)
     measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins, settings)
+    rooflines = early or tuner.measure(limits)
     per_second = peak.per_second(rooflines) if peak else None
     return Tables(variants, {**rooflines, **measured}, peak=per_second)
 

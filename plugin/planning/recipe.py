@@ -87,7 +87,7 @@ class Recipe:
 
     def differs_in_times_only(self, other: Recipe) -> bool:
         """Whether modules of both differ in their manifests only, in what was predicted or measured."""
-        return not self.plan.unsplit and self.is_same_as(other) and self.plan.ranges == other.plan.ranges
+        return self.is_same_as(other) and self.plan.ranges == other.plan.ranges
 
     def changes_from(self, other: Recipe) -> dict[str, str]:
         """The variants of layers that ``other`` computes by another variant, or does not have."""

@@ -15,13 +15,15 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
 from sartor.progress import Progress
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net, planned_memory
 from sartor.tuning.networks.module_key import module_key, weights_digest
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.networks.replaced_manifest import replace_manifest
 from sartor.tuning.records.measurement import Status
-from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.beside.ahead import Ahead
+from sartor.tuning.workers.calls import begin, call
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
@@ -54,6 +56,7 @@ class Builder:
         header: properties of modules that do not depend on the recipe.
         progress: told about every module.
         kept: modules of earlier compilations; None if none are to be used.
+        code: translated code of earlier compilations, as workers use it; None if it is never to be removed.
     """
 
     imported: ImportedModel
@@ -62,11 +65,21 @@ class Builder:
     header: ModuleHeader
     progress: Progress
     kept: KeptModules | None = None
+    code: KeptCode | None = None
     _done: dict[str, Build] = field(default_factory=dict)
     _failed: dict[str, NetRun] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _seconds: list[float] = field(default_factory=list)
     _restored: set[str] = field(default_factory=set)
+    _has_forgotten: bool = False
+    _ahead: dict[str, tuple[Build, Ahead[int]]] = field(default_factory=dict)
+
+    def begin(self, recipe: Recipe) -> None:
+        """Begin to compile a recipe beside what the pool does, as it will be built later; its failure is told then."""
+        files = replace(self._files(f"plan{next(self._numbers)}"), devices=recipe.devices)
+        ahead = begin(self.pool, build_net, self._job(recipe, files), "compiling a plan")
+        if ahead is not None:
+            self._ahead[recipe.digest] = (Build(recipe, files), ahead)
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
         """Compile recipes that were not compiled before; returns those that compile, without duplicates, in order.
@@ -101,14 +114,19 @@ class Builder:
             self.kept.keep(key, build.files.module, build.files.weight_bytes)
 
     def forget(self, recipe: Recipe) -> bool:
-        """Compile a recipe when it is next built if its module was kept, as that is wrong; returns whether it was."""
+        """Compile a recipe anew when it is next built, if what is wrong may be what earlier compilations kept: its
+        module, or else the code of its kernels; returns whether it may."""
         key = self._key(recipe)
-        if self.kept is None or key is None or recipe.digest not in self._restored:
+        if self.kept is not None and key is not None and recipe.digest in self._restored:
+            _LOG.warning("a kept module is wrong, and compiled again")
+            self.kept.remove(key)
+            self._restored.remove(recipe.digest)
+        elif recipe.plan.unsplit or self._has_forgotten or self.code is None or not self.code.forget():
             return False
-        _LOG.warning("a kept module is wrong, and compiled again")
-        self.kept.remove(key)
-        self._restored.remove(recipe.digest)
-        del self._done[recipe.digest]
+        else:
+            _LOG.warning("a module is wrong, and compiled again without the code that is kept")
+            self._has_forgotten = True
+        self._done = {key: each for key, each in self._done.items() if not recipe.differs_in_times_only(each.recipe)}
         return True
 
     def planned_memory(self, recipe: Recipe) -> int | None:
@@ -169,6 +187,7 @@ class Builder:
     def _compile(self, recipes: Sequence[Recipe]) -> None:
         """Compile recipes side by side, except those whose module is kept, or that differ from an earlier one in
         predicted times only."""
+        self._take_ahead()
         recipes = [each for each in recipes if not (self._rewrite(each) or self._restore(each))]
         builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
         files = {name: replace(self._files(name), devices=recipe.devices) for name, recipe in builds.items()}
@@ -183,6 +202,15 @@ class Builder:
             else:
                 status = Status(result.status.value) if result.status.is_transient else Status.COMPILE_FAILED
                 self._failed[recipe.digest] = NetRun(status, message=result.message)
+
+    def _take_ahead(self) -> None:
+        """Wait for the recipes that are compiled already. Those that failed are compiled again where that is told."""
+        while self._ahead:
+            digest, (build, ahead) = self._ahead.popitem()
+            weight_bytes = ahead.value()
+            if weight_bytes is not None:
+                self._seconds.append(ahead.result().seconds)
+                self._done[digest] = replace(build, files=replace(build.files, weight_bytes=weight_bytes))
 
     def _files(self, name: str) -> NetFiles:
         external = self.header.external_weights is not None

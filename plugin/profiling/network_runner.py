@@ -17,7 +17,7 @@ from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
 from sartor.profiling.verdicts import judged
 from sartor.profiling.verify_job import Check, Verified, verify, verify_elsewhere
-from sartor.reference.reference_job import run_reference
+from sartor.reference.reference_job import ReferenceOutputs, begin_reference, run_reference
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
 from sartor.tuning.errors.error_budget import ErrorBudget
@@ -33,7 +33,8 @@ from sartor.tuning.networks.profile_job import (
     time_with_threads,
 )
 from sartor.tuning.records.measurement import Status
-from sartor.tuning.workers.calls import call, call_until_done
+from sartor.tuning.workers.beside.ahead import Ahead
+from sartor.tuning.workers.calls import WorkerError, call, call_until_done
 
 _LOG = logging.getLogger(__name__)
 _Run = TypeVar("_Run")
@@ -77,6 +78,12 @@ class NetRunner:
         # How coarse the scales of slices of outputs are.
         self._narrow = budget.narrow
         self._told = False
+        self._ahead: Ahead[ReferenceOutputs | WorkerError] | None = None
+
+    @property
+    def builder(self) -> Builder:
+        """What compiled the builds."""
+        return self._builder
 
     @property
     def budget(self) -> ErrorBudget:
@@ -126,7 +133,10 @@ class NetRunner:
         values = (self._imported.graph.inputs, self._imported.graph.outputs)
         device, threads = self._target.device, self._target.threads
         source, bound = self._samples.source, self._imported.bound
-        check = Check(build.files, values, models, source, count, self._measure, self._narrow, device, threads, bound)
+        known = self._example if self._knows_example else None
+        check = Check(
+            build.files, values, models, source, count, self._measure, self._narrow, device, threads, bound, known
+        )
         pool, progress = self._builder.pool, self._builder.progress
         if pool.measures_elsewhere:
             found = verify_elsewhere(pool, check, step, progress)
@@ -136,6 +146,17 @@ class NetRunner:
             )
         self._tell(found.refused)
         return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors))
+
+    def begin_ahead(self) -> None:
+        """Begin to compute the reference outputs beside what the pool does: every compilation needs them."""
+        models, bound = (self._imported.path, self._imported.prepared), self._imported.bound
+        pool, threads, feeds = self._builder.pool, self._target.threads, self._samples.first
+        self._ahead = begin_reference(pool, models, models[-1], feeds, threads, narrow=self._narrow, bound=bound)
+
+    @property
+    def _knows_example(self) -> bool:
+        """Whether the reference outputs of the first sample are known, or are being computed."""
+        return self._ahead is not None or "_example" in vars(self)
 
     def begin(self) -> None:
         """Compute the reference outputs, while no worker is busy."""
@@ -251,19 +272,24 @@ class NetRunner:
     @functools.cached_property
     def _example(self) -> Example:
         """The sample with ONNX Runtime's outputs on the user's original file, computed once for all builds."""
+        begun = None if self._ahead is None else self._ahead.value()
+        # What failed is computed again, where its error is told.
+        found = begun if isinstance(begun, ReferenceOutputs) else self._reference_outputs()
+        self._tell(found.refused)
+        return Example(self._samples.first, found.arrays, found.scales)
+
+    def _reference_outputs(self) -> ReferenceOutputs:
         feeds, models = self._samples.first, (self._imported.path, self._imported.prepared)
         self._builder.progress("running ONNX Runtime", 0, 1)
         pool, threads, bound = self._builder.pool, self._target.threads, self._imported.bound
         try:
-            found = run_reference(pool, models, models[-1], feeds, threads, narrow=self._narrow, bound=bound)
+            return run_reference(pool, models, models[-1], feeds, threads, narrow=self._narrow, bound=bound)
         except UsageError as error:
             if self._samples.are_given:
                 raise
             raise UnsupportedModelError(
                 f"{error}; give inputs that the model takes with --calibration, or export it again"
             ) from None
-        self._tell(found.refused)
-        return Example(feeds, found.arrays, found.scales)
 
     def _tell(self, refused: Sequence[str]) -> None:
         """Warn, once, of the reason why modules are not compared with the user's file."""

@@ -20,7 +20,7 @@ from sartor.policies import PlanPolicy
 from sartor.profiling.builder import Builder
 from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.verdicts import refusal, unmet_by_runs
+from sartor.profiling.verdicts import judged, refusal, unmet_by_runs
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, Symbols
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, Status
@@ -275,9 +275,15 @@ class Profiler:
         self._runner.begin()
         builds = self._builder.build(recipes)
         runs, others = self._watched(functools.partial(self._runner.profile, builds))
+        if [each for each in recipes if self._is_wrong(runs.get(each.digest)) and self._builder.forget(each)]:
+            builds = self._builder.build(recipes)
+            runs, others = self._watched(functools.partial(self._runner.profile, builds))
         for recipe in recipes:
             self._timed.add(recipe.digest)
             self._records.put(recipe, runs.get(recipe.digest) or self._builder.failure(recipe), others)
+
+    def _is_wrong(self, run: NetRun | None) -> bool:
+        return run is not None and judged(run, self._runner.budget).status is Status.WRONG_RESULT
 
     def _watched(self, measure: Callable[[], _Measured]) -> tuple[_Measured, float]:
         """What a measurement finds, and how many processors other programs took meanwhile, if that left too few."""

@@ -11,7 +11,8 @@ from sartor.errors import SartorError
 from sartor.reference.expected_outputs import Expectation
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
-from sartor.tuning.workers.calls import WorkerError, call
+from sartor.tuning.workers.beside.ahead import Ahead
+from sartor.tuning.workers.calls import WorkerError, begin, call
 from sartor.tuning.workers.pool import WorkerPool
 
 _STEP = "running ONNX Runtime"
@@ -51,11 +52,39 @@ def run_reference(
         UsageError: if it fails on the feeds.
         CompileError: if it crashes, hangs or runs out of memory.
     """
-    # Absolute paths, as workers may have another working directory.
-    job: dict[str, Any] = {"models": [_absolute(each) for each in models], "prepared": _absolute(prepared)}
-    job |= {"feeds": feeds, "threads": threads, "narrow": narrow, "bound": bound}
+    job = _job(models, prepared, feeds, threads, narrow=narrow, bound=bound)
     with pool.beside() as single:
         return call(single, reference_outputs, job, _STEP)
+
+
+def begin_reference(
+    pool: WorkerPool,
+    models: Sequence[Path | bytes],
+    prepared: Path | bytes,
+    feeds: Mapping[str, Array],
+    threads: int | None,
+    *,
+    narrow: bool,
+    bound: Sequence[BoundInput] = (),
+) -> Ahead[ReferenceOutputs | WorkerError] | None:
+    """Begin what ``run_reference`` does, beside what the pool does; None if that should not begin now."""
+    job = _job(models, prepared, feeds, threads, narrow=narrow, bound=bound)
+    return begin(pool, reference_outputs, job, _STEP)
+
+
+def _job(
+    models: Sequence[Path | bytes],
+    prepared: Path | bytes,
+    feeds: Mapping[str, Array],
+    threads: int | None,
+    *,
+    narrow: bool,
+    bound: Sequence[BoundInput],
+) -> dict[str, Any]:
+    """The arguments of ``reference_outputs``, with absolute paths, as workers may have another working directory."""
+    absolute = [_absolute(each) for each in models]
+    known = {"models": absolute, "prepared": _absolute(prepared), "feeds": feeds}
+    return {**known, "threads": threads, "narrow": narrow, "bound": bound}
 
 
 def _absolute(model: Path | bytes) -> Path | bytes:

@@ -62,6 +62,14 @@ class KeptCode:
             missing -= read.keys()
         return found
 
+    def forget(self) -> bool:
+        """Remove all code, as some of it is wrong, and which is not known; returns whether there was any."""
+        paths = [*self.folder.glob(f"*{SUFFIX}")]
+        for path in paths:
+            with suppress(OSError):
+                path.unlink()
+        return bool(paths)
+
     def add(self, entries: Mapping[str, bytes]) -> None:
         """Keep code, unless it takes more than the limit."""
         kept = sorted(entries.items())

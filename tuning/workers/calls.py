@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from sartor.errors import SartorError, UsageError
 from sartor.progress import Progress
+from sartor.tuning.workers.beside.ahead import Ahead
 from sartor.tuning.workers.disturbances import is_disk_full
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.hangs.stacks import innermost, kept
@@ -76,6 +77,13 @@ def call(
     if isinstance(result.value, WorkerError):
         raise result.value.error
     return cast(_Result, result.value)
+
+
+def begin(
+    pool: WorkerPool, function: Callable[..., _Result], arguments: Mapping[str, Any], step: str
+) -> Ahead[_Result] | None:
+    """Begin to call a function in a process of its own; None if it should not begin now (``WorkerPool.ahead``)."""
+    return pool.ahead(entry_point(function), arguments, step, TIMEOUT)
 
 
 def _with_place(result: JobResult) -> JobResult:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from sartor.errors import DisturbedError, SartorError
+from sartor.tuning.workers.beside.ahead import Ahead, request_of
 from sartor.tuning.workers.channel import wait
 from sartor.tuning.workers.process import JobResult, WorkerProcess, first_line
 from sartor.tuning.workers.protocol import JobStatus, Logged, Request, Setup
@@ -113,6 +114,7 @@ class WorkerPool:
         """How many processors other programs took while something was measured, if that left too few; else 0."""
         self._others_lately = 0.0
         self._logged: set[Logged] = set()
+        self._ahead: list[Ahead[Any]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -136,6 +138,28 @@ class WorkerPool:
             turns=self._turns,
         )
 
+    def ahead(self, function: str, arguments: Mapping[str, Any], step: str, timeout: float) -> Ahead[Any] | None:
+        """Begin a call in a process of its own, beside what this pool does; None if that would disturb a measurement.
+
+        Measurements of this pool wait for its end, and closing the pool ends it.
+
+        Args:
+            function: as for ``map_unordered``.
+            arguments: keyword arguments.
+            step: description of the call.
+            timeout: seconds that it may take.
+        """
+        ending = None if self.measures_elsewhere else self._place_beside()
+        if ending is None:
+            return None
+        worker = WorkerProcess(self._setup, self._env, self._start_timeout)
+        begun: Ahead[Any] = Ahead(worker, request_of(function, arguments), step, timeout, ending, self._relay)
+        self._ahead.append(begun)
+        return begun
+
+    def _place_beside(self) -> Callable[[], None] | None:
+        return (lambda: None) if self._turns is None else self._turns.place_beside()
+
     def take_others(self) -> float:
         """As ``others``, of what was measured since this was last asked."""
         lately, self._others_lately = self._others_lately, 0.0
@@ -144,6 +168,8 @@ class WorkerPool:
     def close(self) -> None:
         """Kill all workers. Later jobs start new ones."""
         self._discard(self._workers)
+        while self._ahead:
+            self._ahead.pop().cancel()
 
     def is_quiet(self) -> bool:
         """Whether other programs leave enough processors where this pool measures, in the second that this takes."""
@@ -225,6 +251,8 @@ class WorkerPool:
     @contextmanager
     def _turn(self, quiet: bool, deadline: float) -> Iterator[None]:
         """Share the machine with other compilations, or have it alone and watch who else computes."""
+        while quiet and self._ahead:
+            self._ahead.pop().result()
         if self._turns is None:
             yield
             return

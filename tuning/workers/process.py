@@ -155,7 +155,7 @@ class WorkerProcess:
         self._begin += seconds
 
     def assign(self, job_id: str, request: Request, timeout: float) -> None:
-        """Send a job to the idle worker; it may take ``timeout`` seconds."""
+        """Send a job to an idle worker, or one that starts; it may take ``timeout`` seconds."""
         self._job_id = job_id
         self._begin_anew(timeout)
         self.channel.send(request)
@@ -175,11 +175,13 @@ class WorkerProcess:
             return self._ended(JobStatus.CRASHED, f"the process announced a message of {error}", self._seconds)
         except (EOFError, OSError):
             return self._ended(*self._cause_of_death())
-        if len(self._frames) < _REPLY_FRAMES:
-            return None
-        payload, described = self._frames[:_REPLY_FRAMES]
-        del self._frames[:_REPLY_FRAMES]
-        return self._answered(payload, pickle.loads(described))
+        # A job that was sent while the worker started may be answered together with the setup.
+        while len(self._frames) >= _REPLY_FRAMES:
+            payload, described = self._frames[:_REPLY_FRAMES]
+            del self._frames[:_REPLY_FRAMES]
+            if result := self._answered(payload, pickle.loads(described)):
+                return result
+        return None
 
     def _answered(self, payload: bytearray, reply: Reply) -> JobResult | None:
         if not self._started and reply.status is JobStatus.OK:
@@ -237,6 +239,12 @@ class WorkerProcess:
     @property
     def _seconds(self) -> float:
         return time.monotonic() - self._begin
+
+    def signal_end(self) -> None:
+        """Kill the worker's processes without waiting for their end, which whoever reads its answers meets with."""
+        with suppress(ProcessLookupError):
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """Kill the worker and all processes that it started; does nothing if it is already killed."""

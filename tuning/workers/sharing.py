@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,22 @@ class Turns:
         finally:
             if lock is not None:
                 os.close(lock)
+
+    def place_beside(self) -> Callable[[], None] | None:
+        """A turn among those that work side by side, taken at once; returns what ends it, None if somebody measures."""
+        lock = self._file()
+        if lock is None:
+            return _nothing
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        except OSError:
+            # A file system without locks.
+            os.close(lock)
+            return _nothing
+        return functools.partial(os.close, lock)
 
     @contextmanager
     def _deeper(self) -> Iterator[None]:
@@ -174,6 +190,10 @@ class Watch:
         # Of older ones only the newest is of use.
         self._loads = [*old[-1:], *(each for each in self._loads if each not in old), now]
         return now.others_since(old[-1]) if old else 0.0
+
+
+def _nothing() -> None:
+    """There is no turn to end."""
 
 
 def is_quiet_now() -> bool:

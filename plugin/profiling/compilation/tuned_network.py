@@ -33,6 +33,7 @@ from sartor.precision.fake_quantisation import I8
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
+from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
 from sartor.profiling.refiner import Refined, Refiner
@@ -41,6 +42,7 @@ from sartor.progress import Progress
 from sartor.samples.checked_samples import check_measure
 from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.selection.programming.infeasible import LimitError
@@ -80,11 +82,13 @@ class Candidacy:
         imported: the model.
         calibration: its samples and ranges.
         candidates: the variants of each layer.
+        begun: what builds and runs its networks, and has begun already; None if nothing has.
     """
 
     imported: ImportedModel
     calibration: Calibration
     candidates: Candidates
+    begun: NetRunner | None = None
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,16 @@ class Tuned:
     pareto: ParetoFront | None = None
 
 
-def find_variants(imported: ImportedModel, config: CompileConfig, bench: Bench) -> Candidacy:
+def find_variants(
+    imported: ImportedModel, config: CompileConfig, bench: Bench, *, is_tuned_here: bool = False
+) -> Candidacy:
     """Calibrate a model, and ask every routine about every layer.
+
+    Args:
+        imported: the model.
+        config: settings.
+        bench: what plans are made with.
+        is_tuned_here: whether its networks will run on this machine, so that what they need can begin.
 
     Raises:
         UsageError: if the user's samples or measure fail.
@@ -118,8 +130,31 @@ def find_variants(imported: ImportedModel, config: CompileConfig, bench: Bench) 
     calibration = calibrate(imported, config.calibrating, bench.pool, bench.progress)
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
     imported = replace(imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges}))
+    begun = _begun(imported, calibration.samples, config, bench) if is_tuned_here else None
     candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False)
-    return Candidacy(imported, calibration, candidates)
+    return Candidacy(imported, calibration, candidates, begun)
+
+
+def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, bench: Bench) -> NetRunner | None:
+    """Begin, on another processor, what does not depend on variants: the reference outputs, and the stock model if it
+    never ran. None if a time budget may leave no time for measurements that wait for these."""
+    if bench.time.is_bounded or config.target.device != "cpu" or config.target.others:
+        return None
+    runner = _runner(imported, samples, config, bench)
+    runner.begin_ahead()
+    stock = unsplit_recipe(imported, config.planning)
+    records = NetworkRecords(bench.store, imported, config.target, runner)
+    if not config.planning.pins and records.run_of(stock) is None:
+        runner.builder.begin(stock)
+    return runner
+
+
+def _runner(imported: ImportedModel, samples: SampleSet, config: CompileConfig, bench: Bench) -> NetRunner:
+    """Builds networks, and runs them."""
+    budget = budget_of_model(config.error_budget, imported, samples)
+    kept, code = KeptModules.of_user(), KeptCode.of_user()
+    builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress, kept, code)
+    return NetRunner(builder, samples, budget, is_hurried=bench.time.is_bounded)
 
 
 def equalised(imported: ImportedModel, config: CompileConfig, bench: Bench) -> ImportedModel:
@@ -153,7 +188,8 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     """
     pool, store, time, progress, policy = bench.pool, bench.store, bench.time, bench.progress, config.planning
     imported, calibration = found.imported, found.calibration
-    budget = budget_of_model(config.error_budget, imported, calibration.samples)
+    runner = found.begun or _runner(imported, calibration.samples, config, bench)
+    builder, budget = runner.builder, runner.budget
     deadline, arbiters = time.tuning_deadline(imported), LayerArbiters(imported)
     tuner, *others = [
         make_tuner(store, pool, each, progress, bench.directory, deadline, arbiters, budget.allowed_relative)
@@ -166,8 +202,6 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
-    builder = Builder(imported, pool, bench.directory, config.header, progress, KeptModules.of_user())
-    runner = NetRunner(builder, calibration.samples, budget, is_hurried=time.is_bounded)
     profiler = Profiler(store, builder, runner, policy)
     solver = PlanSolver(imported, tuner, policy, progress, tuple(others), builder.planned_memory)
     selector = PlanSelector(solver, budget, plan_errors)

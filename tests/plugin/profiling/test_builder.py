@@ -21,6 +21,7 @@ from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.policies import ModuleHeader
 from sartor.profiling.builder import Build, Builder
 from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.networks import module_key
 from sartor.tuning.networks.build_job import build_net
@@ -155,6 +156,44 @@ def test_a_module_that_proves_wrong_is_forgotten(bench: Bench, tmp_path: Path) -
     builder.build([bench.recipe])
     assert len(pool.compiled) == 1
     assert not [*bench.kept.folder.iterdir()]
+
+
+def test_code_of_a_module_that_proves_wrong_is_forgotten_once(bench: Bench, tmp_path: Path) -> None:
+    """A wrong entry may have the right checksum, as the code was wrong when it was kept."""
+    code, pool = KeptCode(tmp_path / "code"), _Here()
+    code.add({"a" * 64: b"wrong"})
+    builder = Builder(bench.imported, cast(WorkerPool, pool), tmp_path, CONFIG.header, lambda *_: None, code=code)
+    other = replace(bench.recipe, plan=replace(bench.recipe.plan, predicted=0.25))
+    builder.build([bench.recipe])
+    builder.build([other])
+    assert len(pool.compiled) == 1
+    assert not builder.forget(unsplit_recipe(bench.imported, CONFIG.planning))
+    assert builder.forget(other)
+    assert code.find(["a" * 64]) == {}
+    builder.build([other])
+    assert len(pool.compiled) == 2
+    code.add({"a" * 64: b"right"})
+    assert not builder.forget(other)
+    assert code.find(["a" * 64]) == {"a" * 64: b"right"}
+
+
+def test_what_began_is_not_compiled_again(bench: Bench, tmp_path: Path) -> None:
+    """The stock model begins before the machine's peak is known, which its manifest tells."""
+    stock = unsplit_recipe(bench.imported, CONFIG.planning)
+    told = unsplit_recipe(bench.imported, CONFIG.planning, 12345678.0)
+    with WorkerPool(1) as pool:
+        builder = Builder(bench.imported, pool, tmp_path, CONFIG.header, lambda *_: None)
+        builder.begin(stock)
+        (found,) = builder.build([told])
+        assert not pool._workers
+        content, begun = found.files.module.read_bytes(), (tmp_path / "plan0.vmfb").read_bytes()
+    old, new = (each.manifest(bench.imported, CONFIG.header).encode() for each in (stock, told))
+    assert old in begun
+    assert new in content
+    assert old not in content
+    assert len(content) == len(begun)
+    assert found.files.weight_bytes > 0
+    assert builder.seconds is not None
 
 
 def test_modules_without_their_weights_are_not_kept(bench: Bench, tmp_path: Path) -> None:

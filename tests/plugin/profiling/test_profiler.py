@@ -43,6 +43,7 @@ class FakeRunner:
     by_threads: dict[str, dict[int, float]] = field(default_factory=dict)
     threaded: list[tuple[int, ...]] = field(default_factory=list)
     runs: list[dict[str, float]] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
     profiled: int = 0
 
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
@@ -57,7 +58,8 @@ class FakeRunner:
     def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
         self.profiled += 1
         taken = self.runs.pop(0) if self.runs else {each.digest: SECONDS for each in builds}
-        return {each.digest: NetRun(Status.OK, (taken[each.digest],), 0.0, memory=1) for each in builds}
+        error = self.errors.pop(0) if self.errors else 0.0
+        return {each.digest: NetRun(Status.OK, (taken[each.digest],), error, memory=1) for each in builds}
 
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[list[Dispatch]]]:
         self.asked.append(len(builds))
@@ -76,6 +78,11 @@ class FakeBuilder:
     imported: object
     builds: list[Build]
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
+    doubted: int = 0
+
+    def forget(self, _: Recipe) -> bool:
+        self.doubted += 1
+        return self.doubted == 1
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
         found = [each for each in self.builds if any(each.digest == recipe.digest for recipe in recipes)]
@@ -137,6 +144,19 @@ def test_runs_beside_other_programs_are_repeated_once_it_is_quiet(
     assert found is not None
     assert found.foreign_load == loads[-1]
     assert setting.runner.profiled == len(loads) - 1
+
+
+def test_a_wrong_plan_is_built_again_without_what_is_kept(setting: Setting) -> None:
+    first, second = setting.recipes
+    for errors, status in (([1.0, 0.0], Status.OK), ([1.0, 1.0], Status.WRONG_RESULT)):
+        setting.runner.errors[:] = errors
+        cast(FakeBuilder, setting.profiler._builder).doubted = 0
+        setting.runner.profiled = 0
+        setting.profiler._measure([first, second])
+        run = setting.profiler.run_of(first)
+        assert run is not None
+        assert run.status is status
+        assert setting.runner.profiled == 2
 
 
 def test_plans_are_timed_together_and_remembered(setting: Setting) -> None:

@@ -34,6 +34,14 @@ def test_kept_code_comes_back(kept: KeptCode) -> None:
     assert kept.folder.stat().st_mode & 0o077 == 0
 
 
+def test_what_is_forgotten_is_made_again(kept: KeptCode) -> None:
+    assert kept.forget()
+    assert not kept.forget()
+    assert kept.find(KEYS) == {}
+    kept.add(ENTRIES)
+    assert kept.find(KEYS) == ENTRIES
+
+
 def test_code_of_several_modules_is_found_together(kept: KeptCode) -> None:
     kept.add({"d" * 64: b"more"})
     assert kept.find([*KEYS, "d" * 64]) == ENTRIES | {"d" * 64: b"more"}
