@@ -173,3 +173,24 @@ def test_numbers_that_iree_takes_for_zero_are_named(tmp_path: Path, body: str, s
     result = compiled(parser.parse_model(f"{_HEADER}g (float[4,2] x) => (float[4,2] y) {body}"), tmp_path)
     assert_refused(result, 4, "no plan is right", said, "scale the model's numbers")
     assert not (tmp_path / "out.vmfb").exists()
+
+
+def test_results_are_written_in_the_middle_of_what_they_are_concatenated_to(tmp_path: Path) -> None:
+    """169 numbers each: the second and third begin where no vector would. Kernels that took memory to be aligned to 64
+    bytes crashed."""
+    heads = [f"c{number} = Conv(x, w{number}) s{number} = Sigmoid(c{number})" for number in range(3)]
+    declared = ", ".join(f"float[1,16,1,1] w{number}" for number in range(3))
+    text = f"g (float[1,16,13,13] x) => (float[1,507] y) <{declared}> {{ {' '.join(heads)} "
+    model = parser.parse_model(_HEADER + text + "r = Concat <axis = 1> (s0, s1, s2) y = Flatten(r) }")
+    weights = np.random.default_rng(0).standard_normal((3, 1, 16, 1, 1)).astype(np.float32)
+    model.graph.initializer.extend(numpy_helper.from_array(each, f"w{number}") for number, each in enumerate(weights))
+    for number, node in enumerate(model.graph.node):
+        node.name = f"{node.op_type}_{number}"
+    pins = ["--pin", "Conv_*=*.single{*", "--pin", "Concat_*=*.stock"]
+    result = compiled(model, tmp_path, *pins)
+    assert result.returncode == 0, result.stderr
+    x = np.random.default_rng(1).standard_normal((1, 16, 13, 13)).astype(np.float32)
+    with Session(tmp_path / "out.vmfb", threads=1) as session:
+        (found,) = session.run(None, {"x": x})
+    products = np.einsum("nchw,ic->nihw", x, weights.reshape(3, 16))
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-products.reshape(1, -1))), rtol=1e-5)

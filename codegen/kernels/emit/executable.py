@@ -20,6 +20,7 @@ _SUBSPAN = "hal.interface.binding.subspan"
 _ROUGH = ("bf16",)
 # Without it the assembler spills registers for more workgroups at once than shared memory has room for.
 _AT_LEAST_ONE = "nvvm.minctasm = 1 : i32"
+_ALIGNMENT = 64
 _GROUP = "hal.interface.workgroup.id"
 _LANE = "gpu.thread_id"
 
@@ -128,7 +129,8 @@ class Kernel:
         space = ", #hal.descriptor_type<storage_buffer>" if is_invocation else ""
         lane = f"    %lane = {_LANE} x" if is_invocation else ""
         spans = "\n".join(
-            f"    %m{index} = {_SUBSPAN} layout({layout}) binding({binding}) alignment(64) offset(%c0) : "
+            f"    %m{index} = {_SUBSPAN} layout({layout}) binding({binding}) "
+            f"alignment({_alignment(target, each.dtype)}) offset(%c0) : "
             f"memref<{each.elements}x{each.dtype}{space}>"
             for index, (binding, each) in enumerate(zip(self._bindings, buffers, strict=True))
         )
@@ -158,6 +160,14 @@ class Kernel:
         if self.threads is None:
             return ""
         return f" attributes {{translation_info = {_pipeline(self.threads, WARP)}, {_AT_LEAST_ONE}}}"
+
+
+def _alignment(target: Target, dtype: str) -> int:
+    """Bytes to which the beginning of a buffer is aligned.
+
+    On a CPU IREE puts a result in the middle of what it is concatenated to, wherever that is.
+    """
+    return TensorType((1,), dtype).bytes if target.device == "cpu" else _ALIGNMENT
 
 
 def _pipeline(threads: int, subgroup: int) -> str:
