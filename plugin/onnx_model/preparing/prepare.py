@@ -24,7 +24,7 @@ from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinan
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
-from sartor.onnx_model.rewrites.arithmetic.lp_normalization import guarded_norm
+from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
 from sartor.onnx_model.rewrites.arithmetic.unit_reductions import written_unit_reductions
@@ -137,6 +137,7 @@ LOWER: tuple[Rewrite, ...] = (
     scan_by_doubling,
     matmul_vectors,
     guarded_norm,
+    finite_remainders,
     expand_determinants,
     split_zero_points,
     pad_integer_conv,

@@ -371,6 +371,14 @@ for order in (1, 2):
         {"zero": np.concatenate([np.zeros((1, 9)), np.ones((6, 9))]).astype(np.float32)},
     )
 
+CASES.add(
+    "mod_by_infinity",
+    [node("Mod", ["x", "by"], ["y"], fmod=1)],
+    X,
+    ["y"],
+    {"by": np.asarray([np.inf, 3, -np.inf, 0.5, -2, np.inf, 7, -0.25, 1], np.float32)},
+)
+
 # What IREE computes with signs.
 _BYTES: list[Value] = [("x", (2, 3, 7, 9), TensorProto.UINT8)]
 for operator, operands in (("Clip", ["lo", "hi"]), ("Div", ["hi"]), ("Mod", ["hi"])):

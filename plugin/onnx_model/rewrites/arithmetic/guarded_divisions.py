@@ -1,4 +1,4 @@
-"""Lowers LpNormalization so that it never divides by zero."""
+"""Lowers operators so that they never divide by zero or infinity."""
 
 from __future__ import annotations
 
@@ -12,6 +12,30 @@ from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_node
 def guarded_norm(model: ModelProto) -> tuple[str, ...]:
     """Lower ``LpNormalization`` to ``x / max(|x|, smallest)``, which keeps zero vectors; IREE 3.13 divides 0 by 0."""
     return rewrite_nodes(model, _lowered)
+
+
+def finite_remainders(model: ModelProto) -> tuple[str, ...]:
+    """Give ``Mod`` of floating-point values its dividend where the divisor is infinite; IREE 3.13 computes NaN."""
+    return rewrite_nodes(model, _guarded_remainder)
+
+
+def _guarded_remainder(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "Mod" or not attributes(node).get("fmod", 0):
+        return None
+    emit, (value, divisor) = Emitter(editor, node), node.input
+    known = editor.constant(divisor)
+    if emit.dtype(value).kind in "iu" or (known is not None and np.isfinite(known).all()):
+        return None
+    infinity = emit.like(float("inf"), value, "infinity")
+    is_kept = emit(
+        "And",
+        emit("Equal", emit("Abs", divisor, part="divisor_size"), infinity, part="infinite"),
+        emit("Less", emit("Abs", value, part="size"), infinity, part="finite"),
+        part="kept",
+    )
+    remainder = emit("Mod", value, divisor, part="remainder", fmod=1)
+    emit("Where", is_kept, value, remainder, output=node.output[0])
+    return emit.nodes
 
 
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
