@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,6 +26,7 @@ from sartor.runtime.session import Session
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import WorkerPool
 from tests.tiny_models import Builder
 
 ImportedOf = Callable[[str], ImportedModel]
@@ -79,6 +81,22 @@ def test_however_little_time_there_is_the_module_is_right(
     if seconds < 1.0:
         assert found.plan.unsplit
         assert "no plan is selected, and the model is built by stock IREE alone" in caplog.text
+
+
+def test_once_the_time_is_spent_the_stock_model_begins_at_once(
+    config: CompileConfig, model_file: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    ahead = WorkerPool.ahead
+
+    def watched(pool: WorkerPool, function: str, arguments: Mapping[str, Any], step: str, timeout: float) -> Any:
+        begun.append(step)
+        return ahead(pool, function, arguments, step, timeout)
+
+    monkeypatch.setattr(WorkerPool, "ahead", watched)
+    hurried = replace(config, database=tmp_path / "new.db", time_budget=0.5)
+    assert compile_model(model_file(MODEL), tmp_path / "net.vmfb", hurried).plan.unsplit
+    assert begun == ["running ONNX Runtime", "compiling a plan"]
 
 
 def test_a_full_search_measures_all(config: CompileConfig, model_file: ModelFile, tmp_path: Path) -> None:

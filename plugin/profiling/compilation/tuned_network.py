@@ -137,8 +137,13 @@ def find_variants(
 
 def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, bench: Bench) -> NetRunner | None:
     """Begin, on another processor, what does not depend on variants: the reference outputs, and the stock model if it
-    never ran. None if a time budget may leave no time for measurements that wait for these."""
-    if bench.time.is_bounded or config.target.device != "cpu" or config.target.others:
+    never ran.
+
+    None while a time budget lasts, which may leave no time for measurements that wait for these. Once it is spent
+    nothing is measured, and the stock model is what will be shipped.
+    """
+    is_short = bench.time.is_bounded and not bench.time.is_spent
+    if is_short or config.target.device != "cpu" or config.target.others:
         return None
     runner = _runner(imported, samples, config, bench)
     runner.begin_ahead()
