@@ -91,7 +91,7 @@ def _told(routine: Routine) -> dict[str, str | None]:
     return {
         "name": routine.name,
         "type": _type(routine),
-        "needs": None if instruction is None else instruction.requirement,
+        "needs": None if instruction is None else instruction.requirement or None,
         "what": (type(routine).__doc__ or "").partition("\n")[0],
     }
 

@@ -70,16 +70,18 @@ def test_a_routine_that_does_not_exist_any_more_counts_as_a_lowering(descriptor:
 
 def test_only_what_rounds_or_transforms_says_so() -> None:
     rounding = {each.name for each in ROUTINES if each.traits.rounds_between}
-    assert rounding == {"fused_winograd_dots", "fused_winograd_neon", "fused_winograd_bytes"}
+    transformed = {"fused_winograd_dots", "fused_winograd_neon", "fused_winograd_bytes"}
+    assert rounding == {*transformed, "half_pairs"}
     transforming = {each.name for each in ROUTINES if each.traits.transforms}
     fused = {"fused_winograd", "fused_winograd_blocked"}
-    assert transforming == {*rounding, *fused, "winograd", *(f"half_{each}" for each in fused)}
+    others = {"winograd", "subgroup_winograd"}
+    assert transforming == {*transformed, *fused, *others, *(f"half_{each}" for each in fused)}
 
 
 def test_kernels_that_multiply_in_groups_name_their_instruction() -> None:
     for each in ROUTINES:
         assert (each.traits.instruction is not None) == any(
-            part in each.name for part in ("tiles", "dots", "fused_winograd_neon", "fused_winograd_bytes")
+            part in each.name for part in ("tiles", "dots", "half_pairs", "fused_winograd_neon", "fused_winograd_bytes")
         ), each.name
 
 
