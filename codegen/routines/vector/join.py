@@ -40,7 +40,7 @@ class Join(ImageRoutine[Concatenation]):
         return self.in_subgroups
 
     def match(self, task: Task) -> Concatenation | Rejected:
-        found = concatenation_of(task)
+        found = _filled(task)
         return found if found and not found.has_slices else Rejected("no concatenation of images along their channels")
 
     def channels(self, match: Concatenation) -> tuple[int, ...]:
@@ -67,5 +67,11 @@ class JoinSlices(Join):
         return CPU
 
     def match(self, task: Task) -> Concatenation | Rejected:
-        found = concatenation_of(task)
+        found = _filled(task)
         return found if found and found.has_slices else Rejected("no slice of an image")
+
+
+def _filled(task: Task) -> Concatenation | None:
+    """The concatenation, if all its parts have elements: of none there is nothing to divide into tiles."""
+    found = concatenation_of(task)
+    return found if found and 0 not in (*found.result.shape, *found.parts) else None
