@@ -5,6 +5,7 @@ import_network              load, prepare, import, fold weights, form layers    
 find_variants
     calibrate               read the samples, find ranges if 8 bits are allowed
     check_measure           try a measure of the user's own on outputs that are as expected
+    begin                   start the reference and the stock model on another processor, beside all until measuring
     find_candidates         ask every routine about every task
 tune_network
     tune                    compile and measure what is not stored, on each device; time transfers between them

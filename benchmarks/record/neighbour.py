@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 @contextmanager
 def busy_neighbour() -> Iterator[subprocess.Popen[bytes]]:
     """Keep one core busy by a program of its own, from when it computes until the block ends."""
-    with subprocess.Popen([sys.executable, "-c", _PROGRAM], stdout=subprocess.PIPE, env=_ONE_THREAD) as program:
+    settings = {**os.environ, **_ONE_THREAD}
+    with subprocess.Popen([sys.executable, "-c", _PROGRAM], stdout=subprocess.PIPE, env=settings) as program:
         try:
             if program.stdout is None or not program.stdout.readline():
                 raise RuntimeError("the program that keeps a core busy ended")

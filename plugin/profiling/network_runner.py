@@ -17,7 +17,7 @@ from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
 from sartor.profiling.verdicts import judged
 from sartor.profiling.verify_job import Check, Verified, verify, verify_elsewhere
-from sartor.reference.reference_job import ReferenceOutputs, begin_reference, run_reference
+from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
 from sartor.tuning.errors.error_budget import ErrorBudget
@@ -149,9 +149,13 @@ class NetRunner:
 
     def begin_ahead(self) -> None:
         """Begin to compute the reference outputs beside what the pool does: every compilation needs them."""
+        self._ahead = self._reference.begin(self._builder.pool)
+
+    @property
+    def _reference(self) -> ReferenceRun:
+        """ONNX Runtime on the first sample: on the user's file, or if it does not load that, on the prepared model."""
         models, bound = (self._imported.path, self._imported.prepared), self._imported.bound
-        pool, threads, feeds = self._builder.pool, self._target.threads, self._samples.first
-        self._ahead = begin_reference(pool, models, models[-1], feeds, threads, narrow=self._narrow, bound=bound)
+        return ReferenceRun(models, models[-1], self._samples.first, self._target.threads, self._narrow, bound)
 
     @property
     def _knows_example(self) -> bool:
@@ -279,11 +283,9 @@ class NetRunner:
         return Example(self._samples.first, found.arrays, found.scales)
 
     def _reference_outputs(self) -> ReferenceOutputs:
-        feeds, models = self._samples.first, (self._imported.path, self._imported.prepared)
         self._builder.progress("running ONNX Runtime", 0, 1)
-        pool, threads, bound = self._builder.pool, self._target.threads, self._imported.bound
         try:
-            return run_reference(pool, models, models[-1], feeds, threads, narrow=self._narrow, bound=bound)
+            return self._reference.outputs(self._builder.pool)
         except UsageError as error:
             if self._samples.are_given:
                 raise

@@ -33,58 +33,44 @@ class ReferenceOutputs:
     refused: tuple[str, ...] = ()
 
 
-def run_reference(
-    pool: WorkerPool,
-    models: Sequence[Path | bytes],
-    prepared: Path | bytes,
-    feeds: Mapping[str, Array],
-    threads: int | None,
-    *,
-    narrow: bool,
-    bound: Sequence[BoundInput] = (),
-) -> ReferenceOutputs:
-    """Run ONNX Runtime on the first of ``models`` that it can load, in a separate process.
+@dataclass(frozen=True)
+class ReferenceRun:
+    """A run of ONNX Runtime on the first of some models that it can load, in a separate process.
 
-    ``prepared``, ``narrow`` and ``bound`` are as for ``Expectation``.
-
-    Raises:
-        UnsupportedModelError: if it can load none of them.
-        UsageError: if it fails on the feeds.
-        CompileError: if it crashes, hangs or runs out of memory.
+    Attributes:
+        models: files or bytes.
+        prepared, threads, narrow, bound: as for ``Expectation``.
+        feeds: inputs by name.
     """
-    job = _job(models, prepared, feeds, threads, narrow=narrow, bound=bound)
-    with pool.beside() as single:
-        return call(single, reference_outputs, job, _STEP)
 
+    models: Sequence[Path | bytes]
+    prepared: Path | bytes
+    feeds: Mapping[str, Array]
+    threads: int | None
+    narrow: bool
+    bound: Sequence[BoundInput] = ()
 
-def begin_reference(
-    pool: WorkerPool,
-    models: Sequence[Path | bytes],
-    prepared: Path | bytes,
-    feeds: Mapping[str, Array],
-    threads: int | None,
-    *,
-    narrow: bool,
-    bound: Sequence[BoundInput] = (),
-) -> Ahead[ReferenceOutputs | WorkerError] | None:
-    """Begin what ``run_reference`` does, beside what the pool does; None if that should not begin now."""
-    job = _job(models, prepared, feeds, threads, narrow=narrow, bound=bound)
-    return begin(pool, reference_outputs, job, _STEP)
+    def outputs(self, pool: WorkerPool) -> ReferenceOutputs:
+        """Run it.
 
+        Raises:
+            UnsupportedModelError: if it can load none of the models.
+            UsageError: if it fails on the feeds.
+            CompileError: if it crashes, hangs or runs out of memory.
+        """
+        with pool.beside() as single:
+            return call(single, reference_outputs, self._job, _STEP)
 
-def _job(
-    models: Sequence[Path | bytes],
-    prepared: Path | bytes,
-    feeds: Mapping[str, Array],
-    threads: int | None,
-    *,
-    narrow: bool,
-    bound: Sequence[BoundInput],
-) -> dict[str, Any]:
-    """The arguments of ``reference_outputs``, with absolute paths, as workers may have another working directory."""
-    absolute = [_absolute(each) for each in models]
-    known = {"models": absolute, "prepared": _absolute(prepared), "feeds": feeds}
-    return {**known, "threads": threads, "narrow": narrow, "bound": bound}
+    def begin(self, pool: WorkerPool) -> Ahead[ReferenceOutputs | WorkerError] | None:
+        """Begin to run it beside what the pool does; None if that should not begin now."""
+        return begin(pool, reference_outputs, self._job, _STEP)
+
+    @property
+    def _job(self) -> dict[str, Any]:
+        """The arguments of ``reference_outputs``, with absolute paths, as workers may have another directory."""
+        absolute = {"models": [_absolute(each) for each in self.models], "prepared": _absolute(self.prepared)}
+        others = {"feeds": self.feeds, "threads": self.threads, "narrow": self.narrow, "bound": self.bound}
+        return {**absolute, **others}
 
 
 def _absolute(model: Path | bytes) -> Path | bytes:
@@ -100,7 +86,7 @@ def reference_outputs(
     narrow: bool,
     bound: Sequence[BoundInput] = (),
 ) -> ReferenceOutputs | WorkerError:
-    """Worker side of ``run_reference``."""
+    """Worker side of ``ReferenceRun``."""
     try:
         expectation = Expectation(models, prepared, threads=threads, narrow=narrow, bound=bound)
         expected = expectation(feeds)

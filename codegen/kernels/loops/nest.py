@@ -10,6 +10,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
@@ -59,27 +60,56 @@ Accumulate = Callable[[Tile, Starts], list[ir.Value]]
 
 
 @dataclass(frozen=True)
-class Nest:
-    """Results ``[N, OH, OW, OC]`` in register tiles.
+class Loops:
+    """Loops over the windows of images whose results are stored row by row.
 
     Attributes:
         batches: N.
-        channels: OC.
         rows: windows along H.
         columns: windows along W.
         result: how results are stored.
         epilogue: the ops around the root.
         lanes: elements of a vector.
-        tiling: sizes of tiles.
     """
 
     batches: int
-    channels: int
     rows: Axis
     columns: Axis
     result: Access
     epilogue: Epilogue
     lanes: int
+
+    def joined(self, columns: int) -> Self:
+        """The loops for windows of one pixel, with the pixels of all rows rearranged into rows of ``columns``.
+
+        Raises:
+            ValueError: if rows are not adjacent in memory.
+        """
+        extent = self.columns.output
+
+        def change(access: Access) -> Access:
+            return access.flattened(extent).split(columns)
+
+        rows = self.rows.output * extent // columns
+        return replace(
+            self,
+            rows=Axis(rows, rows, 1, 1, 1, 0),
+            columns=Axis(columns, columns, 1, 1, 1, 0),
+            result=change(self.result),
+            epilogue=self.epilogue.map_accesses(change),
+        )
+
+
+@dataclass(frozen=True)
+class Nest(Loops):
+    """Results ``[N, OH, OW, OC]`` in register tiles.
+
+    Attributes:
+        channels: OC.
+        tiling: sizes of tiles.
+    """
+
+    channels: int
     tiling: Tiling
 
     @property
@@ -105,26 +135,6 @@ class Nest:
     def is_padded(self) -> bool:
         """Whether some window reaches beyond the image."""
         return self.rows.is_padded or self.columns.is_padded
-
-    def joined(self, columns: int) -> Nest:
-        """The nest for windows of one pixel, with the pixels of all rows rearranged into rows of ``columns``.
-
-        Raises:
-            ValueError: if rows are not adjacent in memory.
-        """
-        extent = self.columns.output
-
-        def change(access: Access) -> Access:
-            return access.flattened(extent).split(columns)
-
-        rows = self.rows.output * extent // columns
-        return replace(
-            self,
-            rows=Axis(rows, rows, 1, 1, 1, 0),
-            columns=Axis(columns, columns, 1, 1, 1, 0),
-            result=change(self.result),
-            epilogue=self.epilogue.map_accesses(change),
-        )
 
     def write(
         self,

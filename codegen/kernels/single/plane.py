@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.access import Access
-from sartor.codegen.kernels.loops.epilogue import Epilogue, TileOrigin, TileVector
-from sartor.codegen.kernels.loops.nest import Tile
+from sartor.codegen.kernels.loops.epilogue import TileOrigin, TileVector
+from sartor.codegen.kernels.loops.nest import Loops, Tile
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.partition import workgroup_range
-from sartor.codegen.kernels.loops.tiles import Axis, TileRun, tile_runs
+from sartor.codegen.kernels.loops.tiles import TileRun, tile_runs
 from sartor.codegen.kernels.loops.tiling import Sizes
 from sartor.codegen.mlir.iree_compiler import ir
 
@@ -35,46 +35,14 @@ class PlaneTiling(Sizes):
 
 
 @dataclass(frozen=True)
-class Plane:
+class Plane(Loops):
     """Results ``[N, 1, OH, OW]`` in tiles of some vectors of neighbouring pixels.
 
     Attributes:
-        batches: N.
-        rows: windows along H.
-        columns: windows along W.
-        result: how results are stored.
-        epilogue: the ops around the root.
-        lanes: elements of a vector.
         tiling: sizes of tiles.
     """
 
-    batches: int
-    rows: Axis
-    columns: Axis
-    result: Access
-    epilogue: Epilogue
-    lanes: int
     tiling: PlaneTiling
-
-    def joined(self, columns: int) -> Plane:
-        """The plane for windows of one pixel, with the pixels of all rows rearranged into rows of ``columns``.
-
-        Raises:
-            ValueError: if rows are not adjacent in memory.
-        """
-        extent = self.columns.output
-
-        def change(access: Access) -> Access:
-            return access.flattened(extent).split(columns)
-
-        rows = self.rows.output * extent // columns
-        return replace(
-            self,
-            rows=Axis(rows, rows, 1, 1, 1, 0),
-            columns=Axis(columns, columns, 1, 1, 1, 0),
-            result=change(self.result),
-            epilogue=self.epilogue.map_accesses(change),
-        )
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def rowwise_contraction(
     read = convolution_operands(layer, convolution, packing, by_planes=True)
     batches, channels, *_ = convolution.result.shape
     return Contraction(
-        nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
+        nest=Nest(batches, *read.axes, layer.result, layer.epilogue, layer.lanes, channels, tiling),
         depth=convolution.filter.shape[1],
         image=read.image,
         filters=filters,
@@ -104,7 +104,7 @@ def _dot_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling
     read = convolution_operands(layer, convolution, packed.packing)
     batches, channels, *_ = convolution.result.shape
     return Contraction(
-        nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
+        nest=Nest(batches, *read.axes, layer.result, layer.epilogue, layer.lanes, channels, tiling),
         depth=convolution.filter.shape[1],
         image=read.image,
         filters=packed.strides,

@@ -28,7 +28,7 @@ def product_contraction(
     Raises:
         ValueError: if the layer cannot be computed so.
     """
-    nest = Nest(layer.batches, layer.shape.columns, *layer.axes, layer.result, layer.epilogue, layer.lanes, tiling)
+    nest = Nest(layer.batches, *layer.axes, layer.result, layer.epilogue, layer.lanes, layer.shape.columns, tiling)
     packed = None if element is None else _dots(layer, tiling, element)
     filters = _rhs(layer, tiling, weights) if packed is None else packed.strides
     beside = panel_bytes_beside(weights, tiling.vectors * layer.lanes)

@@ -99,7 +99,7 @@ def row_product(layer: ProductLayer, tiling: Tiling, element: DotElement) -> Row
         raise ValueError("the instruction does not multiply integers")
     layer.rewrite.extend_packing(weight, packed.packing)
     columns = chunk(layer.rows, tiling.columns)
-    nest = Nest(layer.batches, shape.columns, *layer.axes, layer.result, layer.epilogue, lanes, tiling).joined(columns)
+    nest = Nest(layer.batches, *layer.axes, layer.result, layer.epilogue, lanes, shape.columns, tiling).joined(columns)
     most = largest_range(nest.rows.output, nest.groups[0]) * columns
     rows = RowScales(replace(lhs, row=columns * lhs.column), shape.depth, element.group, columns, most)
     position, filters = layer.memories

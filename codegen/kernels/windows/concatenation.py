@@ -184,7 +184,7 @@ def _nest(layer: ImageLayer, chain: Chain, tiling: Tiling) -> Nest:
     """The loops over all channels of the result."""
     batches, channels, height, width = layer.rewrite.task.results[0].shape
     axes = (Axis(height, height, 1, 1, 1, 0), Axis(width, width, 1, 1, 1, 0))
-    return Nest(batches, channels, *axes, layer.result, layer.epilogue_of(chain), layer.lanes, tiling)
+    return Nest(batches, *axes, layer.result, layer.epilogue_of(chain), layer.lanes, channels, tiling)
 
 
 def _from_channel(nest: Nest, first: int, channels: int) -> Nest:

@@ -44,7 +44,7 @@ def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding
     axes = window_axes(kind, window.result, window.kernel, window.strides, window.dilations, padding)
     taps, filters = _filters(layer, window) if window.is_weighted else (None, 0)
     return Sliding(
-        nest=Nest(batches, channels, *axes, layer.result, layer.epilogue, layer.lanes, tiling),
+        nest=Nest(batches, *axes, layer.result, layer.epilogue, layer.lanes, channels, tiling),
         image=Access(source, strides.batch, strides.row, strides.column, vector_stride(strides, layer.lanes)),
         taps=taps,
         filters=filters,

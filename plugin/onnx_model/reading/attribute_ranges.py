@@ -4,6 +4,7 @@ does not end, or computes something else than the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from onnx import AttributeProto, NodeProto, TensorProto
@@ -51,6 +52,8 @@ _NAMED: Mapping[_Range, tuple[str, ...]] = {
 }
 _BY_NAME: Mapping[str, _Range] = {name: given for given, names in _NAMED.items() for name in names}
 _BY_OPERATOR: Mapping[tuple[str, str], _Range] = {
+    # A Conv is cropped by negative pads; to ONNX Runtime those of this one are an error.
+    ("ConvInteger", "pads"): _ORDINAL,
     # Ends of what is taken, as of a Slice.
     ("Shape", "end"): _WHOLE,
     ("Shape", "start"): _WHOLE,
@@ -67,9 +70,13 @@ _MOST = 3.4028234663852886e38
 _REAL_BY_OPERATOR: Mapping[tuple[str, str], tuple[float, float]] = {
     ("Attention", "scale"): (-_MOST, _MOST),
     ("Attention", "softcap"): (0.0, _MOST),
+    ("Clip", "max"): (-math.inf, math.inf),
+    ("Clip", "min"): (-math.inf, math.inf),
+    ("Elu", "alpha"): (-_MOST, _MOST),
     ("LRN", "alpha"): (-_MOST, _MOST),
     ("LRN", "beta"): (-_MOST, _MOST),
     ("LRN", "bias"): (-_MOST, _MOST),
+    ("LeakyRelu", "alpha"): (-_MOST, _MOST),
 }
 
 

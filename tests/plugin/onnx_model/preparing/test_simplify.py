@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.preparing import simplify as module
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
+from sartor.onnx_model.preparing.simplify_worker import seldom_collected
 from tests.plugin.onnx_model.builders import FLOAT, model, node, relative_error, run, weights
 
 
@@ -106,3 +109,11 @@ def test_without_a_program_there_is_a_warning(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     assert simplify(_redundant()) == ()
     assert "could not be run (FileNotFoundError)" in caplog.text
+
+
+def test_garbage_is_collected_as_before_even_after_a_failure() -> None:
+    before = gc.get_threshold()
+    with suppress(ValueError), seldom_collected():
+        assert gc.get_threshold()[0] > before[0]
+        raise ValueError
+    assert gc.get_threshold() == before

@@ -32,6 +32,10 @@ from tests.plugin.onnx_model.builders import X, model, node
         (node("Attention", ["x"], ["y"], softcap=float("nan")), "has nan as its attribute 'softcap'"),
         (node("Attention", ["x"], ["y"], scale=float("nan")), "has nan as its attribute 'scale'"),
         (node("LRN", ["x"], ["y"], alpha=float("inf")), "has inf as its attribute 'alpha'"),
+        (node("Elu", ["x"], ["y"], alpha=float("nan")), "has nan as its attribute 'alpha'"),
+        (node("LeakyRelu", ["x"], ["y"], alpha=float("inf")), "has inf as its attribute 'alpha'"),
+        (node("Clip", ["x"], ["y"], min=float("nan")), "has nan as its attribute 'min'"),
+        (node("ConvInteger", ["x", "w"], ["y"], pads=[-1] * 4), "has -1 as its attribute 'pads'"),
         (node("TfIdfVectorizer", ["x"], ["y"], ngram_indexes=[2**31]), "as its attribute 'ngram_indexes'"),
     ],
     ids=lambda value: value.op_type if isinstance(value, NodeProto) else "",
@@ -54,6 +58,7 @@ def test_values_that_mean_something_are_accepted() -> None:
     check_attribute_ranges(node("Softmax", ["x"], ["y"], axis=-1))
     check_attribute_ranges(node("Attention", ["x"], ["y"], scale=-0.5, softcap=0.0))
     check_attribute_ranges(node("Pad", ["x"], ["y"], value=-np.inf))
+    check_attribute_ranges(node("Clip", ["x"], ["y"], min=-np.inf, max=np.inf))
     check_attribute_ranges(node("TfIdfVectorizer", ["x"], ["y"], pool_int64s=[2**40]))
     keys = node("LabelEncoder", ["x"], ["y"], keys_int64s=[2**40])
     keys.domain = "ai.onnx.ml"
