@@ -20,6 +20,8 @@ from tests.plugin.calling import program
 
 ModelFile = Callable[[str], Path]
 MODEL = "residual"
+# How long a command takes to tell that a worker is gone.
+_TOLD_SECONDS = 1.0
 # After that it is noticed what a signal did: that a worker is stopped is looked for every few seconds.
 _HEARD_SECONDS = {signal.SIGKILL: 5.0, signal.SIGSTOP: 20.0}
 
@@ -121,15 +123,16 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     return found
 
 
-def disturb_job(process: subprocess.Popen[str], sent: signal.Signals) -> None:
-    """Send a signal to a worker that computes, in a job: only jobs load IREE."""
+def disturb_job(process: subprocess.Popen[str], sent: signal.Signals) -> int | None:
+    """Send a signal to a worker that computes, in a job: only jobs load IREE; returns the worker, if there was one."""
     while process.poll() is None:
         before = {pid: computed(pid) for pid in workers_of(process) if has_loaded_iree(pid)}
         time.sleep(0.05)
         for pid, ticks in before.items():
             if computed(pid) > ticks + 1:
                 os.kill(pid, sent)
-                return
+                return pid
+    return None
 
 
 def computed(pid: int) -> int:
@@ -163,11 +166,16 @@ def is_tried_again(lines: list[str]) -> bool:
     return any("what it did is tried again" in line for line in lines)
 
 
-def until_heard(process: subprocess.Popen[str], lines: list[str], seconds: float) -> None:
-    """Wait until the command says that it tries something again, for so long at most."""
+def until_heard(process: subprocess.Popen[str], lines: list[str], worker: int | None, seconds: float) -> None:
+    """Wait until the command says that it tries something again, for so long at most.
+
+    A worker that is gone had ended before the signal, unless that is said soon.
+    """
     deadline = time.monotonic() + seconds
     while not is_tried_again(lines) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
+        if worker is not None and not is_alive(worker):
+            deadline, worker = min(deadline, time.monotonic() + _TOLD_SECONDS), None
 
 
 def is_alive(pid: int) -> bool:
@@ -258,8 +266,8 @@ def test_disturbed_workers_disturb_no_verdict(
         with listening(process) as lines:
             while not is_tried_again(lines) and process.poll() is None:
                 # A job may end between the look and the signal, so that nothing has to be tried again.
-                disturb_job(process, sent)
-                until_heard(process, lines, _HEARD_SECONDS[sent])
+                worker = disturb_job(process, sent)
+                until_heard(process, lines, worker, _HEARD_SECONDS[sent])
             process.wait(timeout=300)
     said = "".join(lines)
     assert process.returncode == 0, said

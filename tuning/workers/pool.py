@@ -285,7 +285,7 @@ class WorkerPool:
         for result, request in self._run_once(requests, timeout, quiet, deadline):
             result = replace(result, others=watch.others(self._groups))
             if result.status.is_transient:
-                _LOG.warning("a worker was disturbed (%s), what it did is tried again", result.reason)
+                result.tell_disturbance()
                 disturbed.append((result.job_id, request))
             else:
                 yield result

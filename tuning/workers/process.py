@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import re
@@ -23,6 +24,7 @@ from sartor.tuning.workers.disturbances import DISK_FULL_SIGN, Usage, is_memory_
 from sartor.tuning.workers.hangs.stacks import ask_for_stacks, threads_of
 from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Logged, Reply, Request, Setup
 
+_LOG = logging.getLogger(__name__)
 _TAIL_BYTES = 8000
 _ASIDE_BYTES = 1 << 20
 _LAST_OUTPUT = "; its last output:"
@@ -74,6 +76,10 @@ class JobResult:
     def reason(self) -> str:
         """The failure in one line, without what the process printed."""
         return f"{self.status.value}: {first_line(self.message)}"
+
+    def tell_disturbance(self) -> None:
+        """Warn that the job was disturbed, and that whoever began it will try again."""
+        _LOG.warning("a worker was disturbed (%s), what it did is tried again", self.reason)
 
     def error(self, step: str) -> CompileError:
         """The exception for a failed job that the user's command cannot do without; ``step`` describes the job.

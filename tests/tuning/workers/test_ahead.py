@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 from sartor.tuning.workers.sharing import Turns
@@ -30,6 +32,19 @@ def test_what_fails_says_how(pool: WorkerPool) -> None:
         assert each is not None
         assert each.value() is None
         assert each.result().status is JobStatus.FAILED
+
+
+def test_a_disturbance_is_told_and_an_end_that_is_wanted_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    with WorkerPool(1) as own:
+        disturbed, wanted = (own.ahead("signal:pause", {}, "a call", 60) for _ in range(2))
+        assert disturbed is not None
+        assert wanted is not None
+        os.killpg(disturbed._worker.group, signal.SIGKILL)
+        assert disturbed.value() is None
+        told = [each for each in caplog.records if "what it did is tried again" in each.getMessage()]
+        assert len(told) == 1
+    assert wanted.value() is None
+    assert told == [each for each in caplog.records if "what it did is tried again" in each.getMessage()]
 
 
 def test_measuring_waits_for_the_end(pool: WorkerPool) -> None:

@@ -46,6 +46,7 @@ class Ahead(Generic[_Result]):
         self._ended = ended
         self._relay = relay
         self._result: JobResult | None = None
+        self._is_cancelled = False
         worker.assign(step, request, timeout)
         self._thread = Thread(target=self._attend, name="ahead", daemon=True)
         self._thread.start()
@@ -59,12 +60,16 @@ class Ahead(Generic[_Result]):
         return self._result
 
     def value(self) -> _Result | None:
-        """Wait for the call's end; None if it did not succeed, so that it is to be repeated where failures are told."""
+        """Wait for the call's end; None if it did not succeed, so that it is to be repeated where failures are told.
+
+        That it was disturbed is told at once.
+        """
         result = self.result()
         return cast(_Result, result.value) if result.status is JobStatus.OK else None
 
     def cancel(self) -> None:
         """End the process, if it has not ended."""
+        self._is_cancelled = True
         self._worker.signal_end()
         self._thread.join()
 
@@ -75,6 +80,8 @@ class Ahead(Generic[_Result]):
                 patience = max(0.0, min(_HEARTBEAT, self._worker.seconds_left))
                 is_speaking = bool(wait([self._worker.channel], patience))
                 self._result = self._worker.receive() if is_speaking else self._worker.overdue()
+            if self._result.status.is_transient and not self._is_cancelled:
+                self._result.tell_disturbance()
         finally:
             self._worker.kill()
             self._ended()
