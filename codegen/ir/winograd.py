@@ -7,6 +7,7 @@ may differ in m and r; where r and m are 1 nothing is transformed.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -48,6 +49,7 @@ class Transforms:
     result: Matrix
 
 
+@functools.cache
 def transforms(output_tile: int, kernel: int = KERNEL, *, rounded: bool = False) -> Transforms:
     """Toom and Cook's construction on small points (Blahut, 2010, section 5.2).
 
