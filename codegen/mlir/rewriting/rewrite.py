@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -42,12 +43,10 @@ class Rewrite:
     @staticmethod
     def plain(task: Task) -> Rewrite:
         """The layer in ONNX's layouts."""
-        module = ir.Module.parse(task.body, shared_context())
-        rewrite = Rewrite(
+        module = _copied(_generalised(task.body))
+        return Rewrite(
             module, task, layouts_of(task.inputs), layouts_of(task.results), [Packing() for _ in task.weights]
         )
-        rewrite.run_passes(_GENERALIZE)
-        return rewrite
 
     @staticmethod
     def images(task: Task, layout: str) -> Rewrite | Rejected:
@@ -157,3 +156,28 @@ def rewritten(
         return rewrite.implementation(target.device)
     except ValueError as error:
         return Rejected(str(error))
+
+
+# All variants of a task are made one after the other.
+@functools.lru_cache(maxsize=1)
+def _generalised(body: str) -> ir.Module:
+    """A layer's module with named ops generalised; it is shared, so that nobody may change it.
+
+    Raises:
+        ValueError: if the ops cannot be generalised.
+    """
+    module = ir.Module.parse(body, shared_context())
+    try:
+        run_passes(module, f"builtin.module(util.func({_GENERALIZE}))")
+    except CompileError as error:
+        raise ValueError(first_error(error)) from None
+    return module
+
+
+def _copied(module: ir.Module) -> ir.Module:
+    """A module that can be changed, with the same operations."""
+    with module.context, ir.Location.unknown():
+        copied = ir.Module.create()
+        for view in module.body.operations:
+            view.operation.clone(ip=ir.InsertionPoint(copied.body))
+    return copied

@@ -1,0 +1,21 @@
+"""Rewrites of one layer do not see each other's changes, although its module is parsed once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sartor.codegen.mlir.operations import body_of
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
+from sartor.frontend.imported_model import ImportedModel
+
+
+def test_a_changed_rewrite_leaves_the_next_one_alone(imported_of: Callable[[str], ImportedModel]) -> None:
+    task = next(each.task for each in imported_of("residual").graph.layers if each.name == "conv2")
+    changed, before = Rewrite.plain(task), str(Rewrite.plain(task).module)
+    filters = next(index for index, each in enumerate(task.weights) if len(each.shape) == 4)
+    changed.pack(filters, (), "tensor<1xf32>")
+    first = list(body_of(changed.function).operations)[0].operation
+    first.attributes["changed"] = changed.function.attributes["sym_name"]
+    assert "changed" in str(changed.module)
+    assert "tensor<1xf32>" in str(changed.module)
+    assert str(Rewrite.plain(task).module) == before
