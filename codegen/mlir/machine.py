@@ -13,7 +13,7 @@ from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.machines.core import WIDE, Core, core_of_aarch64
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.ir.variants.routine import Rejected, dtype_of
-from sartor.codegen.mlir.iree_compiler import translate
+from sartor.codegen.mlir.iree_compiler import load_dialects, translate
 
 _FLOATS = ("f32", "f16")
 _ACCUMULATOR_BYTES = 4
@@ -87,6 +87,20 @@ class Machine:
         number = 0 if self.vector_bytes == _AVX512_VECTOR and not prepares else 1
         free = min(self.accumulators, self.registers - vectors - number)
         return max(0, free - spare) // vectors
+
+
+def get_ready(target: Target) -> None:
+    """Load what is needed to ask routines about layers, and ask the compiler about each CPU of a target.
+
+    Both take some tenths of a second, once in a process, and others may be waited for meanwhile.
+
+    Raises:
+        CompileError: if the compiler rejects the target.
+    """
+    load_dialects()
+    for each in target.each:
+        if each.device == "cpu":
+            machine_of(each, "f32")
 
 
 def float_machine(task: Task, target: Target) -> Machine | Rejected:

@@ -17,6 +17,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import NetworkValue, TensorType
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import compile_module, ir, run_passes
+from sartor.codegen.mlir.machine import get_ready
 from sartor.codegen.mlir.operations import symbol
 from sartor.dialect_passes.constants import fold_narrowed
 from sartor.dialect_passes.dump import Dumper, bytecode
@@ -87,6 +88,8 @@ def run_import(
     fixed = _Fixed(shapes, bindings or {}, exponents or {})
     try:
         with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
+            # Needed once the model is prepared, part of which another process does; whether it fails is seen then.
+            beside.submit(get_ready, splitting.target)
             return _imported(path, fixed, Dumper(dump), splitting, directory, beside)
     except SartorError as error:
         return WorkerError(error)

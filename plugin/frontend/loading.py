@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.machine import get_ready
+from sartor.codegen.source_digest import source_digest
 from sartor.errors import UsageError
 from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
@@ -22,6 +25,8 @@ from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.sharing import machine_turns
 
 _LOG = logging.getLogger(__name__)
+# With all that it imports, this is the source that stored results depend on; it is read and parsed once.
+_DIGESTED = "sartor.profiling.network_records"
 
 
 @contextmanager
@@ -60,11 +65,20 @@ def import_network(
     job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
     job |= {"target": policy.target, "bindings": dict(policy.bindings)}
     job |= {"asked": AskedChildren(policy.pins, frozenset(policy.named)), "exponents": dict(policy.exponents)}
-    imported = call(pool, run_import, job, f"importing '{model}'")
+    with ThreadPoolExecutor(1) as beside:
+        # Whether it fails is seen where it is needed.
+        beside.submit(_get_ready, policy.target)
+        imported = call(pool, run_import, job, f"importing '{model}'")
     for name in imported.nan_weights:
         _LOG.warning("the weight '%s' holds NaN; export the model again if that is not meant", name)
     _check_pins(imported, policy.pins)
     return imported
+
+
+def _get_ready(target: Target) -> None:
+    """What this process needs next, and can be had while another imports the model."""
+    get_ready(target)
+    source_digest(_DIGESTED)
 
 
 def _check_pins(imported: ImportedModel, pins: Sequence[Pin]) -> None:

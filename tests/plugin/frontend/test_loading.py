@@ -10,6 +10,8 @@ import onnx
 import pytest
 
 from sartor.config import CompileConfig
+from sartor.errors import CompileError
+from sartor.frontend import loading
 from sartor.frontend.loading import import_network
 from sartor.progress import silent
 from sartor.tuning.workers.pool import WorkerPool
@@ -27,3 +29,21 @@ def test_weights_that_hold_nan_are_named(tmp_path: Path, caplog: pytest.LogCaptu
         import_network(tmp_path / "model.onnx", CompileConfig().importing, pool, silent)
     said = [record.getMessage() for record in caplog.records if "NaN" in record.getMessage()]
     assert said == [f"the weight '{broken}' holds NaN; export the model again if that is not meant"]
+
+
+def test_what_is_begun_beside_the_import_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for again where it is needed, and fails there."""
+    b = Builder()
+    b.op("Relu", "y", "x")
+    onnx.save(b.model([("x", (3, 4))], [("y", (3, 4))]), tmp_path / "model.onnx")
+    asked = []
+
+    def refuse(target: object) -> None:
+        asked.append(target)
+        raise CompileError("no such CPU")
+
+    monkeypatch.setattr(loading, "get_ready", refuse)
+    policy = CompileConfig().importing
+    with WorkerPool(1) as pool:
+        assert import_network(tmp_path / "model.onnx", policy, pool, silent).graph.layers
+    assert asked == [policy.target]
