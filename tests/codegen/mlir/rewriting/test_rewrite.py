@@ -14,7 +14,7 @@ def test_a_changed_rewrite_leaves_the_next_one_alone(imported_of: Callable[[str]
     changed, before = Rewrite.plain(task), str(Rewrite.plain(task).module)
     filters = next(index for index, each in enumerate(task.weights) if len(each.shape) == 4)
     changed.pack(filters, (), "tensor<1xf32>")
-    first = list(body_of(changed.function).operations)[0].operation
+    first = next(iter(body_of(changed.function).operations)).operation
     first.attributes["changed"] = changed.function.attributes["sym_name"]
     assert "changed" in str(changed.module)
     assert "tensor<1xf32>" in str(changed.module)
