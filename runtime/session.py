@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
 from sartor.errors import DeviceError, UsageError
-from sartor.runtime.driver.counts import find_cuts, shown_outputs, to_host
-from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
+from sartor.runtime.driver.counts import to_host
+from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
 from sartor.runtime.driver.signature import (
     SESSION_TYPES,
     Array,
     Signature,
-    TensorSpec,
-    check_array,
-    check_names,
-    merged,
     plain_array,
 )
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest
@@ -32,6 +28,8 @@ from sartor.runtime.mapping.overlap import Overlap
 from sartor.runtime.mapping.reading import Step
 from sartor.runtime.opening import Place, open_model
 from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
+from sartor.runtime.runs.given_arguments import check_path, check_type
+from sartor.runtime.runs.interface import Feeds, Interface, NodeArg
 from sartor.runtime.runs.pending import PendingRun, limited_seconds
 from sartor.runtime.runs.small import SmallRuns, is_small
 
@@ -39,16 +37,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from sartor.runtime.segments.program import SegmentedProgram
-
-Feeds = Mapping[str, Array | DeviceArray]
-
-
-class NodeArg(NamedTuple):
-    """Description of one input or output, as ONNX Runtime's class of this name; a dynamic dimension is None."""
-
-    name: str
-    type: str
-    shape: list[int | None]
 
 
 class Session:
@@ -92,17 +80,17 @@ class Session:
                 is of another type.
             DeviceError: if there is no such device, or it cannot run the model.
         """
-        _check_type("model", model, (str, bytes, PathLike), "the path or the content of a .vmfb")
-        _check_type("device", device, (str, NativeDevice, NoneType), "a device's name or an open device")
-        _check_type("parameters", parameters, (Mapping, NoneType), "weight files by scope")
-        _check_type("signature", signature, (Signature, NoneType), "a Signature")
-        _check_type("huge_pages", huge_pages, (bool,), "True or False")
-        _check_type("entry", entry, (str, NoneType), "the name of a function")
+        check_type("model", model, (str, bytes, PathLike), "the path or the content of a .vmfb")
+        check_type("device", device, (str, NativeDevice, NoneType), "a device's name or an open device")
+        check_type("parameters", parameters, (Mapping, NoneType), "weight files by scope")
+        check_type("signature", signature, (Signature, NoneType), "a Signature")
+        check_type("huge_pages", huge_pages, (bool,), "True or False")
+        check_type("entry", entry, (str, NoneType), "the name of a function")
         for scope, file in (parameters or {}).items():
-            _check_type("parameters", scope, (str,), "a scope's name")
-            _check_path("parameters", file)
+            check_type("parameters", scope, (str,), "a scope's name")
+            check_path("parameters", file)
         if not isinstance(model, bytes):
-            _check_path("model", model)
+            check_path("model", model)
         source = model if isinstance(model, bytes) else Path(model)
         opened = open_model(
             source,
@@ -114,8 +102,7 @@ class Session:
         )
         self._manifest, self._device, self._level = opened.manifest, opened.device, opened.level
         self._signature, self._signatures = opened.signature, opened.signatures
-        self._cuts = find_cuts([spec.name for spec in self._signature.outputs])
-        self._positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
+        self._interface = Interface(opened.signature, opened.signatures, opened.device)
         self._functions, self._has_async_entry = opened.functions, opened.has_async_entry
         self._takeover, self._overlap = opened.takeover, opened.overlap
         self._program: Program | SegmentedProgram | None = opened.program
@@ -148,11 +135,11 @@ class Session:
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs in order; a size in which plans differ is None."""
-        return _node_args(merged([each.inputs for each in self._signatures]))
+        return self._interface.inputs()
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs in order; a size in which plans differ is None."""
-        return _node_args(shown_outputs(merged([each.outputs for each in self._signatures])))
+        return self._interface.outputs()
 
     def run(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
         """Run the model. Each input that is a numpy array is copied to the device once.
@@ -165,10 +152,10 @@ class Session:
                 one that opened the device, unless that has one thread only.
             DeviceError: if the device fails.
         """
-        selected = self._select(output_names)
+        selected = self._interface.selected(output_names)
         if self._small is not None and _are_arrays(feeds):
             return self._run_small(self._small, feeds, selected)
-        arrays = _independent(to_host(self._run(feeds), selected, self._cuts))
+        arrays = _independent(to_host(self._run(feeds), selected, self._interface.cuts))
         if self._may_keep:
             # Not before the first inference: a process may need no second one.
             self._keep_memory()
@@ -180,20 +167,20 @@ class Session:
         If the model returns an input unchanged, the output may be the same memory. An output whose size depends on data
         is as large as it can be; the output that ``count_name`` names says how much of it is valid.
         """
-        selected = self._select(output_names)
+        selected = self._interface.selected(output_names)
         outputs = self._run(feeds)
         return [outputs[index] for index in selected]
 
     def _run(self, feeds: Feeds) -> list[DeviceArray]:
         """All outputs, with counts."""
         self._check_process()
-        signature = self._fitting(feeds)
-        arguments = self._arguments(signature, feeds)
+        signature = self._interface.fitting(feeds)
+        arguments = self._interface.arguments(signature, feeds)
         with self._lock:
             self._overlap.begin_run()
             views = self._open_program().invoke(self._entry(signature), [item.view for item in arguments])
             self._overlap.end_run()
-        return self._outputs(signature, views)
+        return self._interface.results(signature, views)
 
     def run_async(self, output_names: Sequence[str] | None, feeds: Feeds) -> PendingRun:
         """As ``run_device``, but returns before the run has finished.
@@ -202,11 +189,11 @@ class Session:
         thread of the session. Device arrays that are inputs must not be changed until the run has finished.
         """
         self._check_process()
-        signature = self._fitting(feeds)
-        arguments = self._arguments(signature, feeds)
-        selected = self._select(output_names)
+        signature = self._interface.fitting(feeds)
+        arguments = self._interface.arguments(signature, feeds)
+        selected = self._interface.selected(output_names)
         # It must not refer to the session, which waits for its runs when it is forgotten.
-        finish = partial(to_host, selected=selected, cuts=self._cuts)
+        finish = partial(to_host, selected=selected, cuts=self._interface.cuts)
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in signature.inputs]
             future = self._submit(dict(zip(names, arguments, strict=True)))
@@ -216,7 +203,7 @@ class Session:
             overlap.begin_run()
             views = [item.view for item in arguments]
             entry = self._entry(signature) + ASYNC_SUFFIX
-            outputs = self._outputs(signature, self._open_program().invoke(entry, views, fences))
+            outputs = self._interface.results(signature, self._open_program().invoke(entry, views, fences))
             self._in_flight = [entry for entry in self._in_flight if not entry[0].settled(0.0)]
             self._in_flight.append((fences, (arguments, outputs)))
         return PendingRun(lambda timeout: _when_finished(fences, overlap, outputs, timeout), selected, finish)
@@ -233,8 +220,8 @@ class Session:
             DeviceError: if the device has no memory left.
         """
         self._check_process()
-        signature = self._fitting(feeds)
-        inputs = self._arguments(signature, feeds)
+        signature = self._interface.fitting(feeds)
+        inputs = self._interface.arguments(signature, feeds)
         named = dict(zip((spec.name for spec in signature.inputs), inputs, strict=True))
         bound = bound_outputs(signature, outputs or {}, self._device)
         check_apart(named, bound)
@@ -244,7 +231,9 @@ class Session:
         """Whether later runs may be faster in memory that is kept."""
         has_entry = self._signature.entry + BOUND_SUFFIX in self._functions
         is_one = len(self._signatures) == 1 and self._takeover is None and isinstance(self._program, Program)
-        return self._device.host_memory and has_entry and is_one and not self._cuts and is_small(self._signature)
+        return (
+            self._device.host_memory and has_entry and is_one and not self._interface.cuts and is_small(self._signature)
+        )
 
     def _keep_memory(self) -> None:
         """Keep memory for the inputs and outputs of later runs, if there is any."""
@@ -279,7 +268,7 @@ class Session:
         def prepared(entry: str) -> Callable[[], None]:
             if isinstance(program, Program) and entry + BOUND_SUFFIX in self._functions:
                 return program.prepare(entry + BOUND_SUFFIX, [*views, *(each.view for each in outputs)])
-            return copying(lambda: self._outputs(signature, program.invoke(entry, views)), outputs)
+            return copying(lambda: self._interface.results(signature, program.invoke(entry, views)), outputs)
 
         def execute() -> None:
             self._check_process()
@@ -313,10 +302,7 @@ class Session:
         Raises:
             UsageError: if there is no such input or its shape is dynamic.
         """
-        spec = next((spec for spec in self._signature.inputs if spec.name == input_name), None)
-        if spec is None or None in spec.shape:
-            raise UsageError(f"the model has no input '{input_name}' of static shape")
-        return upload(np.zeros([size or 0 for size in spec.shape], spec.numpy_dtype), self._device)
+        return self._interface.allocate(input_name)
 
     @property
     def steps(self) -> Sequence[Step]:
@@ -401,74 +387,9 @@ class Session:
                 self._executor = ThreadPoolExecutor(1, thread_name_prefix="sartor-session")
             return self._executor
 
-    def _select(self, output_names: Sequence[str] | None) -> list[int]:
-        positions = self._positions
-        if output_names is None:
-            counts = {cut.counted for cut in self._cuts.values()}
-            return [index for index in positions.values() if index not in counts]
-        if isinstance(output_names, str) or not isinstance(output_names, Iterable):
-            raise UsageError(f"output_names is {output_names!r}, expected a list of names, or None for all outputs")
-        names = list(output_names)
-        if unknown := [name for name in names if not isinstance(name, str) or name not in positions]:
-            raise UsageError(f"the model has no output '{unknown[0]}'; its outputs are {list(positions)}")
-        return [positions[name] for name in names]
-
-    def _fitting(self, feeds: Feeds) -> Signature:
-        """The signature with the shapes of these inputs, if there are several."""
-        # Checking for any mapping takes longer, and a small model runs in microseconds.
-        if not isinstance(feeds, dict) and not isinstance(feeds, Mapping):
-            raise UsageError(f"feeds is of type {type(feeds).__name__}, expected arrays by input name")
-        if len(self._signatures) == 1:
-            return self._signature
-        from sartor.runtime.several.choice import fitting
-
-        check_names(self._signature.inputs, list(feeds))
-        return fitting(self._signatures, {name: tuple(np.shape(value)) for name, value in feeds.items()})
-
     def _entry(self, signature: Signature) -> str:
         """The function that the next run calls."""
         return signature.entry if self._takeover is None else self._takeover.entry()
-
-    def _arguments(self, signature: Signature, feeds: Feeds) -> list[DeviceArray]:
-        specs = signature.inputs
-        check_names(specs, list(feeds))
-        return [self._argument(spec, feeds[spec.name]) for spec in specs]
-
-    def _argument(self, spec: TensorSpec, value: Array | DeviceArray) -> DeviceArray:
-        array = value if isinstance(value, DeviceArray) else plain_array(value, f"input '{spec.name}'")
-        check_array(spec, array.dtype, array.shape)
-        if not isinstance(array, DeviceArray):
-            return upload(array, self._device)
-        if array.device is not self._device:
-            raise UsageError(
-                f"input '{spec.name}' is on another device ({array.device}) than the session "
-                f"({self._device}); pass its to_host()"
-            )
-        return array
-
-    def _outputs(self, signature: Signature, views: Sequence[object]) -> list[DeviceArray]:
-        specs = signature.outputs
-        if len(views) != len(specs):
-            raise UsageError(f"the model gives {len(views)} outputs, but its signature names {len(specs)}")
-        return [from_view(view, self._device, spec) for view, spec in zip(views, specs, strict=True)]
-
-
-def _check_type(name: str, value: object, types: tuple[type, ...], expected: str) -> None:
-    """Type hints are not checked when a program runs: what fails later would not name the argument."""
-    if not isinstance(value, types):
-        raise UsageError(f"{name} is {value!r}, expected {expected}")
-
-
-def _check_path(name: str, value: object) -> None:
-    """Python finds a NUL only when it opens the file, and then without its name."""
-    _check_type(name, value, (str, PathLike), "the path of a file")
-    text = os.fspath(value)  # type: ignore[call-overload]
-    if not isinstance(text, str) or "\0" in text:
-        raise UsageError(f"{name} is {text!r}, expected the path of a file, as text without NUL")
-
-
-def _node_args(specs: Sequence[TensorSpec]) -> list[NodeArg]:
-    return [NodeArg(spec.name, spec.onnx_runtime_type, list(spec.shape)) for spec in specs]
 
 
 def _are_arrays(feeds: Feeds) -> TypeGuard[dict[str, Array]]:

@@ -20,7 +20,8 @@ from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
-from sartor.runtime.session import NodeArg, Session
+from sartor.runtime.runs.interface import NodeArg
+from sartor.runtime.session import Session
 from tests.runtime.mapping.test_background import refused
 
 Feeds = dict[str, Array]
