@@ -173,7 +173,7 @@ def _competitors(runs: ColdRuns, folder: Path) -> Iterator[tuple[str, _Competito
         run = partial(_child, SELF, rival.module, own, runs, chosen)
         yield name, _Competitor(run, (rival.module,))
     if STOCK in runs.peers:
-        command = _tool_command(runs, folder)
+        command = [str(tool("iree-run-module")), *tool_arguments(runs, folder)]
         yield STOCK, _Competitor(lambda: _tool(command), files)
     if runs.model is None:
         return
@@ -215,11 +215,10 @@ def _session_options(runs: ColdRuns) -> dict[str, Any]:
     return {"device": "cpu", "threads": runs.device.threads}
 
 
-def _tool_command(runs: ColdRuns, folder: Path) -> list[str]:
-    """How IREE's own tool runs the module once."""
+def tool_arguments(runs: ColdRuns, folder: Path) -> list[str]:
+    """What IREE's own tools are told to run: the module, its device and its inputs, which are written to a folder."""
     inputs = [write_input(array, folder / f"tool{number}.bin") for number, array in enumerate(runs.feeds.values())]
     return [
-        str(tool("iree-run-module")),
         f"--device={tool_device(runs.device)}",
         *runs.device.flags,
         f"--module={runs.module}",
@@ -273,17 +272,23 @@ def _child(runtime: str, model: Path, feeds: Mapping[str, Any], runs: ColdRuns, 
     # -P: what lies beside the file is not to be found by its name.
     command = [sys.executable, "-P", str(_CHILD), json.dumps(job | {"options": options})]
     spawned = time.perf_counter_ns()
-    return FirstRun.of(spawned, json.loads(_output(runtime, command).splitlines()[-1]))
+    return FirstRun.of(spawned, json.loads(output_of(runtime, command).splitlines()[-1]))
 
 
 def _tool(command: Sequence[str]) -> FirstRun:
     """A run of IREE's tool, of which only the whole is known."""
     begin = time.perf_counter()
-    _output(STOCK, command)
+    output_of(STOCK, command)
     return FirstRun(0.0, 0.0, 0.0, (time.perf_counter() - begin,))
 
 
-def _output(runtime: str, command: Sequence[str]) -> str:
+def output_of(runtime: str, command: Sequence[str]) -> str:
+    """What a fresh process writes to standard output.
+
+    Raises:
+        DeviceError: if it fails or takes too long; the message has its last line, and names the runtime.
+        UsageError: if the runtime is not installed.
+    """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:

@@ -21,12 +21,13 @@ from sartor.cli.options.common import (
 )
 from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
 from sartor.cli.output.terminal import milliseconds, show_json, show_table
-from sartor.cli.tables.cold_table import cold_json, show_cold
+from sartor.cli.tables.cold_table import ColdTimes, cold_json, show_cold
 from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows, show_in_network
 from sartor.cli.tables.peak_table import bench_machine
 from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
 from sartor.errors import UsageError
 from sartor.first_inference.cold_bench import COLD_PEERS, DEFAULT_COLD_ROUNDS, STOCK, ColdRuns, time_cold
+from sartor.first_inference.layer_phases import Phases, layer_phases
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.publishing import check_apart
 from sartor.report.page import write_json
@@ -37,9 +38,11 @@ from sartor.runtime.dispatch_statistics import DispatchStatistics
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import Array, Signature
+from sartor.runtime.manifest import Manifest
 from sartor.runtime.module_facts import check_first_part, module_manifest, module_signature, module_weights
 from sartor.samples.feeds import make_feeds
 from sartor.tuning.cost_tables.in_network import call_seconds
+from sartor.tuning.records.network import Network
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.workers.calls import open_pool
 from sartor.tuning.workers.sharing import machine_turns
@@ -119,21 +122,20 @@ def bench(
         if dispatches or trace is not None:
             asked = "--dispatches are" if dispatches else "a --trace is"
             raise UsageError(f"{asked} timed in warm inferences; leave it or --cold out")
-        times = time_cold(
-            ColdRuns(
-                module,
-                known.entry,
-                module_weights(module, manifest),
-                device_settings(kind, workers),
-                vs,
-                names,
-                read_threads(threads),
-                feeds,
-                bound_feeds(bound),
-                rounds or DEFAULT_COLD_ROUNDS,
-            )
+        runs = ColdRuns(
+            module,
+            known.entry,
+            module_weights(module, manifest),
+            device_settings(kind, workers),
+            vs,
+            names,
+            read_threads(threads),
+            feeds,
+            bound_feeds(bound),
+            rounds or DEFAULT_COLD_ROUNDS,
         )
-        (cold_json if json else show_cold)(times)
+        times = time_cold(runs)
+        (cold_json if json else show_cold)(times, _phases(runs, manifest, times))
         return
     count = rounds or (_ROUNDS_WITH_PEERS if names else _DEFAULT_ROUNDS)
     fixed = rounds is not None
@@ -154,6 +156,17 @@ def bench(
     shown = statistics if dispatches else None
     rows = in_network_rows(shown, plan) if shown and plan else []
     (_show_json if json else _show_tables)(samples, speedups, shown, rows)
+
+
+def _phases(runs: ColdRuns, manifest: Manifest | None, times: ColdTimes) -> Phases | None:
+    """The phases of the layers, if the module has a plan of layers for the CPU."""
+    if manifest is None or not manifest.network or runs.device.kind != "cpu":
+        return None
+    plan = Plan.from_json(manifest.plan, f"'{runs.module}'")
+    if plan.unsplit or manifest.segments:
+        return None
+    network = Network.from_json(manifest.network, f"the network in '{runs.module}'")
+    return layer_phases(runs, plan, network, {state: found for (name, state), found in times.items() if name == SELF})
 
 
 def _slices(plan: Plan | None, statistics: DispatchStatistics | None) -> list[Slice]:

@@ -8,7 +8,9 @@ from statistics import median
 from typing import Any
 
 from sartor.cli.output.terminal import milliseconds, show_json, show_table
+from sartor.cli.tables.layer_phases_table import layers_json, show_layers
 from sartor.first_inference.cold_bench import SELF
+from sartor.first_inference.layer_phases import Phases
 from sartor.first_inference.sample import FirstRun, typical
 from sartor.runtime.benchmark import Samples, time_ratio
 
@@ -28,8 +30,8 @@ _PHASES: dict[str, _Phase] = {
 }
 
 
-def show_cold(times: ColdTimes) -> None:
-    """Show medians of all phases, and how much later other runtimes' first results come."""
+def show_cold(times: ColdTimes, phases: Phases | None = None) -> None:
+    """Show medians of all phases, how much later other runtimes' first results come, and the phases of layers."""
     rounds = len(next(iter(times.values())))
     for state in dict.fromkeys(state for _, state in times):
         rows = [
@@ -40,11 +42,14 @@ def show_cold(times: ColdTimes) -> None:
         columns = ("runtime", *_PHASES, "Sartor's whole is (95% interval)")
         title = f"first inference, files {state}: medians of {rounds} processes, ms"
         show_table(title, columns, rows, right=tuple(range(1, len(columns))))
+    if phases is not None:
+        show_layers(phases)
 
 
-def cold_json(times: ColdTimes) -> None:
+def cold_json(times: ColdTimes, phases: Phases | None = None) -> None:
     """All samples, in seconds; ``sartor inspect --cold`` draws the typical ones."""
-    show_json({"cold": [_record(name, state, runs) for (name, state), runs in times.items()]})
+    records = [_record(name, state, runs) for (name, state), runs in times.items()]
+    show_json({"cold": records, "phases": layers_json(phases)})
 
 
 def _record(name: str, state: str, runs: Sequence[FirstRun]) -> dict[str, Any]:

@@ -325,6 +325,11 @@ def test_bench_times_first_inferences_and_inspect_draws_them(compiled: Compiled,
     options = ["--vs", compiled.model, "--peers", "onnxruntime,iree", "--rounds", 1, "--threads", 1]
     result = call("sartor", "bench", "--cold", compiled.module, *options, "--json")
     found = parsed(result)["cold"]
+    phases = parsed(result)["phases"]
+    assert phases["layers"][-1]["layer"] == "the rest"
+    # Of one process, the sums are exact; the module is too small to be read ahead.
+    assert sum(each["first_ms"] for each in phases["layers"]) == pytest.approx(phases["first_ms"])
+    assert all(each["read_ms"] == {} for each in phases["layers"])
     names = {"sartor", "iree", "onnxruntime", "onnxruntime, .ort"}
     assert {(each["runtime"], each["files"]) for each in found} == {
         (name, state) for name in names for state in ("in memory", "dropped")
@@ -339,6 +344,7 @@ def test_bench_times_first_inferences_and_inspect_draws_them(compiled: Compiled,
     assert_refused(call("sartor", "inspect", times, "--cold", times), 2, "would overwrite the times to draw")
     tables = call("sartor", "bench", "--cold", compiled.module, "--rounds", 1, "--threads", 1)
     assert "files dropped" in tables.stdout
+    assert "phases by layer" in tables.stdout
     assert_refused(call("sartor", "bench", "--cold", "--dispatches", compiled.module), 2, "leave it or --cold out")
 
 
