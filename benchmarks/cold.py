@@ -4,13 +4,13 @@
     python -m benchmarks.cold squeezenet -o build/cold --ablation --load 1
     python -m benchmarks.cold squeezenet -o build/cold --ablation --only prepare    # and later --only time
 
-A network is compiled where the folder has no NAME.latency.vmfb. ``--ablation`` compares what the choice of kernels and
-the overlap bring (NNV12, figure 13): its plan for warm inferences (``latency``) and for cold ones (K), each with all of
-the file brought into place before the first layer runs, and overlapped (P), and both plans in one file. Weights are
-packed when a module is compiled, so that none is without C; the plan for cold inferences also chooses what form they
-are stored in. ``--load`` lets other programs compute meanwhile (its figure 11). ``--only prepare`` compiles, and lets
-other runtimes save what they start faster with; ``--only time`` compiles nothing, so that a machine need be quiet for
-the timing alone, and ``--seconds`` bounds that of each network.
+A network is compiled where the folder has no NAME.latency.vmfb. ``--ablation`` compares what each of NNV12's knobs
+brings (its figure 13): the plan for warm inferences (``latency``), that whose kernels are chosen for the first one (K),
+and that which also chooses the form of their weights (KC), each with all of the file brought into place before the
+first layer runs, and overlapped (P, so KCP with all); and the plans of K and for warm inferences in one file. KC may
+store filters in 8 bits, which kernels widen, within an error of 0.05. ``--load`` lets other programs compute meanwhile
+(its figure 11). ``--only prepare`` compiles, and lets other runtimes save what they start faster with; ``--only time``
+compiles nothing, so that a machine need be quiet for the timing alone, and ``--seconds`` bounds that of each network.
 
 Each sample is a fresh process, with the model's files in memory or dropped from the page cache; runtimes, plans and
 states take turns.
@@ -27,7 +27,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cold_plans import check_plan, make_plan, overlapped, plan_file, rivals_of, size_of
+from benchmarks.cold_plans import ColdPlan, check_plan, make_plan, overlapped, plan_file, rivals_of, size_of
 from benchmarks.selection.results import markdown, write_csv
 from benchmarks.zoo import NETWORKS
 from sartor.first_inference.cold_bench import COLD_PEERS, SELF, ColdRuns, save_for_peers, time_cold
@@ -35,12 +35,10 @@ from sartor.first_inference.sample import FirstRun
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
 from sartor.samples.feeds import make_feeds
-from sartor.tuning.selection.problem.cost import Objective
 
 app = typer.Typer(help=__doc__)
 _PEERS = "onnxruntime,iree"
-_ALONE = (Objective.LATENCY,)
-_PLANS = (Objective.LATENCY, Objective.COLD, Objective.COLD_LATENCY)
+_ALONE = (ColdPlan.LATENCY,)
 
 
 class Part(StrEnum):
@@ -56,7 +54,7 @@ class Settings:
 
     Attributes:
         directory: of models, modules and what other runtimes save.
-        plans: objectives of its plans.
+        plans: of it.
         peers: other runtimes.
         threads: of each.
         rounds: samples of each in each state.
@@ -65,7 +63,7 @@ class Settings:
     """
 
     directory: Path
-    plans: tuple[Objective, ...]
+    plans: tuple[ColdPlan, ...]
     peers: tuple[str, ...]
     threads: int
     rounds: int
@@ -118,8 +116,8 @@ def prepare(network: str, settings: Settings) -> None:
     Raises:
         SartorError: if the network does not compile, or a runtime fails.
     """
-    for objective in settings.plans:
-        make_plan(network, settings.directory, objective, settings.threads)
+    for plan in settings.plans:
+        make_plan(network, settings.directory, plan, settings.threads)
     if settings.peers:
         save_for_peers(_runs(network, settings))
 
@@ -130,8 +128,8 @@ def check(network: str, settings: Settings) -> None:
     Raises:
         UsageError: if it was not.
     """
-    for objective in settings.plans:
-        check_plan(network, settings.directory, objective)
+    for plan in settings.plans:
+        check_plan(network, settings.directory, plan)
 
 
 def measure(network: str, settings: Settings) -> Iterator[Row]:
@@ -195,7 +193,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Samples of each runtime in each state.")] = 7,
     parts: Annotated[bool, typer.Option("--ablation", help="Compare plans, with and without overlap.")] = False,
     plans: Annotated[
-        list[Objective] | None, typer.Option("--plan", help="Only plans of this objective, in an ablation; repeatable.")
+        list[ColdPlan] | None, typer.Option("--plan", help="Only this plan, in an ablation; repeatable.")
     ] = None,
     load: Annotated[int, typer.Option(min=0, help="Programs that compute meanwhile.")] = 0,
     seconds: Annotated[float | None, typer.Option(min=1, help="Begin no round of a network after it.")] = None,
@@ -204,7 +202,7 @@ def main(
     """Time the networks and write `cold.csv`, or `ablation.csv`, and `sizes.csv`."""
     directory.mkdir(parents=True, exist_ok=True)
     given = ("" if parts else _PEERS) if peers is None else peers
-    chosen = tuple(plans or _PLANS) if parts else _ALONE
+    chosen = tuple(plans or ColdPlan) if parts else _ALONE
     settings = Settings(directory, chosen, tuple(filter(None, given.split(","))), threads, rounds, seconds, load)
     names = networks or [name for name in NETWORKS if plan_file(name, directory, chosen[0]).exists()]
     make_sure = check if only is Part.TIME else prepare

@@ -27,13 +27,17 @@ _TF32 = "tf32"
 
 
 class Precision(StrEnum):
-    """The types in which routines may compute besides f32: none, one narrower type, or all."""
+    """The types in which routines may compute besides f32: none, one narrower type, or all.
+
+    With ``int8-weights`` they compute in f32, and filters may be stored in 8 bits.
+    """
 
     F32 = "f32"
     TF32 = "tf32"
     BF16 = "bf16"
     F16 = "f16"
     INT8 = "int8"
+    INT8_WEIGHTS = "int8-weights"
     MIXED = "mixed"
 
     @property
@@ -44,6 +48,11 @@ class Precision(StrEnum):
     def types_on(self, target: Target) -> tuple[str, ...]:
         """The narrower element types for which a target may have routines."""
         return tuple(each for each in self.types if each != _TF32 or target.multiplies_tf32)
+
+    @property
+    def quantises_values(self) -> bool:
+        """Whether what layers read and write may be rounded to 8 bits, and not filters alone."""
+        return self in (Precision.INT8, Precision.MIXED)
 
     @property
     def usual_error(self) -> float:
@@ -57,6 +66,7 @@ _NARROWER = {
     Precision.BF16: ("bf16",),
     Precision.F16: ("f16",),
     Precision.INT8: ("i8",),
+    Precision.INT8_WEIGHTS: ("i8",),
     Precision.MIXED: ("tf32", "bf16", "f16", "i8"),
 }
 

@@ -72,7 +72,7 @@ def _doubts(layer: Layer, precision: Precision, variant: Variant) -> tuple[bool,
     code = variant.implementation
     if variant.device != "cpu":
         return False, False, False
-    is_exact = QUANTISED not in precision.types
+    is_exact = not precision.quantises_values
     by_integers = is_exact and variant.dtype == QUANTISED and variant.traits.instruction is not None
     is_channels_last = code.output == Schema("cpu", layer.task.results[0].dtype, CHANNELS_LAST)
     return code.kernel is None, not by_integers, not is_channels_last

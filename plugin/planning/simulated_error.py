@@ -52,7 +52,9 @@ def rounded_as(variant: Variant, layer: Layer) -> str | None:
 
 def is_allowed(rounding: str, precision: Precision) -> bool:
     """Whether the user's precision allows rounding a layer to a type."""
-    return (I8 if rounding in (WEIGHTS, STORED, ROWS, FACTOR) else rounding) in precision.types
+    if rounding in (I8, STORED, ROWS, FACTOR):
+        return precision.quantises_values
+    return (I8 if rounding == WEIGHTS else rounding) in precision.types
 
 
 def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:

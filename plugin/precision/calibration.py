@@ -82,15 +82,16 @@ def calibrate(
     wanted = policy.precision.types_on(policy.target) if dtypes is None else dtypes
     if not wanted:
         return Calibration(samples)
-    if I8 in wanted and policy.samples is None:
+    finds_ranges = I8 in wanted and (dtypes is not None or policy.precision.quantises_values)
+    if finds_ranges and policy.samples is None:
         _LOG.warning(
             "ranges for 8 bits are those of %d samples of random values, others are clipped; "
             "give samples of what the network will see with --calibration",
             len(samples),
         )
     tensors = layer_tensors(prepared_model(imported.prepared), imported.graph)
-    tensor_ranges = _tensor_ranges(imported, policy, samples, tensors, pool, progress) if I8 in wanted else {}
-    method = policy.method.value if I8 in wanted else ""
+    tensor_ranges = _tensor_ranges(imported, policy, samples, tensors, pool, progress) if finds_ranges else {}
+    method = policy.method.value if finds_ranges else ""
     ranges = graph_ranges(imported.graph, tensors, tensor_ranges)
     return Calibration(samples, tuple(wanted), tensors, tensor_ranges, ranges, method)
 

@@ -27,12 +27,18 @@ def narrower_type(variant: Variant, layer: Layer) -> str | None:
 
 def eligible_routines(imported: ImportedModel, precision: Precision) -> tuple[Routine, ...]:
     """The routines of the precision that the user allows, and 8-bit routines if the model is quantised."""
-    asked = routines_for(precision.types)
-    if imported.is_quantised and QUANTISED not in precision.types:
+    asked = tuple(each for each in routines_for(precision.types) if _is_asked_for(each, precision))
+    if imported.is_quantised and not precision.quantises_values:
         own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
         asked = (*asked, *own)
     whole = any(each.is_integer for each in imported.ranges.values())
     return tuple(each for each in asked if whole or not each.traits.needs_run_time_ranges)
+
+
+def _is_asked_for(routine: Routine, precision: Precision) -> bool:
+    """Whether the user allows what a routine rounds to 8 bits, if it does."""
+    traits = routine.traits
+    return precision.quantises_values or traits.precision != QUANTISED or traits.weights == QUANTISED
 
 
 def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
@@ -43,7 +49,12 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
     weights whose zero point moves them out of 8 bits are not. Sums of integers are never rounded. Weights are stored
     in a narrower type to be widened when they are read only where that type has all of their numbers.
     """
-    asked = {None, *precision.types, *([QUANTISED] if imported.is_quantised else [])}
+    asked = {None, *precision.types}
+    if imported.is_quantised:
+        asked.add(QUANTISED)
+    elif not precision.quantises_values:
+        asked.discard(QUANTISED)
+    narrows_filters = QUANTISED in precision.types
     exact: dict[tuple[str, Packing], bool] = {}
     values = Values(imported.graph)
     keeps_integers, keeps_numbers = _ExactIntegers(imported, values).keeps, _numbers_kept(imported)
@@ -61,7 +72,8 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
         if not all(keeps_numbers(name, each) for name, each in zip(layer.weights, code.packings, strict=False)):
             return False
         narrower = narrower_type(variant, layer)
-        if narrower not in asked or (narrower is not None and layer.name in unrounded):
+        stores_asked = narrows_filters and variant.traits.weights == QUANTISED
+        if not (stores_asked or narrower in asked) or (narrower is not None and layer.name in unrounded):
             return False
         if not all(values.read(layer, each) in imported.ranges for each in code.ranges if each is not None):
             return False
@@ -70,7 +82,7 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
             return False
         if code.step is not None and any(each is not None and each.scale != code.step for each in written):
             return False
-        if QUANTISED in precision.types:
+        if precision.quantises_values or stores_asked:
             return True
         if variant.dtype == QUANTISED and _rounds_more(variant):
             # It would round results computed from integers, or what it multiplies once more.

@@ -13,24 +13,25 @@ from typer.testing import CliRunner
 import sartor
 from benchmarks import cold_plans
 from benchmarks.cold import app
-from benchmarks.cold_plans import check_plan, plan_file, rivals_of, size_of
+from benchmarks.cold_plans import NARROW_ERROR, ColdPlan, check_plan, plan_file, rivals_of, size_of
 from benchmarks.zoo import write
 from sartor.errors import UsageError
 from sartor.first_inference import cold_bench
+from sartor.policies import Precision
 from sartor.tuning.selection.problem.cost import Objective
 
-PLANS = (Objective.LATENCY, Objective.COLD, Objective.COLD_LATENCY)
+PLANS = tuple(ColdPlan)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a network and a module of it for each objective, all of stock code."""
+    """A folder with a network and a module of it for each plan, all of stock code."""
     folder = tmp_path_factory.mktemp("cold")
-    first = plan_file("lenet5", folder, Objective.LATENCY)
+    first = plan_file("lenet5", folder, ColdPlan.LATENCY)
     config = sartor.CompileConfig(threads=1, time_budget=1.0, database=folder / "t.db")
     sartor.compile(write("lenet5", folder), config, output=first)
-    for objective in PLANS[1:]:
-        shutil.copyfile(first, plan_file("lenet5", folder, objective))
+    for plan in PLANS[1:]:
+        shutil.copyfile(first, plan_file("lenet5", folder, plan))
     return folder
 
 
@@ -49,30 +50,35 @@ def test_what_was_not_prepared_is_not_timed(tmp_path: Path) -> None:
         CliRunner().invoke(app, ["lenet5", "-o", str(tmp_path), "--only", "time"], catch_exceptions=False)
     write("lenet5", tmp_path)
     with pytest.raises(UsageError, match=r"lenet5\.cold\.vmfb' is not there"):
-        check_plan("lenet5", tmp_path, Objective.COLD)
+        check_plan("lenet5", tmp_path, ColdPlan.KERNELS)
 
 
 def test_plans_are_made_once_and_what_that_took_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[Objective] = []
+    compiled: list[tuple[Objective, Precision, float | None]] = []
 
     def compiles(model: Path, config: sartor.CompileConfig, output: Path) -> None:
-        compiled.append(config.objective)
+        compiled.append((config.objective, config.precision, config.max_error))
         output.write_bytes(b"module")
 
     monkeypatch.setattr(sartor, "compile", compiles)
     monkeypatch.setattr(time, "perf_counter", iter([0.0, 12.5, 20.0, 21.0]).__next__)
-    for objective in (Objective.LATENCY, Objective.COLD, Objective.LATENCY):
-        cold_plans.make_plan("lenet5", tmp_path, objective, 1)
-    assert compiled == [Objective.LATENCY, Objective.COLD]
-    assert cold_plans._recorded(tmp_path) == {"lenet5.latency.vmfb": 12.5, "lenet5.cold.vmfb": 1.0}
+    for plan in (ColdPlan.LATENCY, ColdPlan.WEIGHTS, ColdPlan.LATENCY):
+        cold_plans.make_plan("lenet5", tmp_path, plan, 1)
+    assert compiled == [
+        (Objective.LATENCY, Precision.F32, None),
+        (Objective.COLD, Precision.INT8_WEIGHTS, NARROW_ERROR),
+    ]
+    assert cold_plans._recorded(tmp_path) == {"lenet5.latency.vmfb": 12.5, "lenet5.cold-weights.vmfb": 1.0}
 
 
 def test_each_plan_is_timed_settled_and_overlapped(made: Path) -> None:
     found = rivals_of("lenet5", made, PLANS)
     assert {name: (each.module.name, each.settled) for name, each in found.items()} == {
-        "latency, settled": ("lenet5.latency.vmfb", True),
-        "K, settled": ("lenet5.cold.vmfb", True),
-        "K + P": ("lenet5.cold.vmfb", False),
+        "latency": ("lenet5.latency.vmfb", True),
+        "K": ("lenet5.cold.vmfb", True),
+        "KP": ("lenet5.cold.vmfb", False),
+        "KC": ("lenet5.cold-weights.vmfb", True),
+        "KCP": ("lenet5.cold-weights.vmfb", False),
         "both": ("lenet5.cold+latency.vmfb", False),
     }
 
@@ -96,10 +102,11 @@ def test_files_are_prepared_and_timed_apart(made: Path, monkeypatch: pytest.Monk
     _run(*common, "--only", "time", "--seconds", "1")
     assert not any("save" in each for each in started)
     rows = _rows(made / "ablation.csv")
-    names = {"latency + P", "latency, settled", "K, settled", "K + P", "both", "onnxruntime", "onnxruntime, .ort"}
+    plans = {"latency + P", "latency", "K", "KP", "KC", "KCP", "both"}
+    names = plans | {"onnxruntime", "onnxruntime, .ort"}
     assert {row["runtime"] for row in rows} == names
     assert len(rows) == 2 * len(names)
-    assert [row["plan"] for row in _rows(made / "sizes.csv")] == ["latency", "cold", "cold+latency"]
+    assert [row["plan"] for row in _rows(made / "sizes.csv")] == [str(each) for each in PLANS]
 
 
 def test_no_round_begins_after_the_limit(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +120,6 @@ def test_no_round_begins_after_the_limit(made: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_plan_of_one_function_adds_no_weights(made: Path) -> None:
-    size = size_of("lenet5", made, Objective.COLD)
+    size = size_of("lenet5", made, ColdPlan.KERNELS)
     assert (size.added_mib, size.seconds) == (0.0, 0.0)
     assert size.module_mib > 0

@@ -12,7 +12,6 @@ from sartor.cli.options.common import check_error_bound
 from sartor.codegen.routine_registry import may_name
 from sartor.errors import UsageError
 from sartor.policies import DEFAULT_MAX_ERROR, DEFAULT_PLANS, LOW_PRECISION_MAX_ERROR, Precision
-from sartor.precision.fake_quantisation import I8
 from sartor.settings.values import byte_count
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
@@ -22,9 +21,10 @@ from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.registry import SELECTORS
 
 PrecisionOption = Annotated[
-    Literal["f32", "tf32", "bf16", "f16", "int8", "mixed"] | None,
+    Literal["f32", "tf32", "bf16", "f16", "int8", "int8-weights", "mixed"] | None,
     typer.Option(
-        help="What layers may be computed in besides f32, where that is faster; tf32 is NVIDIA's. (default: f32)"
+        help="What layers may be computed in besides f32, where that is faster; tf32 is NVIDIA's; int8-weights stores "
+        "filters in 8 bits and computes in f32. (default: f32)"
     ),
 ]
 MaxErrorOption = Annotated[
@@ -128,7 +128,7 @@ def read_calibration_method(text: str | None, precision: Precision) -> Calibrati
     Raises:
         UsageError: if a method is named and the precision does not allow 8 bits.
     """
-    if text is not None and I8 not in precision.types:
+    if text is not None and not precision.quantises_values:
         raise UsageError(
             f"--calibration-method {text} finds ranges for 8 bits, which --precision {precision} does not use; "
             "give --precision int8 or mixed"

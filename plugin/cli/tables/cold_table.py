@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 from sartor.cli.output.terminal import milliseconds, show_json, show_table
-from sartor.cli.tables.layer_phases_table import layers_json, show_layers
 from sartor.first_inference.cold_bench import SELF
 from sartor.first_inference.layer_phases import Phases
 from sartor.first_inference.sample import FirstRun, typical
@@ -16,6 +15,7 @@ from sartor.runtime.benchmark import Samples, time_ratio
 
 ColdTimes = Mapping[tuple[str, str], Sequence[FirstRun]]
 
+_KIB = 1024.0
 _Phase = Callable[[FirstRun], float | None]
 _PHASES: dict[str, _Phase] = {
     "start": lambda run: run.start,
@@ -43,13 +43,13 @@ def show_cold(times: ColdTimes, phases: Phases | None = None) -> None:
         title = f"first inference, files {state}: medians of {rounds} processes, ms"
         show_table(title, columns, rows, right=tuple(range(1, len(columns))))
     if phases is not None:
-        show_layers(phases)
+        _show_layers(phases)
 
 
 def cold_json(times: ColdTimes, phases: Phases | None = None) -> None:
     """All samples, in seconds; ``sartor inspect --cold`` draws the typical ones."""
     records = [_record(name, state, runs) for (name, state), runs in times.items()]
-    show_json({"cold": records, "phases": layers_json(phases)})
+    show_json({"cold": records, "phases": _layers_json(phases)})
 
 
 def _record(name: str, state: str, runs: Sequence[FirstRun]) -> dict[str, Any]:
@@ -80,3 +80,38 @@ def _share(times: ColdTimes, name: str, state: str) -> str:
     own, other = (Samples(tuple(run.whole for run in times[each, state])) for each in (SELF, name))
     ratio = time_ratio(own, other)
     return f"{ratio.value:.2f} of its ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _show_layers(phases: Phases) -> None:
+    """Print the phases of each layer, their sums, and how long whole inferences took, which nearly are the sums."""
+    layers = phases.layers
+    states = [*layers[0].read]
+    rows = [_row(each.layer, each.weight_bytes, [*each.read.values(), each.first, each.later]) for each in layers]
+    sums = [sum(each.read[state] for each in layers) for state in states]
+    sums += [sum(each.first for each in layers), sum(each.later for each in layers)]
+    rows.append(_row("sum", sum(each.weight_bytes for each in layers), sums))
+    whole = ["", *("" for _ in states), milliseconds(phases.first), milliseconds(phases.later)]
+    rows.append(["whole inference", *whole])
+    columns = ("layer", "weights, KiB", *(f"read, {each}" for each in states), "first execution", "later")
+    show_table("phases by layer: medians, ms", columns, rows, right=tuple(range(1, len(columns))))
+
+
+def _row(name: str, size: int, seconds: Sequence[float]) -> list[str]:
+    return [name, f"{size / _KIB:.1f}", *map(milliseconds, seconds)]
+
+
+def _layers_json(phases: Phases | None) -> dict[str, Any] | None:
+    """The phases as JSON data, in milliseconds."""
+    if phases is None:
+        return None
+    layers = [
+        {
+            "layer": each.layer,
+            "weight_bytes": each.weight_bytes,
+            "read_ms": {state: seconds * 1e3 for state, seconds in each.read.items()},
+            "first_ms": each.first * 1e3,
+            "later_ms": each.later * 1e3,
+        }
+        for each in phases.layers
+    ]
+    return {"first_ms": phases.first * 1e3, "later_ms": phases.later * 1e3, "layers": layers}

@@ -29,7 +29,6 @@ from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.precision.calibration import Calibration, calibrate
 from sartor.precision.equalisation import find_exponents
-from sartor.precision.fake_quantisation import I8
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
@@ -171,7 +170,7 @@ def equalised(imported: ImportedModel, config: CompileConfig, bench: Bench) -> I
         UsageError: if the samples do not fit the model, or cannot be read.
     """
     policy = config.calibrating
-    if policy.samples is None or I8 not in policy.precision.types_on(policy.target):
+    if policy.samples is None or not policy.precision.quantises_values:
         return imported
     samples = sample_set(imported, policy.samples, narrow=True)
     exponents = find_exponents(imported, samples.source, bench.pool, config.threads, bench.progress)

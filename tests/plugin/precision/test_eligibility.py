@@ -140,6 +140,29 @@ def test_weights_are_stored_narrow_where_that_loses_nothing(
     assert {each.traits.weights for each in narrow if may_run(layer, each)} == expected
 
 
+def test_only_filters_are_stored_in_8_bits_where_that_is_asked_for(imported_of: Callable[[str], ImportedModel]) -> None:
+    imported = imported_of("residual")
+    policy = replace(CONFIG, precision=Precision.INT8_WEIGHTS).planning
+    found = find_candidates(imported, policy, everything=False).variants
+    may_run = eligibility(imported, Precision.INT8_WEIGHTS)
+    layers = {layer.name: layer for layer in imported.graph.layers}
+    narrow = {name: [each for each in found[layer.task.key] if each.dtype == "i8"] for name, layer in layers.items()}
+    assert any(narrow.values())
+    assert all(each.traits.weights == "i8" for variants in narrow.values() for each in variants)
+    assert all(may_run(layers[name], each) for name, variants in narrow.items() for each in variants)
+    # Neither without being asked, nor values beside filters.
+    assert not any(eligibility(imported, Precision.F32)(layers[name], each) for name in narrow for each in narrow[name])
+    everything = find_candidates(imported, CONFIG.planning).variants
+    rounding = [
+        (layer, each)
+        for layer in layers.values()
+        for each in everything[layer.task.key]
+        if each.dtype == "i8" and each.traits.weights is None
+    ]
+    assert rounding
+    assert not any(may_run(*pair) for pair in rounding)
+
+
 @pytest.mark.parametrize(("model", "rows"), [(network, True), (dynamic_network, False), (_float_product, True)])
 def test_rows_find_ranges_where_8_bits_are_asked_for(
     model: Callable[[], ModelProto], rows: bool, imported_of_model: ImportedOfModel

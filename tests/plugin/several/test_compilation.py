@@ -180,10 +180,14 @@ def test_a_plan_over_two_devices_is_not_one_of_several() -> None:
         SeveralConfig(CompileConfig(threads=1), (both, Target.create("cpu", "x86-64-v3")))
 
 
-def test_plans_that_change_after_the_first_inference_are_not_of_several() -> None:
+@pytest.mark.parametrize(("levels", "shapes"), [(LEVELS, ({},)), (LEVELS[:1], SHAPES), (LEVELS, SHAPES)])
+def test_plans_that_change_after_the_first_inference_are_not_of_several(
+    levels: tuple[str, ...], shapes: tuple[Mapping[str, tuple[int, ...]], ...]
+) -> None:
+    """Neither of several levels, nor of several shapes."""
     config = CompileConfig(threads=1, objective=Objective.COLD_LATENCY)
     with pytest.raises(UsageError, match="has no later plan for each of them"):
-        SeveralConfig(config, tuple(Target.create("cpu", each) for each in LEVELS))
+        SeveralConfig(config, tuple(Target.create("cpu", each) for each in levels), shapes)
 
 
 def test_levels_that_a_module_cannot_tell_apart_are_refused(made: Made, tmp_path: Path) -> None:
