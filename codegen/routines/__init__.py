@@ -65,6 +65,9 @@ ROUTINES: tuple[Routine, ...] = (
     SingleChannel("single_planes", by_planes=True),
     FusedWinograd(),
     FusedWinograd("fused_winograd_blocked", blocked=True),
+    # The same by filters as the model has them.
+    FusedWinograd("transforming_winograd", transforms_filters=True),
+    FusedWinograd("transforming_winograd_blocked", blocked=True, transforms_filters=True),
     SubgroupWinograd(),
     Join(),
     Join("join_blocked", blocked=True),

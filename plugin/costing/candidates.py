@@ -14,6 +14,7 @@ from sartor.policies import PlanPolicy
 from sartor.precision.eligibility import eligible_candidates, eligible_routines
 from sartor.tuning.search.shortlist import is_superfluous
 from sartor.tuning.search.workgroups import fewer_workgroups
+from sartor.tuning.selection.problem.limits import Quantity
 
 
 def find_candidates(
@@ -29,6 +30,9 @@ def find_candidates(
     """
     skip = never if everything or policy.pins else is_superfluous
     routines = routines_for(LOW_PRECISION) if everything else eligible_routines(imported, policy.precision)
+    if not everything and not {Quantity.COLD, Quantity.MEMORY} & {*policy.quantities}:
+        # They save bytes, and time only where these are read.
+        routines = tuple(each for each in routines if not each.traits.transforms_filters)
     found = [
         annotate(imported.graph, routines, each, FUSED_ROUTINES, skip, fewer_workgroups) for each in policy.target.each
     ]

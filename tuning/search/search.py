@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sartor.codegen.analysis.task_bounds import weight_bytes
-from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass
+from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass, Traits
 from sartor.tuning.search.cost_model import CostModel, Sample
 from sartor.tuning.search.features import analytic_cycles
 from sartor.tuning.search.workgroups import WORKGROUP_PARAMETERS
@@ -140,7 +140,7 @@ class VariantSearch:
                 # Trees cannot extrapolate to sizes that no measured layer had, and few networks are measured in
                 # narrower types. So the analytic model's choice is added.
                 # Filters in fewer bytes are chosen for what they save when they are read, not for speed alone.
-                others = [each for each in listed if each.traits.instruction or each.traits.weights]
+                others = [each for each in listed if each.traits.instruction or _reads_less(each.traits)]
                 picks = [
                     *model.ranked(task.facts, listed)[: self.settings.first],
                     *_leaders(task.facts, others),
@@ -159,6 +159,10 @@ class VariantSearch:
             beside = min(_best(known, task, variant.format_class) or _FAR * best, _FAR * best)
             gain = max(0.0, best - hoped) + self.settings.layout_weight * max(0.0, beside - hoped)
             yield _Offer(task.key, variant.descriptor, task.count * gain, _cost(variant, task.facts))
+
+
+def _reads_less(traits: Traits) -> bool:
+    return traits.weights is not None or traits.transforms_filters
 
 
 @dataclass(frozen=True)

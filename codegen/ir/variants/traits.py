@@ -49,6 +49,8 @@ class Traits:
         converts: whether the result has another element type than the operands.
         transforms: whether the routine computes in a transformed space, as Winograd's method does, so that results
             differ in more than the order of sums.
+        transforms_filters: whether such a routine transforms filters in each call, and they are stored as in the model,
+            in fewer bytes.
         rounds_between: whether intermediate values are rounded too, so that the error exceeds that of rounded operands.
         scales_rows: whether the operand that is multiplied is quantised within the kernel, each row by its own range,
             so that values between layers are not rounded.
@@ -73,6 +75,7 @@ class Traits:
     blocked: bool = False
     converts: bool = False
     transforms: bool = False
+    transforms_filters: bool = False
     rounds_between: bool = False
     scales_rows: bool = False
     rounds_factor: bool = False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.analysis.winograd_tiles import OutputTile
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, WinogradFilter, cut
+from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, Transpose, WinogradFilter, cut
 from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS
 from sartor.codegen.kernels.isa.multipliers import FMA, MOST_PRODUCTS, DotElement
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands
@@ -31,7 +32,12 @@ _LANES_OF_512 = 16
 
 
 def winograd_convolution(
-    layer: ImageLayer, convolution: Convolution, tiling: WinogradTiling, element: DotElement | None = None
+    layer: ImageLayer,
+    convolution: Convolution,
+    tiling: WinogradTiling,
+    element: DotElement | None = None,
+    *,
+    transforms_filters: bool = False,
 ) -> WinogradConvolution:
     """The sizes of a layer's kernel; sets the packing of its filters, which are transformed and rounded.
 
@@ -40,6 +46,7 @@ def winograd_convolution(
         convolution: its root.
         tiling: sizes of tiles.
         element: instruction that multiplies groups, to whose type filters are rounded; None for f32.
+        transforms_filters: whether filters, in f32, are stored as in the model and transformed by the kernel.
 
     Raises:
         ValueError: if the layer cannot be computed so.
@@ -51,6 +58,8 @@ def winograd_convolution(
         if layer.lanes != _LANES_OF_512:
             raise ValueError("integers are encoded in vectors of 64 bytes")
         packing = _integer_packing(convolution, tile, panel, element.group)
+    elif transforms_filters:
+        packing = _plain_packing(convolution, panel)
     else:
         packing = _packing(convolution, tile, panel, element)
     read = convolution_operands(layer, convolution, packing)
@@ -68,6 +77,7 @@ def winograd_convolution(
         lanes=layer.lanes,
         tiling=tiling,
         multiplier=FMA if element is None else element.multiplier(has_sign=False),
+        transforms_filters=transforms_filters,
     )
 
 
@@ -82,6 +92,17 @@ def _packing(convolution: Convolution, tile: OutputTile, panel: int, element: Do
         Reshape((points, depth, channels)),
         *cut(((points,), (steps, group), (panels, panel)), (3, 0, 1, 4, 2)),
         *(() if element is None else (Round(element.dtype),)),
+    )
+
+
+def _plain_packing(convolution: Convolution, panel: int) -> tuple[Step, ...]:
+    """Steps from ``[OC, IC, KH, KW]`` to ``[panel, tap, IC, channel]``, filled up with zeros."""
+    channels, depth, *taps = convolution.filter.shape
+    count = math.prod(taps)
+    return (
+        Transpose((2, 3, 1, 0)),
+        Reshape((count, depth, channels)),
+        *cut(((count,), (depth,), (-(-channels // panel), panel)), (2, 0, 1, 3)),
     )
 
 

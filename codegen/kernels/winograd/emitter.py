@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, multiply_add
+from sartor.codegen.kernels.winograd.filters import FilterTransform
 from sartor.codegen.kernels.winograd.geometry import WinogradConvolution
 from sartor.codegen.kernels.winograd.integers import IntegerDecoder, IntegerEncoder, integer_starts
 from sartor.codegen.kernels.winograd.transforms import Decoder, Encoder
@@ -58,13 +59,16 @@ class _Writer:
         runs = -(-of.tiles // tiling.columns)
         size = -(-runs // tiling.groups) * tiling.columns
         first = asm.mul(self._group[0], size)
+        if of.transforms_filters:
+            transform = FilterTransform(of, asm, self._memories, self._start)
+            self._each_panel(lambda panel: transform.write(panel, self._own(panel)))
         end = asm.minimum(asm.add(first, size), of.tiles)
         asm.repeat(
             first, end, tiling.block, lambda begin: self._block(begin, asm.minimum(end, asm.add(begin, tiling.block)))
         )
 
     def _block(self, first: Index, end: Index) -> None:
-        of, asm = self._of, self._asm
+        asm = self._asm
 
         def encode(tile: Index, carried: list[ir.Value]) -> list[ir.Value]:
             self._encoder.write(self._group[2], tile, asm.sub(tile, first))
@@ -74,19 +78,44 @@ class _Writer:
         asm.barrier()
         asm.loop(first, end, 1, [], encode)
         asm.barrier()
+
+        def every(panel: Index) -> None:
+            self._multiply(panel, asm.sub(end, first))
+            self._decode(panel, first, end)
+
+        self._each_panel(every)
+
+    def _each_panel(self, work: Callable[[Index], None]) -> None:
+        """Emit a loop over the panels of the workgroup."""
+        of, asm = self._of, self._asm
         start = asm.mul(self._group[1], of.tiling.panels)
 
         def every(panel: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            self._multiply(panel, asm.sub(end, first))
-            self._decode(panel, first, end)
+            work(panel)
             return carried
 
         asm.loop(start, asm.minimum(of.grid.panels, asm.add(start, of.tiling.panels)), 1, [], every)
 
+    def _own(self, panel: Index) -> Index:
+        """The number of a panel among those of the workgroup."""
+        return self._asm.sub(panel, self._asm.mul(self._group[1], self._of.tiling.panels))
+
+    @property
+    def _filters(self) -> ir.Value:
+        """The memory that transformed filters are read from."""
+        return self._space if self._of.transforms_filters else self._memories[self._of.memories[1]]
+
+    def _panel_start(self, panel: Index) -> Index:
+        """The offset of a panel of transformed filters in their memory."""
+        of, asm = self._of, self._asm
+        if not of.transforms_filters:
+            return asm.mul(panel, of.panel_elements)
+        return asm.add(self._start, of.scales, asm.mul(self._own(panel), of.panel_elements))
+
     def _multiply(self, panel: Index, tiles: Index) -> None:
         """Emit the n^2 products of encoded tiles by a panel of filters."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
-        filters = asm.mul(panel, of.panel_elements)
+        filters = self._panel_start(panel)
 
         def multiply(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
             starts = self._starts(panel, index)
@@ -130,7 +159,7 @@ class _Writer:
             asm,
             Lhs(self._space, lhs, {row: row * of.row for row in range(tiling.columns)}),
             Rhs(
-                self._memories[of.memories[1]],
+                self._filters,
                 rhs,
                 of.step,
                 [(each * of.lanes * of.multiplier.group, of.lanes) for each in range(tiling.vectors)],

@@ -72,6 +72,8 @@ class WinogradConvolution:
         lanes: elements of a vector.
         tiling: sizes of tiles.
         multiplier: how encoded tiles and filters are multiplied; the workspace has their element type.
+        transforms_filters: whether filters are as in the model, ``[panel, tap, IC, panel size]`` in f32, and each
+            workgroup transforms those that it multiplies into its workspace.
     """
 
     batches: int
@@ -86,6 +88,7 @@ class WinogradConvolution:
     lanes: int
     tiling: WinogradTiling
     multiplier: Multiplier = FMA
+    transforms_filters: bool = False
 
     @property
     def transforms(self) -> tuple[Transforms, Transforms]:
@@ -109,6 +112,11 @@ class WinogradConvolution:
     def filters(self) -> int:
         """Elements of a panel of filters for one product."""
         return self.steps * self.step
+
+    @property
+    def taps(self) -> int:
+        """Elements of a filter for each input channel."""
+        return self.rows.kernel * self.columns.kernel
 
     @property
     def panel_elements(self) -> int:
@@ -203,7 +211,9 @@ class WinogradConvolution:
 
     @property
     def workspace(self) -> int:
-        """Elements of the workspace of one workgroup."""
+        """Elements of the workspace of one workgroup; transformed filters are its end, from ``scales`` on."""
+        if self.transforms_filters:
+            return self.scales + self.tiling.panels * self.panel_elements
         return self.multipliers + self.scale_row if self.is_integer else self.scales
 
     @property

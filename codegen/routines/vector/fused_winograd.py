@@ -43,10 +43,13 @@ class FusedWinograd(ImageRoutine[Convolution]):
     Attributes:
         element: instruction that multiplies encoded tiles and filters, which are rounded to its type; None for f32. By
             one for integers, tiles are encoded in integers.
+        transforms_filters: whether filters, in f32, are stored as in the model and transformed in each call. That reads
+            a fraction of the bytes, and takes time in each inference: it is for the first one.
     """
 
     name: str = "fused_winograd"
     element: DotElement | None = None
+    transforms_filters: bool = False
 
     @property
     def traits(self) -> Traits:
@@ -55,6 +58,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
             family="fused_winograd",
             instruction=self.element,
             transforms=True,
+            transforms_filters=self.transforms_filters,
             rounds_between=self.element is not None,
             cost=WinogradCost(1 if self.element is None else self.element.group),
             sizes=WinogradTiling.names(),
@@ -104,7 +108,9 @@ class FusedWinograd(ImageRoutine[Convolution]):
         return machine.refusal(_MASKS_NARROW)
 
     def parts(self, images: ImageLayer, match: Convolution, parameters: Parameters) -> KernelParts:
-        convolution = winograd_convolution(images, match, WinogradTiling.of(parameters), self.element)
+        convolution = winograd_convolution(
+            *(images, match, WinogradTiling.of(parameters), self.element), transforms_filters=self.transforms_filters
+        )
         return KernelParts(WinogradCode(convolution), workspace_type(convolution))
 
 

@@ -30,6 +30,7 @@ ROUTINES: Mapping[str, KernelRoutine] = {
         SlidingWindow("window_blocked", blocked=True),
         FusedWinograd(),
         FusedWinograd("fused_winograd_blocked", blocked=True),
+        FusedWinograd("transforming_winograd", transforms_filters=True),
     )
 }
 # The layer that each routine is followed on, and the case whose parameters it is given.
@@ -44,6 +45,8 @@ LAYERS = {
 }
 CHOICES = [(name, parameters) for name, (_, case) in LAYERS.items() for parameters in EXTREME[case][name]]
 CHOICES += [("fused_winograd", parameters) for parameters in extreme_winograd(4, 6)]
+LAYERS["transforming_winograd"] = LAYERS["fused_winograd"]
+CHOICES += [("transforming_winograd", parameters) for parameters in extreme_winograd(4)]
 AVX2 = Target.create("cpu", "x86-64-v3")
 
 
@@ -82,10 +85,14 @@ def test_each_number_is_written_once_by_the_only_user_of_its_workspace(
     assert (users <= 1).all()
 
 
+def _extreme(name: str) -> Parameters:
+    return next(parameters for routine, parameters in CHOICES if routine == name)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_input_and_weight_is_read(name: str, tasks: dict[str, Task]) -> None:
     task = tasks[LAYERS[name][0]]
-    layer = ROUTINES[name].layer(task, EXTREME[LAYERS[name][1]][name][0], AVX2)
+    layer = ROUTINES[name].layer(task, _extreme(name), AVX2)
     total = [np.zeros(each.elements, np.int64) for each in layer.kernel.reads]
     for _, trace in traces(layer):
         for every, each in zip(total, trace.reads, strict=False):

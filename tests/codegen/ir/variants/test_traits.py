@@ -74,7 +74,9 @@ def test_only_what_rounds_or_transforms_says_so() -> None:
     assert rounding == {*transformed, "half_pairs"}
     transforming = {each.name for each in ROUTINES if each.traits.transforms}
     fused = {"fused_winograd", "fused_winograd_blocked"}
-    others = {"winograd", "subgroup_winograd"}
+    in_each_call = {each.name for each in ROUTINES if each.traits.transforms_filters}
+    assert in_each_call == {"transforming_winograd", "transforming_winograd_blocked"}
+    others = {"winograd", "subgroup_winograd", *in_each_call}
     assert transforming == {*transformed, *fused, *others, *(f"half_{each}" for each in fused)}
 
 
