@@ -30,7 +30,7 @@ def find_candidates(
     """
     skip = never if everything or policy.pins else is_superfluous
     routines = routines_for(LOW_PRECISION) if everything else eligible_routines(imported, policy.precision)
-    if not everything and not {Quantity.COLD, Quantity.MEMORY} & {*policy.quantities}:
+    if not (everything or policy.pins) and not {Quantity.COLD, Quantity.MEMORY} & {*policy.quantities}:
         # They save bytes, and time only where these are read.
         routines = tuple(each for each in routines if not each.traits.transforms_filters)
     found = [
