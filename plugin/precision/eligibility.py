@@ -49,12 +49,7 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
     weights whose zero point moves them out of 8 bits are not. Sums of integers are never rounded. Weights are stored
     in a narrower type to be widened when they are read only where that type has all of their numbers.
     """
-    asked = {None, *precision.types}
-    if imported.is_quantised:
-        asked.add(QUANTISED)
-    elif not precision.quantises_values:
-        asked.discard(QUANTISED)
-    narrows_filters = QUANTISED in precision.types
+    asked = {None, *precision.types, *([QUANTISED] if imported.is_quantised else [])}
     exact: dict[tuple[str, Packing], bool] = {}
     values = Values(imported.graph)
     keeps_integers, keeps_numbers = _ExactIntegers(imported, values).keeps, _numbers_kept(imported)
@@ -72,8 +67,7 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
         if not all(keeps_numbers(name, each) for name, each in zip(layer.weights, code.packings, strict=False)):
             return False
         narrower = narrower_type(variant, layer)
-        stores_asked = narrows_filters and variant.traits.weights == QUANTISED
-        if not (stores_asked or narrower in asked) or (narrower is not None and layer.name in unrounded):
+        if narrower not in asked or (narrower is not None and layer.name in unrounded):
             return False
         if not all(values.read(layer, each) in imported.ranges for each in code.ranges if each is not None):
             return False
@@ -82,7 +76,7 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
             return False
         if code.step is not None and any(each is not None and each.scale != code.step for each in written):
             return False
-        if precision.quantises_values or stores_asked:
+        if precision.quantises_values or (QUANTISED in precision.types and variant.traits.weights == QUANTISED):
             return True
         if variant.dtype == QUANTISED and _rounds_more(variant):
             # It would round results computed from integers, or what it multiplies once more.

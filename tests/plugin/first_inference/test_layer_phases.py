@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,16 @@ def test_the_sums_are_the_whole(recipe: Recipe) -> None:
     assert sum(each.read["dropped"] for each in found.layers) == pytest.approx(3.0)
     assert found.layers[-1].read["dropped"] == pytest.approx(2.0 * 1000 / (total - total // 2 + 1000))
     assert {each.layer: each.weight_bytes for each in found.layers[:-1]} == sizes
+
+
+def test_layers_with_the_same_code_take_turns(recipe: Recipe) -> None:
+    first, *between, last = recipe.plan.layers
+    plan = replace(recipe.plan, layers=(first, *between, replace(last, symbol=first.symbol)))
+    (begin, *others, end) = _inference(recipe, 1e-3, 0.0)
+    end = DispatchEvent(begin.name, end.begin, end.begin + 7e-3)
+    found = phases_of([[(begin, *others, end)]], plan, _network(recipe), {})
+    taken = {each.layer: each.first for each in found.layers}
+    assert (taken[first.layer], taken[last.layer]) == pytest.approx((1e-3, 7e-3))
 
 
 def test_unknown_dispatches_and_files_that_were_not_read_ahead(recipe: Recipe) -> None:

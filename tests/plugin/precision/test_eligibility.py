@@ -175,7 +175,8 @@ def test_rows_find_ranges_where_8_bits_are_asked_for(
     ]
     pairs = [(layer, each) for layer, each in offered if isinstance(each, Variant)]
     assert pairs
-    assert not any(eligibility(imported, Precision.F32)(*pair) for pair in pairs)
+    for precision in (Precision.F32, Precision.INT8_WEIGHTS):
+        assert not any(eligibility(imported, precision)(*pair) for pair in pairs), precision
     assert [eligibility(imported, Precision.INT8)(*pair) for pair in pairs] == [rows] * len(pairs)
 
 
