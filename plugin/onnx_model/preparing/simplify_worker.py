@@ -16,6 +16,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from sartor.onnx_model.preparing.linear_onnxslim import compare_by_key
+from sartor.onnx_model.preparing.settled_onnxslim import skip_settled
 
 START = b"\n"
 """The bytes on standard input that let the worker begin. At the end of standard input it exits."""
@@ -64,6 +65,7 @@ def simplify_bytes(data: bytes) -> bytes:
     from onnxslim.core.pattern.registry import DEFAULT_FUSION_PATTERNS
 
     compare_by_key()
+    skip_settled()
     fusions = [name for name, matchers in DEFAULT_FUSION_PATTERNS.items() if _is_fusion(matchers)]
     with contextlib.redirect_stdout(io.StringIO()):
         model = onnxslim.slim(ModelProto.FromString(data), skip_fusion_patterns=fusions, size_threshold=_FOLDED_BYTES)
