@@ -12,9 +12,8 @@ import numpy as np
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.graphs.prepared import is_reordered, prepared_model
+from sartor.onnx_model.graphs.prepared import is_long, is_reordered, prepared_model
 from sartor.reference.disturbed_model import disturb, disturbed_feeds, is_half, is_quantising
-from sartor.reference.long_models import is_long
 from sartor.reference.refused_node import naming_refused_node
 from sartor.reference.sigmoid_outputs import refined, sigmoid_outputs
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds

@@ -17,8 +17,8 @@ from onnx import ModelProto
 
 from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.prepared import is_long
 from sartor.onnx_model.graphs.walk import names_read
-from sartor.reference.long_models import is_long
 from sartor.reference.random_inputs import OTHERS, USUAL, InputSampler, Style
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import count_not_finite

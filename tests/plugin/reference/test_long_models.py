@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 
+from sartor.onnx_model.graphs import prepared
 from sartor.onnx_model.preparing.prepare import prepare
-from sartor.reference import long_models
 from sartor.reference.expected_outputs import Expectation
 from sartor.reference.sample_styles import choose_styles
 from tests.plugin.onnx_model.builders import FLOAT, model, node, weights
@@ -41,12 +41,12 @@ def levels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_layouts_are_for_models_of_few_nodes(
     nodes: int, level: Any, levels: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_models, "_LONG", nodes)
-    prepared = prepare(_convolution()).model
-    data = prepared.SerializeToString()
+    monkeypatch.setattr(prepared, "_LONG", nodes)
+    known = prepare(_convolution()).model
+    data = known.SerializeToString()
     feeds = {"x": np.linspace(-1, 1, 576, dtype=np.float32).reshape(1, 16, 6, 6)}
-    found = Expectation([data], prepared, narrow=False)(feeds)
-    assert choose_styles(prepared, data).doubts.unchecked == ()
+    found = Expectation([data], known, narrow=False)(feeds)
+    assert choose_styles(known, data).doubts.unchecked == ()
     assert levels == [level] * 4
     expected = onnxruntime.InferenceSession(data, onnxruntime.SessionOptions()).run(None, feeds)
     np.testing.assert_allclose(found.outputs[0], expected[0], rtol=1e-4, atol=1e-4)
