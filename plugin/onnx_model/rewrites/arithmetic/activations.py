@@ -77,8 +77,8 @@ def _clip(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         if known is not None and np.isnan(known).any():
             name = ""
         elif name and known is None:
-            is_number = emit("Equal", name, name, part="is_number")
-            name = emit("Where", is_number, name, emit.like(nothing, name, "unbounded"), part="bound")
+            is_nan = emit("IsNaN", name, part="is_nan")
+            name = emit("Where", is_nan, emit.like(nothing, name, "unbounded"), name, part="bound")
         bounds.append(name)
     if bounds == [optional_input(node, index) for index in (1, 2)]:
         return None
