@@ -47,7 +47,8 @@ def fold_weights(module: ir.Module, weights: dict[str, np.ndarray], evaluate: Ev
     function = entry_function(module)
     with module.context, ir.Location.unknown(module.context):
         _name_dense_constants(module, function, weights)
-        targets = [*_targets(function), *_repeated_outputs(function)]
+        known = constant_ops(function)
+        targets = [*_targets(function, known), *_repeated_outputs(function, known)]
         if targets:
             _replace(module, function, targets, weights, evaluate)
 
@@ -60,9 +61,8 @@ def _name_dense_constants(module: ir.Module, function: ir.Operation, weights: di
         op.erase()
 
 
-def _targets(function: ir.Operation) -> list[ir.Value]:
+def _targets(function: ir.Operation, known: set[ir.Operation]) -> list[ir.Value]:
     """Values to fold: of each chain of constant ops the last one that is not too large."""
-    known = constant_ops(function)
     targets: dict[ir.Value, None] = {}
     visited: set[ir.Value] = set()
     for view in body_of(function).operations:
@@ -72,9 +72,8 @@ def _targets(function: ir.Operation) -> list[ir.Value]:
     return list(targets)
 
 
-def _repeated_outputs(function: ir.Operation) -> list[ir.Value]:
+def _repeated_outputs(function: ir.Operation, known: set[ir.Operation]) -> list[ir.Value]:
     """Outputs that are one number repeated, each as a value of its own: the number may be read by layers too."""
-    known = constant_ops(function)
     found: list[ir.Value] = []
     for view in list(body_of(function).operations):
         if view.operation.name not in _RETURNING:

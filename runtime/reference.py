@@ -55,6 +55,7 @@ class OnnxRuntimeReference:
         *,
         threads: int | None = None,
         optimises: bool = True,
+        layouts: bool = True,
         is_timed: bool = False,
         cuts: bool = True,
     ) -> None:
@@ -64,6 +65,7 @@ class OnnxRuntimeReference:
             model: path or content of an ONNX file.
             threads: threads within an operator; None for ONNX Runtime's default.
             optimises: whether all graph optimisations are on, or all off.
+            layouts: whether they choose layouts of images, the last and longest of them.
             is_timed: whether it runs with its own settings, as its users run it: threads spin after a run, and the
                 weights of f16 models are widened once and not in each run, though ONNX Runtime 1.32 crashes while it
                 does so for some models. Leave a pause before others are timed.
@@ -74,7 +76,7 @@ class OnnxRuntimeReference:
             UnsupportedModelError: if ONNX Runtime does not load the model.
         """
         source = model if isinstance(model, bytes) else str(model)
-        options = _session_options(threads, optimises=optimises, spins=is_timed)
+        options = _session_options(threads, optimises=optimises, layouts=layouts, spins=is_timed)
         try:
             self._session = onnxruntime.InferenceSession(
                 source,
@@ -119,7 +121,7 @@ def reason_of(error: BaseException) -> str:
     return f"node '{named['name']}' ({named['operator']}): {reason}" if named else reason
 
 
-def _session_options(threads: int | None, *, optimises: bool = True, spins: bool = False) -> Any:
+def _session_options(threads: int | None, *, optimises: bool, layouts: bool, spins: bool) -> Any:
     if threads is not None and threads < 1:
         raise UsageError(f"ONNX Runtime needs at least 1 thread, but {threads} were asked for")
     options = onnxruntime.SessionOptions()
@@ -128,6 +130,8 @@ def _session_options(threads: int | None, *, optimises: bool = True, spins: bool
     options.inter_op_num_threads = 1
     if not optimises:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    elif not layouts:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     if not spins:
         # Workers may spin within a run, which is the default, but not after it, when something else runs.
         options.add_session_config_entry("session.force_spinning_stop", "1")

@@ -30,6 +30,7 @@ from sartor.onnx_model.graphs.infer import may_learn_from_data, without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import with_recurrent_calls
+from sartor.reference.refused_node import reason_alone
 
 _LOG = logging.getLogger(__name__)
 COMPILER = "IREE 3.13"
@@ -123,6 +124,8 @@ def _refusal(diagnostic: str, model: onnx.ModelProto) -> str:
     if node is None:
         return f"the model cannot be lowered: {diagnostic.partition(chr(10))[0]}"
     _LOG.info("%s", diagnostic)
+    if invalid := reason_alone(node, model):
+        return f"{describe_node(node)} is not valid: {invalid.rstrip('.')}; export the model again"
     editor = GraphEditor(model.graph)
     read, written = (
         ", ".join(_described(each, editor) for each in names if each) for names in (node.input, node.output)

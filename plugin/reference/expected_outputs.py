@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.graphs.prepared import is_reordered, prepared_model
+from sartor.onnx_model.graphs.prepared import is_long, is_reordered, prepared_model
 from sartor.reference.disturbed_model import disturb, disturbed_feeds, is_half, is_quantising
 from sartor.reference.refused_node import naming_refused_node
 from sartor.reference.sigmoid_outputs import refined, sigmoid_outputs
@@ -60,7 +61,9 @@ class Disturbed:
         self._runs: list[OnnxRuntimeReference] = []
         try:
             for seed in range(_MODELS):
-                self._runs.append(OnnxRuntimeReference(_disturbed(model, seed), threads=threads, cuts=cuts))
+                disturbed = _disturbed(model, seed)
+                run = OnnxRuntimeReference(disturbed, threads=threads, layouts=not is_long(model), cuts=cuts)
+                self._runs.append(run)
         except UnsupportedModelError as error:
             _LOG.warning("what rounding does to the outputs is not known: %s", error)
 
@@ -119,7 +122,8 @@ class Expectation:
             # The user's file gives the same elements in an order of ONNX Runtime's choice.
             models = models[-1:]
         try:
-            self._reference = _first_loaded(models, threads, self.refused, optimises=optimises)
+            load = partial(OnnxRuntimeReference, threads=threads, optimises=optimises, layouts=not is_long(known))
+            self._reference = _first_loaded(models, load, self.refused)
         except UnsupportedModelError as error:
             raise naming_refused_node(error, known) from None
         taken = self._reference.input_names
@@ -141,16 +145,16 @@ class Expectation:
 
 
 def _first_loaded(
-    models: Sequence[Path | bytes], threads: int | None, refused: list[str], *, optimises: bool
+    models: Sequence[Path | bytes], load: Callable[[Path | bytes], OnnxRuntimeReference], refused: list[str]
 ) -> OnnxRuntimeReference:
     """ONNX Runtime on the first of the models that it can load; adds reasons for the others to ``refused``."""
     *others, last = models
     for model in others:
         try:
-            return OnnxRuntimeReference(model, threads=threads, optimises=optimises)
+            return load(model)
         except UnsupportedModelError as error:
             refused.append(str(error))
-    return OnnxRuntimeReference(last, threads=threads, optimises=optimises)
+    return load(last)
 
 
 def _lenience(model: ModelProto, *, narrow: bool, quantised: bool) -> Lenience:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
 
-from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.runtime.reference import OnnxRuntimeReference
 
@@ -15,6 +16,8 @@ from sartor.runtime.reference import OnnxRuntimeReference
 _VALUES_KEPT = 1024
 # A session of one node takes about a millisecond.
 _MOST_TRIED = 1000
+# A node is run only if it reads no more than takes a moment.
+_MOST_READ = 2**22
 
 
 def naming_refused_node(error: UnsupportedModelError, model: ModelProto) -> UnsupportedModelError:
@@ -44,6 +47,30 @@ def naming_refused_node(error: UnsupportedModelError, model: ModelProto) -> Unsu
     return error
 
 
+def reason_alone(node: NodeProto, model: ModelProto) -> str:
+    """Why ONNX Runtime does not run a node alone, on zeros; an empty text if it does, or that is not known.
+
+    Args:
+        node: of the main graph.
+        model: with types of what the node reads.
+    """
+    editor = GraphEditor(model.graph)
+    alone = _model_of(node, editor, model)
+    types = {value.name: value.type for value in alone.graph.input}
+    shapes = [static_shape(each) for each in types.values()]
+    known = [shape for shape in shapes if shape is not None]
+    if any(True for _ in subgraphs(node)) or len(known) < len(shapes) or sum(map(math.prod, known)) > _MOST_READ:
+        return ""
+    kinds = [helper.tensor_dtype_to_np_dtype(each.tensor_type.elem_type) for each in types.values()]
+    feeds = {name: np.zeros(shape, kind) for name, shape, kind in zip(types, known, kinds, strict=True)}
+    try:
+        OnnxRuntimeReference(alone.SerializeToString(), threads=1, optimises=False, cuts=False)(feeds)
+    except (UnsupportedModelError, UsageError) as error:
+        said = str(error).partition(": ")[2]
+        return said.partition("): ")[2] if said.startswith("node '") else said
+    return ""
+
+
 def _model_of(node: NodeProto, editor: GraphEditor, model: ModelProto) -> ModelProto:
     """A model of one node, whose large weights are inputs."""
     graph = GraphProto(name="one", node=[node])
@@ -51,6 +78,8 @@ def _model_of(node: NodeProto, editor: GraphEditor, model: ModelProto) -> ModelP
         tensor = editor.tensor(name)
         if tensor is not None and math.prod(tensor.dims) <= _VALUES_KEPT:
             graph.initializer.append(tensor)
+        elif tensor is not None:
+            graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
         else:
             graph.input.append(helper.make_value_info(name, editor.type(name) or TypeProto()))
     graph.output.extend(helper.make_value_info(name, editor.type(name) or TypeProto()) for name in node.output if name)

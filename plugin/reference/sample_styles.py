@@ -17,6 +17,7 @@ from onnx import ModelProto
 
 from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.prepared import is_long
 from sartor.onnx_model.graphs.walk import names_read
 from sartor.reference.random_inputs import OTHERS, USUAL, InputSampler, Style
 from sartor.runtime.driver.signature import Array
@@ -68,7 +69,7 @@ def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
     """
     names = dependent_outputs(model)
     try:
-        reference = OnnxRuntimeReference(prepared)
+        reference = OnnxRuntimeReference(prepared, layouts=not is_long(model))
     except SartorError:
         # The comparison reports this.
         return Chosen()

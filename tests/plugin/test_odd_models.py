@@ -70,6 +70,24 @@ def test_an_input_without_elements_that_is_asked_for_compiles(tmp_path: Path) ->
         assert session.run(None, {"x": np.zeros((0, 8), np.float32)})[0].shape == (0, 8)
 
 
+def test_bounds_that_are_nan_bound_nothing(tmp_path: Path) -> None:
+    """Where the model runs too; IREE computed NaN."""
+    text = _HEADER + "g (float[4] x, float low, float high) => (float[4] y) { y = Clip(x, low, high) }"
+    result = compiled(parser.parse_model(text), tmp_path)
+    assert result.returncode == 0, result.stderr
+    x, nan = np.array([-3, -0.5, 0.25, 2], np.float32), float("nan")
+    expected = {
+        (nan, 1): [-3, -0.5, 0.25, 1],
+        (-1, nan): [-1, -0.5, 0.25, 2],
+        (nan, nan): x,
+        (-1, 1): [-1, -0.5, 0.25, 1],
+    }
+    with Session(tmp_path / "out.vmfb", threads=1) as session:
+        for (low, high), right in expected.items():
+            bounds = {"low": np.array(low, np.float32), "high": np.array(high, np.float32)}
+            np.testing.assert_array_equal(session.run(None, {"x": x, **bounds})[0], np.array(right, np.float32))
+
+
 def test_many_constant_truth_values_compile(tmp_path: Path) -> None:
     """By stock IREE, which ended its process."""
     model = parser.parse_model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -55,13 +56,26 @@ class Scheduler:
         """How Dask's classes name it.
 
         Raises:
-            OSError: if the file is not there, which may be so for a while.
+            OSError: if the file is not there or not written to its end, which may be so for a while.
+            UsageError: if it holds no address.
         """
         if self.file is None:
             return {"address": str(self.address)}
         if not self.file.is_file():
             raise FileNotFoundError(f"the scheduler's file '{self.file}' is not there")
+        _check_file(self.file)
         return {"scheduler_file": str(self.file)}
+
+
+def _check_file(file: Path) -> None:
+    try:
+        written = json.loads(file.read_bytes())
+    except ValueError:
+        raise OSError(f"the scheduler's file '{file}' is not complete") from None
+    address = written.get("address") if isinstance(written, dict) else None
+    if not isinstance(address, str):
+        raise UsageError(f"'{file}' was written by no Dask scheduler: it holds no address")
+    _check_address(address)
 
 
 def _check_address(address: str) -> None:

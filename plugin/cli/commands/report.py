@@ -96,7 +96,7 @@ def report(
                 f"{option} is given {len(files)} times for {len(modules)} modules; give one for each, or none"
             )
     names = _peer_names(peers)
-    target = output or Path(modules[0].with_suffix(".html").name)
+    target = output or Path(f"{modules[0].stem or 'report'}.html")
     database = tuning_db or default_database()
     explorer = _explorer_files(model_explorer, modules)
     _check_targets([target, *explorer], [*modules, *(plan or ()), *(cold or ()), *([vs] if vs else [])], database)
@@ -130,7 +130,7 @@ def _explorer_files(path: Path | None, modules: Sequence[Path]) -> list[Path]:
         return []
     if len(modules) > 1:
         raise UsageError("--model-explorer writes the graph of one module; leave the other out")
-    return [path, path.with_suffix(f".times{path.suffix}")]
+    return [path, path.parent / f"{path.stem}.times{path.suffix}"]
 
 
 def _check_targets(targets: Sequence[Path], read: Sequence[Path], database: Path) -> None:

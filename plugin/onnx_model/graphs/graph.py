@@ -274,10 +274,16 @@ def _standard_only(
 
 def static_shape(value: TypeProto) -> tuple[int, ...] | None:
     """Dimensions of a tensor type, or None unless all of them are numbers."""
-    if not value.tensor_type.HasField("shape"):
+    tensor = value.tensor_type
+    if not tensor.HasField("shape"):
         return None
-    dims = value.tensor_type.shape.dim
-    return tuple(dim.dim_value for dim in dims) if all(dim.HasField("dim_value") for dim in dims) else None
+    # Not by generators: a long model asks for hundreds of thousands of shapes.
+    found = []
+    for dim in tensor.shape.dim:
+        if not dim.HasField("dim_value"):
+            return None
+        found.append(dim.dim_value)
+    return tuple(found)
 
 
 def _copy(node: NodeProto) -> NodeProto:

@@ -109,6 +109,12 @@ def _check_reads(node: NodeProto, editor: GraphEditor) -> None:
             f"{describe_node(node)} makes blocks of {found['blocksize']} x {found['blocksize']} of {shape[1]} "
             "channels, which that does not divide; export the model again"
         )
+    if node.op_type == "ScatterND" and (numbers := (editor.shape(node.input[1]) or (0,))[-1]) > len(shape):
+        # IREE 3.13 crashes.
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has indices of {numbers} numbers for a value of {len(shape)} dimensions; "
+            "export the model again"
+        )
     if node.op_type in _PADDING:
         size = (
             math.prod([*shape[:2], *_padded(shape[2:], found)]) * element_bits(editor.element_type(node.input[0])) // 8

@@ -19,7 +19,7 @@ from sartor.onnx_model.preparing.check_prepared import check_prepared, check_siz
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
-from sartor.onnx_model.rewrites.arithmetic.activations import written_softsign, written_tanh_gelu
+from sartor.onnx_model.rewrites.arithmetic.activations import numeric_bounds, written_softsign, written_tanh_gelu
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
@@ -44,6 +44,7 @@ from sartor.onnx_model.rewrites.operator_sets.experimental import expand_experim
 from sartor.onnx_model.rewrites.operator_sets.normal_domains import normal_domains
 from sartor.onnx_model.rewrites.operator_sets.training import expand_training
 from sartor.onnx_model.rewrites.operator_sets.upgrade_opset import upgrade_opset
+from sartor.onnx_model.rewrites.recurrence.check_operands import check_recurrent
 from sartor.onnx_model.rewrites.recurrence.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.recurrence.running_totals import scan_by_doubling
 from sartor.onnx_model.rewrites.sampling.deform_conv import gather_deform_conv
@@ -110,6 +111,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
 # Replace operators that IREE cannot import, or compiles to wrong results.
 LOWER: tuple[Rewrite, ...] = (
     expand_standard,
+    numeric_bounds,
     written_tanh_gelu,
     paired_operands,
     expand_to_result,
@@ -123,6 +125,7 @@ LOWER: tuple[Rewrite, ...] = (
     transposed_blocks,
     stretched_conv,
     split_groups,
+    check_recurrent,
     unroll_recurrent,
     written_softsign,
     gather_resize,

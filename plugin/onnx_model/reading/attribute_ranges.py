@@ -78,10 +78,19 @@ _REAL_BY_OPERATOR: Mapping[tuple[str, str], tuple[float, float]] = {
     ("LRN", "bias"): (-_MOST, _MOST),
     ("LeakyRelu", "alpha"): (-_MOST, _MOST),
 }
+_AUTO_PADS = ("NOTSET", "SAME_LOWER", "SAME_UPPER", "VALID")
+# By other words ONNX Runtime or IREE crashes, or refuses the node without the word.
+_WORDS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    **{(operator, "auto_pad"): _AUTO_PADS for operator in ("AveragePool", "Conv", "ConvInteger", "ConvTranspose")},
+    **{(operator, "auto_pad"): _AUTO_PADS for operator in ("LpPool", "MaxPool", "QLinearConv")},
+    ("DepthToSpace", "mode"): ("CRD", "DCR"),
+    ("Pad", "mode"): ("constant", "edge", "reflect", "wrap"),
+    ("Resize", "mode"): ("cubic", "linear", "nearest"),
+}
 
 
 def check_attribute_ranges(node: NodeProto) -> None:
-    """Check the integers among a node's attributes, and numbers by which operators are not defined.
+    """Check the integers among a node's attributes, and numbers and words by which operators are not defined.
 
     Raises:
         UnsupportedModelError: one is out of range; the message names the node and the attribute.
@@ -96,6 +105,8 @@ def check_attribute_ranges(node: NodeProto) -> None:
         _check_range(node, attribute.name, _integers(attribute), _BY_OPERATOR.get(key) or _BY_NAME.get(key[1], _SIZE))
         if attribute.type == AttributeProto.FLOAT and key in _REAL_BY_OPERATOR:
             _check_range(node, attribute.name, [attribute.f], _REAL_BY_OPERATOR[key])
+        if attribute.type == AttributeProto.STRING and key in _WORDS:
+            _check_word(node, attribute.name, attribute.s.decode(errors="replace"), _WORDS[key])
 
 
 def _check_range(node: NodeProto, name: str, values: Sequence[float], given: tuple[float, float]) -> None:
@@ -106,6 +117,15 @@ def _check_range(node: NodeProto, name: str, values: Sequence[float], given: tup
                 f"{describe_node(node)} has {value} as its attribute '{name}', which may be {least} to {most}; "
                 "export the model again"
             )
+
+
+def _check_word(node: NodeProto, name: str, value: str, given: Sequence[str]) -> None:
+    # To ONNX Runtime an empty word is as none.
+    if value and value not in given:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has {value!r} as its attribute '{name}', which may be {', '.join(given)}; "
+            "export the model again"
+        )
 
 
 def check_attribute_types(node: NodeProto, declared: Mapping[str, int]) -> None:

@@ -77,10 +77,27 @@ def test_what_iree_rejects_is_told_in_the_words_of_onnx() -> None:
         "node 'y' (Cast) is not supported: IREE 3.13 has no lowering for it from float32[2, 3] to float8_e4m3fn[2, 3]; "
         "replace the operator before exporting"
     )
+
+
+@pytest.mark.parametrize(
+    ("operator", "operands", "attributes", "reason"),
+    [
+        ("Conv", [(4, 3, 3, 3)], {"group": 3}, "Input channels C is not equal to kernel channels * group."),
+        ("Conv", [(4, 5, 3, 3)], {}, "Input channels C is not equal to kernel channels * group."),
+        ("Conv", [(4, 3, 3, 3), (5,)], {}, ""),
+        ("PRelu", [(4, 1, 1)], {}, "broadcast an axis by a dimension other than 1"),
+        ("LayerNormalization", [(5,)], {}, "must match X.shape[axis:]"),
+    ],
+)
+def test_what_iree_rejects_and_is_not_valid_is_told_with_the_reason(
+    operator: str, operands: list[tuple[int, ...]], attributes: dict[str, int], reason: str
+) -> None:
     b = Builder()
-    b.op("Conv", "y", "x", b.weight(4, 5, 3, 3))
-    with pytest.raises(
-        UnsupportedModelError, match=r"'y' \(Conv\) .* rejects it from float32\[1, 3, 6, 6\]"
-    ) as rejected:
-        import_model(b.model([("x", (1, 3, 6, 6))], [("y", (1, 4, 4, 4))]))
-    assert "%" not in str(rejected.value)
+    b.op(operator, "y", "x", *(b.weight(*shape) for shape in operands), **attributes)
+    with pytest.raises(UnsupportedModelError) as rejected:
+        import_model(b.model([("x", (1, 3, 6, 6))], [("y", (1, 4, 4, 4) if operator == "Conv" else (1, 3, 6, 6))]))
+    said = str(rejected.value)
+    assert said.startswith(f"node 'y' ({operator}) is not valid: ")
+    assert reason in said
+    assert said.endswith("; export the model again")
+    assert "%" not in said

@@ -1,13 +1,16 @@
-"""Writes out activations that IREE does not lower, or not exactly: Softsign, and Gelu by a hyperbolic tangent."""
+"""Writes out activations that IREE does not lower, or not exactly: Softsign, Gelu by a hyperbolic tangent, and Clip
+by bounds that are NaN.
+"""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 
 
 def written_tanh_gelu(model: ModelProto) -> tuple[str, ...]:
@@ -53,4 +56,31 @@ def _softsign(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     source = node.input[0]
     size = emit("Abs", source, part="absolute")
     emit("Div", source, emit("Add", size, emit.like(1.0, source, "one"), part="divisor"), output=node.output[0])
+    return emit.nodes
+
+
+def numeric_bounds(model: ModelProto) -> tuple[str, ...]:
+    """Let a ``Clip`` ignore bounds that are NaN, as ONNX Runtime does; returns the names of the replaced nodes.
+
+    IREE 3.13 computes NaN.
+    """
+    return rewrite_nodes(model, _clip)
+
+
+def _clip(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "Clip" or np.dtype(Emitter(editor, node).dtype(node.input[0])).kind in "iu":
+        return None
+    emit, bounds = Emitter(editor, node), []
+    for index, nothing in ((1, -math.inf), (2, math.inf)):
+        name = optional_input(node, index)
+        known = editor.constant(name) if name else None
+        if known is not None and np.isnan(known).any():
+            name = ""
+        elif name and known is None:
+            is_nan = emit("IsNaN", name, part="is_nan")
+            name = emit("Where", is_nan, emit.like(nothing, name, "unbounded"), name, part="bound")
+        bounds.append(name)
+    if bounds == [optional_input(node, index) for index in (1, 2)]:
+        return None
+    emit.copy([node.input[0], *bounds], node.output[0])
     return emit.nodes

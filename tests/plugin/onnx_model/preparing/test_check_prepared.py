@@ -52,11 +52,31 @@ _BOUNDS = {"a": np.full(1, 0, np.float32), "b": np.full(1, 1e12, np.float32), "c
             r"node 'maxpool' \(MaxPool\) pads its input to 34359738400 bytes, more than",
         ),
         (
+            model(
+                [node("ScatterND", ["x", "i", "u"], ["y"])],
+                _X,
+                ["y"],
+                {"i": np.zeros((1, 5), np.int64), "u": np.ones(1, np.float32)},
+            ),
+            r"node 'scatternd' \(ScatterND\) has indices of 5 numbers for a value of 4 dimensions",
+        ),
+        (
             model([node("DepthToSpace", ["x"], ["y"], blocksize=3)], [("x", (1, 4, 2, 2), FLOAT)], ["y"]),
             r"node 'depthtospace' \(DepthToSpace\) makes blocks of 3 x 3 of 4 channels, which that does not divide",
         ),
     ],
-    ids=["window", "scale", "range", "range of vectors", "fill", "unfold", "pads", "automatic pads", "blocks"],
+    ids=[
+        "window",
+        "scale",
+        "range",
+        "range of vectors",
+        "fill",
+        "unfold",
+        "pads",
+        "automatic pads",
+        "indices",
+        "blocks",
+    ],
 )
 def test_refusal_names_the_node(built: ModelProto, message: str, prepare_quickly: Prepare) -> None:
     with pytest.raises(UnsupportedModelError, match=message):

@@ -24,6 +24,14 @@ from tests.plugin.onnx_model.builders import X, model, node
         (node("ReduceMax", ["x"], ["y"], keepdims=-1), r"has -1 as its attribute 'keepdims', which may be 0 to 1;"),
         (node("Cast", ["x"], ["y"], to=0), r"has 0 as its attribute 'to', which may be 1 to \d+;"),
         (node("EyeLike", ["x"], ["y"], dtype=0), "has 0 as its attribute 'dtype'"),
+        (
+            node("Resize", ["x", "", "s"], ["y"], mode="foo"),
+            "has 'foo' as its attribute 'mode', which may be cubic, linear, nearest;",
+        ),
+        (
+            node("Conv", ["x", "w"], ["y"], auto_pad="SAME"),
+            "has 'SAME' as its attribute 'auto_pad', which may be NOTSET",
+        ),
         (node("LRN", ["x"], ["y"], size=0), "has 0 as its attribute 'size'"),
         (node("MaxPool", ["x"], ["y"], kernel_shape=[2], dilations=[2**40]), "as its attribute 'dilations'"),
         (node("TfIdfVectorizer", ["x"], ["y"], ngram_counts=[0, -(2**31)]), "as its attribute 'ngram_counts'"),

@@ -1,0 +1,75 @@
+"""Refuses recurrent nodes whose weights and states have other sizes than their input and hidden state make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx import ModelProto, NodeProto
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.walk import describe_node
+
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_ACTIVATIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}
+_DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
+_RANK, _PEEPHOLES = 3, 3
+
+
+def check_recurrent(model: ModelProto) -> tuple[str, ...]:
+    """Check the operands of LSTM, GRU and RNN; changes nothing.
+
+    Raises:
+        UnsupportedModelError: one does not fit the others; the message names the node and the operand.
+    """
+    return rewrite_nodes(model, _check)
+
+
+def _check(node: NodeProto, editor: GraphEditor) -> None:
+    if node.op_type not in _GATES:
+        return
+    found, shape = attributes(node), editor.shape(node.input[0])
+    for name, expected in (("hidden_size", "a number"), ("direction", "forward, reverse or bidirectional")):
+        value = found.get(name, "forward" if name == "direction" else None)
+        if value is None or (name == "direction" and value not in _DIRECTIONS):
+            raise UnsupportedModelError(
+                f"{describe_node(node)} has {value!r} as its attribute '{name}', which is {expected}; "
+                "export the model again"
+            )
+    count = _ACTIVATIONS[node.op_type] * _DIRECTIONS[found.get("direction", "forward")]
+    if len(found.get("activations") or [""] * count) != count:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has {len(found['activations'])} activations where it needs {count}; "
+            "export the model again"
+        )
+    if shape is None:
+        return
+    if len(shape) != _RANK:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} reads a value of shape {list(shape)} where it needs three dimensions; "
+            "export the model again"
+        )
+    for index, operand, expected_shape in _expected(node, shape):
+        given = editor.shape(name) if (name := optional_input(node, index)) else None
+        if given is not None and given != expected_shape:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} has {list(given)} as the shape of its input '{operand}', which its input of "
+                f"shape {list(shape)} and hidden_size {found['hidden_size']} make {list(expected_shape)}; "
+                "export the model again"
+            )
+
+
+def _expected(node: NodeProto, shape: tuple[int, ...]) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+    """Index, name and shape of each operand beside the sequence."""
+    found, gates = attributes(node), _GATES[node.op_type]
+    hidden, directions = found["hidden_size"], _DIRECTIONS[found.get("direction", "forward")]
+    batch_first = bool(found.get("layout", 0))
+    batch = shape[0] if batch_first else shape[1]
+    state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+    yield 1, "W", (directions, gates * hidden, shape[2])
+    yield 2, "R", (directions, gates * hidden, hidden)
+    yield 3, "B", (directions, 2 * gates * hidden)
+    yield 4, "sequence_lens", (batch,)
+    yield 5, "initial_h", state
+    yield 6, "initial_c", state
+    yield 7, "P", (directions, _PEEPHOLES * hidden)
