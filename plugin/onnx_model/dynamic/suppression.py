@@ -15,7 +15,6 @@ from sartor.onnx_model.graphs.graph import attributes, optional_input
 BODY = "sartor.suppression"
 """Name of the loop's body. Its condition ends the loop early if nothing is left, which changes no result."""
 
-_AXES_ARE_INPUTS = 18
 _LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -121,7 +120,8 @@ class _Body(Emitter):
         best = self("ArgMax", live, axis=2, keepdims=1, part="best")
         here = self("Equal", steps.iota(total, 3, 2), best, part="here")
         removed = self._scalar(-np.inf)
-        top = self._best_score(live)
+        # Not ReduceMax: since opset 18 its axes are an input, and IREE's importer sees no constants outside of a body.
+        top = self("GatherElements", live, best, axis=2, part="top")
         found = self("Greater", top, removed, part="found")
         chosen = self("Where", found, best, steps.scalar(-1), part="chosen")
         place = self("Equal", steps.iota(most, 3, 2), number, part="place")
@@ -176,11 +176,6 @@ class _Body(Emitter):
 
     def _scalar(self, value: float) -> str:
         return self.shared_constant(np.array(value, np.float32), "number")
-
-    def _best_score(self, live: str) -> str:
-        if self._steps.tail.version.version < _AXES_ARE_INPUTS:
-            return self("ReduceMax", live, part="top", axes=[2])
-        return self("ReduceMax", live, self._steps.integers(2), part="top")
 
 
 _CARRIED = ("number", "going", "live", "picked")
