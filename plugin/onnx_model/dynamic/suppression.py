@@ -15,6 +15,7 @@ from sartor.onnx_model.graphs.graph import attributes, optional_input
 BODY = "sartor.suppression"
 """Name of the loop's body. Its condition ends the loop early if nothing is left, which changes no result."""
 
+_AXES_ARE_INPUTS = 18
 _LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -120,8 +121,7 @@ class _Body(Emitter):
         best = self("ArgMax", live, axis=2, keepdims=1, part="best")
         here = self("Equal", steps.iota(total, 3, 2), best, part="here")
         removed = self._scalar(-np.inf)
-        # Not ReduceMax: since opset 18 its axes are an input, and IREE's importer sees no constants outside of a body.
-        top = self("GatherElements", live, best, axis=2, part="top")
+        top = self._best_score(live, best)
         found = self("Greater", top, removed, part="found")
         chosen = self("Where", found, best, steps.scalar(-1), part="chosen")
         place = self("Equal", steps.iota(most, 3, 2), number, part="place")
@@ -176,6 +176,17 @@ class _Body(Emitter):
 
     def _scalar(self, value: float) -> str:
         return self.shared_constant(np.array(value, np.float32), "number")
+
+    def _best_score(self, live: str, best: str) -> str:
+        """The score of the box of the index ``best``.
+
+        Since opset 18 the axes of ReduceMax are an input, and IREE's importer sees no constants from outside of a body.
+        """
+        if self._steps.tail.version.version < _AXES_ARE_INPUTS:
+            return self("ReduceMax", live, part="top", axes=[2])
+        total = self._sizes[2]
+        # IREE's compiler does not end on a gather from one element.
+        return live if total == 1 else self("GatherElements", live, best, axis=2, part="top")
 
 
 _CARRIED = ("number", "going", "live", "picked")
