@@ -183,6 +183,8 @@ def shape_of(root: ir.Operation) -> MatmulShape:
     rows = [loop for loop in range(column) if loop not in batches]
     if len(rows) > 1 or batches != list(range(len(batches))):
         raise ValueError("the root has more than one loop over rows")
+    if sorted(rhs) != [*batches, column, depth]:
+        raise ValueError("one LHS is multiplied by several matrices")
     extent = sizes[rows[0]] if rows else None
     return MatmulShape(tuple(sizes[loop] for loop in batches), extent, sizes[column], sizes[depth])
 

@@ -121,7 +121,7 @@ class _Body(Emitter):
         best = self("ArgMax", live, axis=2, keepdims=1, part="best")
         here = self("Equal", steps.iota(total, 3, 2), best, part="here")
         removed = self._scalar(-np.inf)
-        top = self._best_score(live)
+        top = self._best_score(live, best)
         found = self("Greater", top, removed, part="found")
         chosen = self("Where", found, best, steps.scalar(-1), part="chosen")
         place = self("Equal", steps.iota(most, 3, 2), number, part="place")
@@ -177,10 +177,16 @@ class _Body(Emitter):
     def _scalar(self, value: float) -> str:
         return self.shared_constant(np.array(value, np.float32), "number")
 
-    def _best_score(self, live: str) -> str:
+    def _best_score(self, live: str, best: str) -> str:
+        """The score of the box of the index ``best``.
+
+        Since opset 18 the axes of ReduceMax are an input, and IREE's importer sees no constants from outside of a body.
+        """
         if self._steps.tail.version.version < _AXES_ARE_INPUTS:
             return self("ReduceMax", live, part="top", axes=[2])
-        return self("ReduceMax", live, self._steps.integers(2), part="top")
+        total = self._sizes[2]
+        # IREE's compiler does not end on a gather from one element.
+        return live if total == 1 else self("GatherElements", live, best, axis=2, part="top")
 
 
 _CARRIED = ("number", "going", "live", "picked")

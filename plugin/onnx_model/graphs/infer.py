@@ -37,6 +37,8 @@ _VALUES_KEPT = 1024
 _LONG_VECTOR = 1 << 20
 _INFERENCE = re.compile(r"\(op_type:\w+, node name: (?P<node>.*?)\): (?:\[\w+\] )?(?P<reason>.*)")
 _MADE_UP = "unk__"
+# Their result has the type and the shape of their first operand.
+_WITHOUT_INFERENCE = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 _STEPS = 4
 # The types of sizes.
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
@@ -136,11 +138,25 @@ def check_shapes(model: ModelProto) -> None:
 
 
 def _inferred(model: ModelProto, **options: bool) -> ModelProto:
+    skeleton = without_weights(model)
+    unknown = {} if options.get("check_type") else _as_identities(skeleton.graph)
     try:
-        found: ModelProto = shape_inference.infer_shapes(without_weights(model), **options)
+        found: ModelProto = shape_inference.infer_shapes(skeleton, **options)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(_contradiction(_first_line(error), model)) from None
+    for index, node in unknown.items():
+        found.graph.node[index].CopyFrom(node)
     return found
+
+
+def _as_identities(graph: GraphProto) -> dict[int, NodeProto]:
+    """Write operators as Identity whose results ONNX cannot infer, in place; returns the nodes by their index."""
+    replaced: dict[int, NodeProto] = {}
+    for index, node in enumerate(graph.node):
+        if node.op_type in _WITHOUT_INFERENCE and not node.domain and node.input:
+            replaced[index] = NodeProto.FromString(node.SerializeToString())
+            graph.node[index].CopyFrom(helper.make_node("Identity", node.input[:1], node.output[:1], node.name))
+    return replaced
 
 
 def infer_node(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> dict[str, TypeProto]:

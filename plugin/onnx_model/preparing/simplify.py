@@ -16,6 +16,7 @@ from onnx import ModelProto, TensorProto, checker, helper
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.names import producer_names, restore_names
 from sartor.onnx_model.preparing import simplify_worker
+from sartor.onnx_model.rewrites.control_flow import resolve_sequences
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 
 _log = logging.getLogger(__name__)
@@ -33,10 +34,15 @@ def simplify(model: ModelProto, process: SimplifyProcess | None = None) -> tuple
     Node names are kept, also where onnxslim replaces nodes. Inputs and outputs do not change. If onnxslim fails,
     crashes, takes too long or returns another signature, a warning is logged and the model does not change.
 
+    A model with sequences does not change either. It is refused later, and onnxslim would look for the shape of a
+    sequence for ever where a tensor is wanted.
+
     Args:
         model: changed in place.
         process: an already running process; None starts one.
     """
+    if any(node.op_type in resolve_sequences.OPERATORS for node in model.graph.node):
+        return ()
     light = weights_as_inputs(model)
     simplified = _run_worker(light) if process is None else process.simplified(light)
     if simplified is None:

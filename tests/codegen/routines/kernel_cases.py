@@ -137,6 +137,9 @@ def add_products(cases: Cases) -> None:
         "masked", (1, 3, 7, 16), (1, 3, 16, 9), weight=False, bias=False, followers=[Follower("Add", (1, 1, 7, 9))]
     )
     cases.product("many", (3, 13, 5), (3, 5, 70), weight=False, bias=False)
+    matrices = cases.source("shared_vector.x", (3, 33, 7))
+    shared = cases.builder.op("MatMul", "shared_vector", cases.builder.weight(1, 33), matrices)
+    cases.finish("shared_vector", shared, (3, 1, 7))
     turned = cases.builder.op("Transpose", "turned.y.turned", cases.source("turned.y", (3, 9, 16)), perm=[0, 2, 1])
     cases.finish(
         "turned", cases.builder.op("MatMul", "turned", cases.source("turned.x", (3, 7, 16)), turned), (3, 7, 9)

@@ -251,3 +251,6 @@ _RULES: Mapping[str, Callable[[_Resolver, NodeProto], list[NodeProto] | None]] =
     "SequenceMap": _map,
     "SplitToSequence": _split,
 }
+
+OPERATORS = frozenset(_RULES) - {"Identity"}
+"""Operators that make or take sequences and optionals; what is left of them in a model, nothing can import."""

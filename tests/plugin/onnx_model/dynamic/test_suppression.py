@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from sartor import backend
 from sartor.onnx_model.dynamic import suppression
 from sartor.runtime.reference import OnnxRuntimeReference
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, ints, model, node, run
@@ -67,6 +68,14 @@ def test_it_selects_the_same(
     for seed in range(3):
         feeds = _feeds(sizes, seed, levels)
         np.testing.assert_array_equal(_selected(prepared, feeds), run(built, feeds)["selected"])
+
+
+@pytest.mark.parametrize(("opset", "sizes"), [(13, (2, 3, 12)), (18, (2, 3, 12)), (21, (1, 2, 9)), (18, (1, 1, 1))])
+def test_iree_selects_the_same(opset: int, sizes: Sizes) -> None:
+    built = _model(sizes, 4, 0.3, 0.1, centred=True, opset=opset)
+    feeds = _feeds(sizes, 0)
+    (found,) = backend.prepare(built).run([*feeds.values()])
+    np.testing.assert_array_equal(found, run(built, feeds)["selected"])
 
 
 def test_boxes_without_area_suppress_nothing(prepare_quickly: Prepare) -> None:

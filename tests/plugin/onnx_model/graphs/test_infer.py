@@ -28,6 +28,18 @@ def test_sizes_are_propagated_through_computations_of_shapes() -> None:
     assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [6, 10]
 
 
+def test_normalisations_that_onnx_does_not_infer_keep_the_shape() -> None:
+    nodes = [
+        node("GroupNormalization", ["x", "scale", "scale"], ["a"], num_groups=3),
+        node("MeanVarianceNormalization", ["a"], ["b"]),
+        node("Flatten", ["b"], ["y"]),
+    ]
+    built = model(nodes, [("x", (2, 6, 3, 5), _FLOAT)], ["y"], {"scale": np.ones(6, np.float32)}, opset=21)
+    infer_shapes(built)
+    assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [2, 90]
+    assert list(built.graph.node) == nodes
+
+
 @pytest.mark.parametrize(("operator", "passes"), [("Relu", [{}]), ("NonZero", [{}, {"data_prop": True}])])
 def test_data_is_propagated_only_if_a_shape_is_open(
     operator: str, passes: list[dict[str, bool]], monkeypatch: pytest.MonkeyPatch

@@ -46,6 +46,14 @@ def test_names_and_signature_survive(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+def test_models_with_sequences_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The type of the product is looked for in the shape of a sequence."""
+    nodes = [node("SequenceConstruct", ["x"], ["list"]), node("Mul", ["list", "x"], ["y"])]
+    built = model(nodes, [("x", (2, 3), FLOAT)], ["y"])
+    monkeypatch.setattr(module, "_run_worker", lambda given: pytest.fail("onnxslim runs"))
+    assert simplify(built) == ()
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
