@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
@@ -18,6 +18,9 @@ _VALUES_KEPT = 1024
 _MOST_TRIED = 1000
 # A node is run only if it reads no more than takes a moment.
 _MOST_READ = 2**22
+# Types of which a zero is like any other number: integers may be steps, divisors or indices.
+_PLAIN = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+_NOT_IMPLEMENTED = "Could not find an implementation"
 
 
 def naming_refused_node(error: UnsupportedModelError, model: ModelProto) -> UnsupportedModelError:
@@ -48,7 +51,10 @@ def naming_refused_node(error: UnsupportedModelError, model: ModelProto) -> Unsu
 
 
 def reason_alone(node: NodeProto, model: ModelProto) -> str:
-    """Why ONNX Runtime does not run a node alone, on zeros; an empty text if it does, or that is not known.
+    """Why a node is not valid in ONNX Runtime's words; an empty text if it is, or that is not known.
+
+    It is loaded alone. If it reads numbers of which no value is special, it also runs, on zeros: some operators check
+    shapes only then. What ONNX Runtime merely does not implement may be valid.
 
     Args:
         node: of the main graph.
@@ -61,13 +67,18 @@ def reason_alone(node: NodeProto, model: ModelProto) -> str:
     known = [shape for shape in shapes if shape is not None]
     if any(True for _ in subgraphs(node)) or len(known) < len(shapes) or sum(map(math.prod, known)) > _MOST_READ:
         return ""
-    kinds = [helper.tensor_dtype_to_np_dtype(each.tensor_type.elem_type) for each in types.values()]
-    feeds = {name: np.zeros(shape, kind) for name, shape, kind in zip(types, known, kinds, strict=True)}
     try:
-        OnnxRuntimeReference(alone.SerializeToString(), threads=1, optimises=False, cuts=False)(feeds)
+        reference = OnnxRuntimeReference(alone.SerializeToString(), threads=1, optimises=False, cuts=False)
+        kinds = [each.tensor_type.elem_type for each in types.values()]
+        if all(each in _PLAIN for each in kinds):
+            zeros = (
+                np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind)) for shape, kind in zip(known, kinds, strict=True)
+            )
+            reference(dict(zip(types, zeros, strict=True)))
     except (UnsupportedModelError, UsageError) as error:
         said = str(error).partition(": ")[2]
-        return said.partition("): ")[2] if said.startswith("node '") else said
+        reason = said.partition("): ")[2] if said.startswith("node '") else said
+        return "" if _NOT_IMPLEMENTED in reason else reason
     return ""
 
 

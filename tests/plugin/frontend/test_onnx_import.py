@@ -84,7 +84,7 @@ def test_what_iree_rejects_is_told_in_the_words_of_onnx() -> None:
     [
         ("Conv", [(4, 3, 3, 3)], {"group": 3}, "Input channels C is not equal to kernel channels * group."),
         ("Conv", [(4, 5, 3, 3)], {}, "Input channels C is not equal to kernel channels * group."),
-        ("Conv", [(4, 3, 3, 3), (5,)], {}, ""),
+        ("Conv", [(4, 3, 3, 3), (5,)], {}, "bias must be a 1D tensor"),
         ("PRelu", [(4, 1, 1)], {}, "broadcast an axis by a dimension other than 1"),
         ("LayerNormalization", [(5,)], {}, "must match X.shape[axis:]"),
     ],
