@@ -1,4 +1,4 @@
-"""The phases of a first inference by layers: reading, preparing and executing, and what executing takes later.
+"""The phases of a first inference by layers: reading and executing, and what executing takes later.
 
 Reading is told by the thread of a session that reads the file ahead: weights lie in the file in the order of execution,
 so that the bytes of each layer are a part of what the thread has read. Executing is told by IREE's profiler, in fresh
@@ -7,6 +7,7 @@ processes whose files are in memory.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -124,8 +125,17 @@ def _executed(inference: Inference, plan: Plan) -> Times:
         times, left = divmod(len(alike), len(own)) if own else (0, len(alike))
         for number, event in enumerate(alike):
             taken[REST if left else own[number // times]] += event.seconds
-    taken[REST] += _span(inference) - sum(each.seconds for each in inference)
+    taken[REST] += _span(inference) - _busy(inference)
     return dict(taken)
+
+
+def _busy(inference: Inference) -> float:
+    """Seconds in which a dispatch executed; those of several workers may overlap."""
+    total, until = 0.0, -math.inf
+    for event in sorted(inference, key=lambda each: each.begin):
+        total += max(0.0, event.end - max(event.begin, until))
+        until = max(until, event.end)
+    return total
 
 
 def _owners(plan: Plan) -> dict[str, list[str]]:

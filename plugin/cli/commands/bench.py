@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +26,7 @@ from sartor.cli.tables.cold_table import ColdTimes, cold_json, show_cold
 from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows, show_in_network
 from sartor.cli.tables.peak_table import bench_machine
 from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
-from sartor.errors import UsageError
+from sartor.errors import DeviceError, UsageError
 from sartor.first_inference.cold_bench import COLD_PEERS, DEFAULT_COLD_ROUNDS, STOCK, ColdRuns, time_cold
 from sartor.first_inference.layer_phases import Phases, layer_phases
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
@@ -47,6 +48,7 @@ from sartor.tuning.records.plan import Plan
 from sartor.tuning.workers.calls import open_pool
 from sartor.tuning.workers.sharing import machine_turns
 
+_LOG = logging.getLogger(__name__)
 _DEFAULT_PEER = "onnxruntime"
 _DEFAULT_ROUNDS = 20
 # With others a round is a block of runs of each.
@@ -166,7 +168,12 @@ def _phases(runs: ColdRuns, manifest: Manifest | None, times: ColdTimes) -> Phas
     if plan.unsplit or manifest.segments:
         return None
     network = Network.from_json(manifest.network, f"the network in '{runs.module}'")
-    return layer_phases(runs, plan, network, {state: found for (name, state), found in times.items() if name == SELF})
+    reading = {state: found for (name, state), found in times.items() if name == SELF}
+    try:
+        return layer_phases(runs, plan, network, reading)
+    except DeviceError as error:
+        _LOG.warning("what single layers take is not known: %s", error)
+        return None
 
 
 def _slices(plan: Plan | None, statistics: DispatchStatistics | None) -> list[Slice]:
