@@ -25,7 +25,8 @@ _GRAPH = "onnxslim.third_party.onnx_graphsurgeon.ir.graph"
 _NUMBERS = "biuf"
 
 
-def compare_by_key() -> None:
+@contextmanager
+def comparing_by_key() -> Iterator[None]:
     """Let onnxslim compare only what may be equal, in this process."""
     tying: Any = importlib.import_module(_TYING)
     elimination: Any = importlib.import_module(_ELIMINATION)
@@ -41,6 +42,10 @@ def compare_by_key() -> None:
 
     tying.find_and_remove_replaceable_constants = tie_alike
     elimination.find_and_remove_replaceable_nodes = eliminate_alike
+    try:
+        yield
+    finally:
+        tying.find_and_remove_replaceable_constants, elimination.find_and_remove_replaceable_nodes = tie, eliminate
 
 
 def _buckets(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:

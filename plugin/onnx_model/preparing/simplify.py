@@ -15,6 +15,7 @@ from onnx import ModelProto, TensorProto, checker, helper
 
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.names import producer_names, restore_names
+from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.preparing import simplify_worker
 from sartor.onnx_model.rewrites.control_flow import resolve_sequences
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
@@ -41,7 +42,7 @@ def simplify(model: ModelProto, process: SimplifyProcess | None = None) -> tuple
         model: changed in place.
         process: an already running process; None starts one.
     """
-    if any(node.op_type in resolve_sequences.OPERATORS for node in model.graph.node):
+    if any(node.op_type in resolve_sequences.OPERATORS and not node.domain for node in nodes(model)):
         return ()
     light = weights_as_inputs(model)
     simplified = _run_worker(light) if process is None else process.simplified(light)

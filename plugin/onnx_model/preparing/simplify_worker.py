@@ -15,7 +15,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from sartor.onnx_model.preparing.faster_onnxslim import compare_by_key, skipping_settled
+from sartor.onnx_model.preparing.faster_onnxslim import comparing_by_key, skipping_settled
 
 START = b"\n"
 """The bytes on standard input that let the worker begin. At the end of standard input it exits."""
@@ -63,9 +63,8 @@ def simplify_bytes(data: bytes) -> bytes:
     import onnxslim
     from onnxslim.core.pattern.registry import DEFAULT_FUSION_PATTERNS
 
-    compare_by_key()
     fusions = [name for name, matchers in DEFAULT_FUSION_PATTERNS.items() if _is_fusion(matchers)]
-    with contextlib.redirect_stdout(io.StringIO()), skipping_settled():
+    with contextlib.redirect_stdout(io.StringIO()), comparing_by_key(), skipping_settled():
         model = onnxslim.slim(ModelProto.FromString(data), skip_fusion_patterns=fusions, size_threshold=_FOLDED_BYTES)
     if model is None:
         raise ValueError("onnxslim returned no model")

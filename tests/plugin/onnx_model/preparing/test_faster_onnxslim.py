@@ -39,7 +39,7 @@ def _simplified(built: ModelProto, monkeypatch: pytest.MonkeyPatch, *, by_key: b
                 if hasattr(module, each):
                     patch.setattr(module, each, getattr(module, each))
         if not by_key:
-            patch.setattr(simplify_worker, "compare_by_key", lambda: None)
+            patch.setattr(simplify_worker, "comparing_by_key", nullcontext)
         return simplify_worker.simplify_bytes(built.SerializeToString())
 
 
@@ -101,7 +101,7 @@ _MODELS = {
 def _slim(built: ModelProto, monkeypatch: pytest.MonkeyPatch, *, skips: bool) -> bytes:
     """What onnxslim returns, without the types, which are inferred again."""
     with monkeypatch.context() as patch:
-        patch.setattr(simplify_worker, "compare_by_key", lambda: None)
+        patch.setattr(simplify_worker, "comparing_by_key", nullcontext)
         if not skips:
             patch.setattr(simplify_worker, "skipping_settled", nullcontext)
         slim = ModelProto.FromString(simplify_worker.simplify_bytes(built.SerializeToString()))
