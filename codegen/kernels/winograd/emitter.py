@@ -59,10 +59,14 @@ class _Writer:
         runs = -(-of.tiles // tiling.columns)
         size = -(-runs // tiling.groups) * tiling.columns
         first = asm.mul(self._group[0], size)
+        end = asm.minimum(asm.add(first, size), of.tiles)
         if of.transforms_filters:
             transform = FilterTransform(of, asm, self._memories, self._start)
-            self._each_panel(lambda panel: transform.write(panel, self._own(panel)))
-        end = asm.minimum(asm.add(first, size), of.tiles)
+            # Once, and not in a workgroup without tiles.
+            once = asm.minimum(asm.add(first, 1), end)
+            asm.repeat(
+                first, once, 1, lambda _: self._each_panel(lambda panel: transform.write(panel, self._own(panel)))
+            )
         asm.repeat(
             first, end, tiling.block, lambda begin: self._block(begin, asm.minimum(end, asm.add(begin, tiling.block)))
         )

@@ -21,8 +21,8 @@ CASES = ("conv3x3_residual", "conv3x3_batch", "conv3x3_odd_channels")
 # Workgroups that partition tiles, and such that partition panels; several blocks of tiles, and one.
 TILINGS: tuple[Parameters, ...] = tuple(
     {
-        "height": tile,
-        "width": tile,
+        "height": height,
+        "width": width,
         "columns": 2,
         "vectors": 1,
         "block": block,
@@ -30,7 +30,7 @@ TILINGS: tuple[Parameters, ...] = tuple(
         "panels": panels,
         "unroll": 2,
     }
-    for tile, block, panels in ((2, 2, 1), (4, 4, 2), (6, 64, 2))
+    for height, width, block, panels in ((2, 2, 2, 1), (4, 4, 4, 2), (6, 6, 64, 2), (2, 4, 4, 3), (4, 2, 2, 2))
 )
 
 
