@@ -1,4 +1,4 @@
-"""A module whose filters are stored as the model has them, and transformed in each call."""
+"""Modules whose filters are stored in fewer bytes: as the model has them and transformed in each call, or in 8 bits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import numpy_helper
 
 import sartor
+from sartor.policies import Precision
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
@@ -52,3 +54,23 @@ def test_sessions_and_stock_tools_run_it(tmp_path: Path) -> None:
     command = [str(tool), f"--module={module}", "--device=local-sync", "--function=main_graph", given_values, wanted]
     subprocess.run(command, check=True, capture_output=True)
     np.testing.assert_array_equal(np.load(result), found)
+
+
+def test_filters_alone_are_stored_in_8_bits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """All is computed in f32, so that no samples are wanted to find ranges of values."""
+    cases, path, module = Cases(), tmp_path / "model.onnx", tmp_path / "net.vmfb"
+    cases.convolution("conv", _SHAPE, 32)
+    onnx.save(cases.model(), path)
+    config = sartor.CompileConfig(
+        threads=1,
+        jobs=1,
+        precision=Precision.INT8_WEIGHTS,
+        max_error=0.05,
+        pins=(Pin("*", "*.direct_by_i8{*"),),
+        database=tmp_path / "tuning.db",
+    )
+    artifact = sartor.compile(path, config, output=module)
+    assert [each.variant.split("{")[0] for each in artifact.plan.layers] == ["cpu:i8/conv2d.direct_by_i8"]
+    assert artifact.error is not None
+    assert 1e-4 < artifact.error < 0.05
+    assert not [each for each in caplog.messages if "samples" in each]

@@ -25,6 +25,7 @@ CONFIG = CompileConfig(threads=1)
         ({}, False),
         ({"objective": Objective.COLD}, True),
         ({"objective": Objective.COLD_LATENCY}, True),
+        ({"objective": Objective.MEMORY}, True),
         ({"memory_limit": 1 << 30}, True),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from sartor.codegen.source_digest import locate
 from sartor.config import CompileConfig
 from sartor.errors import CompileError
 from sartor.frontend import loading
@@ -29,6 +30,11 @@ def test_weights_that_hold_nan_are_named(tmp_path: Path, caplog: pytest.LogCaptu
         import_network(tmp_path / "model.onnx", CompileConfig().importing, pool, silent)
     said = [record.getMessage() for record in caplog.records if "NaN" in record.getMessage()]
     assert said == [f"the weight '{broken}' holds NaN; export the model again if that is not meant"]
+
+
+def test_the_source_that_is_digested_beside_the_import_exists() -> None:
+    """Its name is not imported, and a wrong one would only cost time."""
+    assert locate(loading._DIGESTED) is not None
 
 
 def test_what_is_begun_beside_the_import_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,5 +82,7 @@ def _clip(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         bounds.append(name)
     if bounds == [optional_input(node, index) for index in (1, 2)]:
         return None
+    while bounds and not bounds[-1]:
+        bounds.pop()
     emit.copy([node.input[0], *bounds], node.output[0])
     return emit.nodes
