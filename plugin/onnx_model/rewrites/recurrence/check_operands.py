@@ -28,35 +28,38 @@ def check_recurrent(model: ModelProto) -> tuple[str, ...]:
 def _check(node: NodeProto, editor: GraphEditor) -> None:
     if node.op_type not in _GATES:
         return
-    found, shape = attributes(node), editor.shape(node.input[0])
-    for name, expected in (("hidden_size", "a number"), ("direction", "forward, reverse or bidirectional")):
-        value = found.get(name, "forward" if name == "direction" else None)
-        if value is None or (name == "direction" and value not in _DIRECTIONS):
-            raise UnsupportedModelError(
-                f"{describe_node(node)} has {value!r} as its attribute '{name}', which is {expected}; "
-                "export the model again"
-            )
-    count = _ACTIVATIONS[node.op_type] * _DIRECTIONS[found.get("direction", "forward")]
-    if len(found.get("activations") or [""] * count) != count:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} has {len(found['activations'])} activations where it needs {count}; "
-            "export the model again"
-        )
+    _check_attributes(node)
+    shape = editor.shape(node.input[0])
     if shape is None:
         return
     if len(shape) != _RANK:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} reads a value of shape {list(shape)} where it needs three dimensions; "
-            "export the model again"
-        )
-    for index, operand, expected_shape in _expected(node, shape):
+        raise _refusal(node, f"reads a value of shape {list(shape)} where it needs three dimensions")
+    for index, operand, expected in _expected(node, shape):
         given = editor.shape(name) if (name := optional_input(node, index)) else None
-        if given is not None and given != expected_shape:
-            raise UnsupportedModelError(
-                f"{describe_node(node)} has {list(given)} as the shape of its input '{operand}', which its input of "
-                f"shape {list(shape)} and hidden_size {found['hidden_size']} make {list(expected_shape)}; "
-                "export the model again"
+        if given is not None and given != expected:
+            made = f"its input of shape {list(shape)} and hidden_size {attributes(node)['hidden_size']}"
+            raise _refusal(
+                node, f"has {list(given)} as the shape of its input '{operand}', which {made} make {list(expected)}"
             )
+
+
+def _check_attributes(node: NodeProto) -> None:
+    found = attributes(node)
+    if found.get("hidden_size") is None:
+        raise _refusal(node, "has None as its attribute 'hidden_size', which is a number")
+    direction = found.get("direction", "forward")
+    if direction not in _DIRECTIONS:
+        raise _refusal(
+            node, f"has {direction!r} as its attribute 'direction', which is forward, reverse or bidirectional"
+        )
+    count = _ACTIVATIONS[node.op_type] * _DIRECTIONS[direction]
+    given = found.get("activations") or [""] * count
+    if len(given) != count:
+        raise _refusal(node, f"has {len(given)} activations where it needs {count}")
+
+
+def _refusal(node: NodeProto, reason: str) -> UnsupportedModelError:
+    return UnsupportedModelError(f"{describe_node(node)} {reason}; export the model again")
 
 
 def _expected(node: NodeProto, shape: tuple[int, ...]) -> Iterator[tuple[int, str, tuple[int, ...]]]:
