@@ -1,7 +1,8 @@
 """Compiles an ONNX file to a tuned .vmfb: its steps, in order. Indented ones are in ``profiling/compilation``.
 
 open_workspace              check that the compiler knows the target, start workers
-import_network              load, prepare, import, fold weights, form layers      (in a worker)
+import_network              load, prepare, import, fold weights, form layers      (in a worker); meanwhile ask the
+                            compiler about the CPU, and digest the sources that stored results depend on
 find_variants
     calibrate               read the samples, find ranges if 8 bits are allowed
     check_measure           try a measure of the user's own on outputs that are as expected
