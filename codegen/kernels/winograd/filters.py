@@ -8,25 +8,16 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.winograd.geometry import WinogradConvolution
 from sartor.codegen.kernels.winograd.matrix import transform
+from sartor.codegen.kernels.winograd.workgroup_code import WorkgroupCode
 from sartor.codegen.mlir.iree_compiler import ir
 
 
-class FilterTransform:
-    """Emits G g G^T of panels of filters, on one vector of channels at a time.
-
-    Args:
-        of: the convolution, in f32.
-        asm: emits the code.
-        memories: all buffers; the last is the workspace.
-        start: offset of the workgroup's part of the workspace.
-    """
+class FilterTransform(WorkgroupCode):
+    """Emits G g G^T of panels of filters in f32, on one vector of channels at a time."""
 
     def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
-        self._of = of
-        self._asm = asm
-        self._start = start
+        super().__init__(of, asm, memories, start)
         self._given = memories[of.memories[1]]
-        self._space = memories[-1]
         self._rows, self._columns = (each.filter for each in of.transforms)
 
     def write(self, panel: Index, number: Index) -> None:

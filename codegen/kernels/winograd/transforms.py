@@ -13,27 +13,18 @@ from sartor.codegen.kernels.loops.access import vector_stride
 from sartor.codegen.kernels.loops.epilogue import TileOrigin, TileVector
 from sartor.codegen.kernels.winograd.geometry import WinogradConvolution
 from sartor.codegen.kernels.winograd.matrix import transform
+from sartor.codegen.kernels.winograd.workgroup_code import WorkgroupCode
 from sartor.codegen.mlir.iree_compiler import ir
 
 Grid = list[list[ir.Value]]
 
 
-class Encoder:
-    """Emits B^T d B of a tile of the image.
-
-    Args:
-        of: the convolution.
-        asm: emits the code.
-        memories: all buffers; the last is the workspace.
-        start: offset of the workgroup's part of the workspace.
-    """
+class Encoder(WorkgroupCode):
+    """Emits B^T d B of a tile of the image."""
 
     def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
-        self._of = of
-        self._asm = asm
-        self._start = start
+        super().__init__(of, asm, memories, start)
         self._image = memories[of.memories[0]]
-        self._space = memories[-1]
         self._rows, self._columns = (each.image for each in of.transforms)
 
     def write(self, batch: Index, tile: Index, number: Index) -> None:
@@ -125,14 +116,11 @@ class Encoder:
         self._asm.store(value, self._space, offset, self._of.lanes)
 
 
-class Decoder:
-    """Emits A^T M A of a tile of products, then the epilogue; arguments as for ``Encoder``."""
+class Decoder(WorkgroupCode):
+    """Emits A^T M A of a tile of products, then the epilogue."""
 
     def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
-        self._of = of
-        self._asm = asm
-        self._start = start
-        self._memories = memories
+        super().__init__(of, asm, memories, start)
         self._rows, self._columns = (each.result for each in of.transforms)
 
     def write(self, batch: Index, tile: Index, panel: Index, number: Index) -> None:
