@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 from xml.sax.saxutils import escape
 
-from sartor.errors import UsageError
+from sartor.first_inference.layer_phases import LayerPhases
 from sartor.first_inference.sample import FirstRun
-from sartor.runtime.files.json_fields import Fields, listed, number, record, text
-from sartor.runtime.files.regular_files import read_text
 
-_MOST_BYTES = 64 << 20
-_WIDTH, _LEFT, _LANE, _TOP = 900, 190, 34, 44
-_COLOURS = {"read": "#4f8bc9", "move": "#9b7fc4", "prepare": "#d9a441", "execute": "#5aa469"}
+_WIDTH, _LEFT, _LANE, _TOP, _BOTTOM = 900, 190, 34, 44, 60
+COLOURS = {"read": "#4f8bc9", "move": "#9b7fc4", "prepare": "#d9a441", "execute": "#5aa469"}
 _MEANING = {
     "read": "read ahead",
     "move": "moved to huge pages",
@@ -39,6 +34,19 @@ class Bar:
     size: int = 0
 
 
+@dataclass(frozen=True)
+class Panel:
+    """Bars with one scale; its lanes are in the order of their first bars."""
+
+    title: str
+    bars: Sequence[Bar]
+
+    @property
+    def lanes(self) -> list[str]:
+        """Names of the lanes, from above."""
+        return list(dict.fromkeys(bar.lane for bar in self.bars))
+
+
 def bars_of(name: str, run: FirstRun) -> Iterator[Bar]:
     """What the threads of a process did, until some inferences after the first."""
     loading = run.start + run.imports
@@ -55,24 +63,57 @@ def bars_of(name: str, run: FirstRun) -> Iterator[Bar]:
             yield Bar(f"{name}, beside", kind, _MEANING[kind], loading + begin, loading + end, size)
 
 
-def draw(title: str, bars: Sequence[Bar]) -> str:
-    """An SVG picture of bars, a lane for each name in the order of their first bars."""
-    lanes = list(dict.fromkeys(bar.lane for bar in bars))
-    last = max((bar.end for bar in bars), default=0.0) or 1.0
-    scale = (_WIDTH - _LEFT - 20) / last
-    height = _TOP + _LANE * len(lanes) + 60
+def layer_bars(layers: Sequence[LayerPhases]) -> Iterator[Bar]:
+    """What each layer takes, as the model of overlap puts it together, in seconds since reading began.
+
+    Layers are read one after the other. Each is executed once it was read and the layer before was executed, so that
+    gaps between executions are waits for the file. Executing is timed with the files in memory; where nothing told when
+    a file was read, layers wait for nothing.
+    """
+    for state in layers[0].read or ("in memory",):
+        arrived = at = 0.0
+        for each in layers:
+            read = each.read.get(state, 0.0)
+            if read:
+                yield Bar(f"{state}: read", "read", each.layer, arrived, arrived + read, each.weight_bytes)
+            arrived += read
+            at = max(at, arrived) + each.first
+            yield Bar(f"{state}: executed", "execute", each.layer, at - each.first, at)
+    at = 0.0
+    for each in layers:
+        yield Bar("later: executed", "execute", each.layer, at, at + each.later)
+        at += each.later
+
+
+def draw(*panels: Panel) -> str:
+    """An SVG picture of panels, one above the other, each with a scale of its own and a lane for each name."""
+    tops = [0, *itertools.accumulate(_height(each) for each in panels)]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" font-family="sans-serif" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{tops[-1]}" font-family="sans-serif" '
         'font-size="12">',
-        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="10" y="22" font-size="15">{escape(title)}</text>',
-        *(_lane(lane, _TOP + _LANE * index) for index, lane in enumerate(lanes)),
-        *(_bar(bar, _TOP + _LANE * lanes.index(bar.lane), scale) for bar in bars),
-        *_axis(last, scale, _TOP + _LANE * len(lanes)),
-        *_legend({bar.kind for bar in bars}, height - 12),
+        f'<rect width="{_WIDTH}" height="{tops[-1]}" fill="white"/>',
+        *(f'<g transform="translate(0,{top})">{_panel(each)}</g>' for each, top in zip(panels, tops, strict=False)),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _height(panel: Panel) -> int:
+    return _TOP + _LANE * len(panel.lanes) + _BOTTOM
+
+
+def _panel(panel: Panel) -> str:
+    lanes = panel.lanes
+    last = max((bar.end for bar in panel.bars), default=0.0) or 1.0
+    scale = (_WIDTH - _LEFT - 20) / last
+    parts = [
+        f'<text x="10" y="22" font-size="15">{escape(panel.title)}</text>',
+        *(_lane(lane, _TOP + _LANE * index) for index, lane in enumerate(lanes)),
+        *(_bar(bar, _TOP + _LANE * lanes.index(bar.lane), scale) for bar in panel.bars),
+        *_axis(last, scale, _TOP + _LANE * len(lanes)),
+        *_legend({bar.kind for bar in panel.bars}, _height(panel) - 12),
+    ]
+    return "\n".join(parts)
 
 
 def _lane(name: str, top: int) -> str:
@@ -84,7 +125,7 @@ def _bar(bar: Bar, top: int, scale: float) -> str:
     said = f"{bar.label}: {bar.begin * 1e3:.2f} to {bar.end * 1e3:.2f} ms"
     said += f", {bar.size / (1 << 20):.1f} MiB" if bar.size else ""
     return (
-        f'<rect x="{left:.1f}" y="{top + 4}" width="{width:.1f}" height="{_LANE - 10}" fill="{_COLOURS[bar.kind]}" '
+        f'<rect x="{left:.1f}" y="{top + 4}" width="{width:.1f}" height="{_LANE - 10}" fill="{COLOURS[bar.kind]}" '
         f'stroke="white" stroke-width="0.5"><title>{escape(said)}</title></rect>'
     )
 
@@ -99,41 +140,7 @@ def _axis(last: float, scale: float, top: int) -> Iterator[str]:
 
 
 def _legend(kinds: set[str], y: int) -> Iterator[str]:
-    for index, kind in enumerate(kind for kind in _COLOURS if kind in kinds):
+    for index, kind in enumerate(kind for kind in COLOURS if kind in kinds):
         x = _LEFT + 180 * index
-        yield f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{_COLOURS[kind]}"/>'
+        yield f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{COLOURS[kind]}"/>'
         yield f'<text x="{x + 17}" y="{y}">{_MEANING[kind]}</text>'
-
-
-def read_cold(path: Path) -> dict[tuple[str, str], FirstRun]:
-    """The typical runs in what ``sartor bench --cold --json`` wrote, by runtime and state of the files.
-
-    Raises:
-        UsageError: if it cannot be read, or is something else.
-    """
-    try:
-        content = json.loads(read_text(path, _MOST_BYTES))
-        fields = Fields(content)
-        return dict(fields.take("cold", listed(_sample)))
-    except OSError as error:
-        raise UsageError(f"'{path}' cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"'{path}' is not what 'sartor bench --cold --json' writes: {error}") from None
-
-
-def _sample(content: object, where: str) -> tuple[tuple[str, str], FirstRun]:
-    found = Fields(content, where)
-    return (found.take("runtime", text), found.take("files", text)), _run(found.take("typical", record))
-
-
-def _run(content: Mapping[str, Any]) -> FirstRun:
-    fields = Fields(content, "typical")
-    start, imports, load = (float(fields.take(name, number)) for name in ("start", "imports", "load"))
-    return FirstRun(start, imports, load, fields.take("runs", listed(number)), fields.take("steps", listed(_step), ()))
-
-
-def _step(content: object, where: str) -> tuple[str, float, float, int]:
-    kind, begin, end, size = listed(lambda value, _: value)(content, where)
-    if kind not in _COLOURS:
-        raise ValueError(f"'{kind}' is nothing that is drawn")
-    return str(kind), float(number(begin, where)), float(number(end, where)), int(number(size, where))

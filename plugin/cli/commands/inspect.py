@@ -18,7 +18,8 @@ from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
 from sartor.cli.tables.plan_difference import difference_json, show_difference
 from sartor.cli.tables.several_summary import show_alternatives, show_saved
 from sartor.errors import UsageError
-from sartor.first_inference.timeline import bars_of, draw, read_cold
+from sartor.first_inference.cold_record import read_cold
+from sartor.first_inference.timeline import Panel, bars_of, draw, layer_bars
 from sartor.publishing import check_apart, written
 from sartor.report.difference import compare_plans
 from sartor.runtime.driver.counts import find_cuts, shown_outputs
@@ -97,15 +98,17 @@ def inspect(
 
 
 def _draw_cold(times: Path, picture: Path) -> None:
-    """Draw the typical first inferences in a file, each runtime's by itself."""
+    """Draw the typical first inferences in a file, each runtime's by itself, and what its layers take."""
     check_apart({"--cold": picture}, [("the times to draw", times)])
+    record = read_cold(times)
     bars = [
-        bar
-        for (name, state), run in read_cold(times).items()
-        for bar in bars_of(f"{name}, {state}"[:_NAME_LENGTH], run)
+        bar for (name, state), run in record.runs.items() for bar in bars_of(f"{name}, {state}"[:_NAME_LENGTH], run)
     ]
+    panels = [Panel("first inferences", bars)]
+    if record.layers:
+        panels.append(Panel("layers, each executed once it was read", list(layer_bars(record.layers))))
     with written(picture) as path:
-        path.write_text(draw("first inferences", bars), encoding="utf-8")
+        path.write_text(draw(*panels), encoding="utf-8")
 
 
 def _inspect_difference(

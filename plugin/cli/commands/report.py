@@ -18,7 +18,7 @@ from sartor.comparison.layer_errors import LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
 from sartor.config import default_database
 from sartor.errors import UsageError
-from sartor.first_inference.timeline import read_cold
+from sartor.first_inference.cold_record import read_cold
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.publishing import check_apart
@@ -104,7 +104,7 @@ def report(
     subjects = []
     for index, path in enumerate(modules):
         subject = with_stored(open_subject(path, Plan.load(plan[index]) if plan else None, choice), database)
-        subject = replace(subject, cold=read_cold(cold[index])) if cold else subject
+        subject = replace(subject, cold=read_cold(cold[index]).runs) if cold else subject
         subject = _with_errors(subject, path, existing_file(vs), choice, threads) if vs else subject
         subjects.append(_with_times(subject, path, vs, names, choice, threads) if measure else subject)
     write_report(target, subjects)

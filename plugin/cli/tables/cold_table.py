@@ -49,7 +49,7 @@ def show_cold(times: ColdTimes, phases: Phases | None = None) -> None:
 def cold_json(times: ColdTimes, phases: Phases | None = None) -> None:
     """All samples, in seconds; ``sartor inspect --cold`` draws the typical ones."""
     records = [_record(name, state, runs) for (name, state), runs in times.items()]
-    show_json({"cold": records, "phases": _layers_json(phases)})
+    show_json({"cold": records, "phases": layers_json(phases)})
 
 
 def _record(name: str, state: str, runs: Sequence[FirstRun]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _row(name: str, size: int, seconds: Sequence[float]) -> list[str]:
     return [name, f"{size / _KIB:.1f}", *map(milliseconds, seconds)]
 
 
-def _layers_json(phases: Phases | None) -> dict[str, Any] | None:
+def layers_json(phases: Phases | None) -> dict[str, Any] | None:
     """The phases as JSON data, in milliseconds."""
     if phases is None:
         return None

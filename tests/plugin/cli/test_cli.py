@@ -340,7 +340,9 @@ def test_bench_times_first_inferences_and_inspect_draws_them(compiled: Compiled,
     times, picture = tmp_path / "cold.json", tmp_path / "cold.svg"
     times.write_text(result.stdout, encoding="utf-8")
     assert call("sartor", "inspect", times, "--cold", picture).returncode == 0
-    assert "onnxruntime, .ort, dropped" in picture.read_text(encoding="utf-8")
+    drawn = picture.read_text(encoding="utf-8")
+    assert "onnxruntime, .ort, dropped" in drawn
+    assert all(f">{each['layer']}: " in drawn for each in phases["layers"] if each["first_ms"])
     assert_refused(call("sartor", "inspect", times, "--cold", times), 2, "would overwrite the times to draw")
     tables = call("sartor", "bench", "--cold", compiled.module, "--rounds", 1, "--threads", 1)
     assert "files dropped" in tables.stdout

@@ -1,0 +1,84 @@
+"""First inferences that ``sartor bench --cold --json`` wrote, read for pictures and reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sartor.errors import UsageError
+from sartor.first_inference.layer_phases import LayerPhases
+from sartor.first_inference.sample import FirstRun
+from sartor.first_inference.timeline import COLOURS
+from sartor.runtime.files.json_fields import Fields, listed, named, number, record, text, whole
+from sartor.runtime.files.regular_files import read_text
+
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class ColdRecord:
+    """First inferences that were timed.
+
+    Attributes:
+        runs: the typical ones, by runtime and state of the files.
+        layers: what each layer takes, in the order of execution; empty if it is not known.
+    """
+
+    runs: Mapping[tuple[str, str], FirstRun]
+    layers: tuple[LayerPhases, ...]
+
+
+def read_cold(path: Path) -> ColdRecord:
+    """What ``sartor bench --cold --json`` wrote.
+
+    Raises:
+        UsageError: if it cannot be read, or is something else.
+    """
+    try:
+        content = json.loads(read_text(path, _MOST_BYTES))
+        fields = Fields(content)
+        runs = dict(fields.take("cold", listed(_sample)))
+        return ColdRecord(runs, fields.take("phases", _layers, ()))
+    except OSError as error:
+        raise UsageError(f"'{path}' cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"'{path}' is not what 'sartor bench --cold --json' writes: {error}") from None
+
+
+def _sample(content: object, where: str) -> tuple[tuple[str, str], FirstRun]:
+    found = Fields(content, where)
+    return (found.take("runtime", text), found.take("files", text)), _run(found.take("typical", record))
+
+
+def _run(content: Mapping[str, Any]) -> FirstRun:
+    fields = Fields(content, "typical")
+    start, imports, load = (float(fields.take(name, number)) for name in ("start", "imports", "load"))
+    return FirstRun(start, imports, load, fields.take("runs", listed(number)), fields.take("steps", listed(_step), ()))
+
+
+def _step(content: object, where: str) -> tuple[str, float, float, int]:
+    kind, begin, end, size = listed(lambda value, _: value)(content, where)
+    if kind not in COLOURS:
+        raise ValueError(f"'{kind}' is nothing that is drawn")
+    return str(kind), float(number(begin, where)), float(number(end, where)), int(number(size, where))
+
+
+def _layers(content: object, where: str) -> tuple[LayerPhases, ...]:
+    return () if content is None else Fields(content, where).take("layers", listed(_layer))
+
+
+def _layer(content: object, where: str) -> LayerPhases:
+    fields = Fields(content, where)
+    name, size, read = (
+        fields.take("layer", text),
+        fields.take("weight_bytes", whole),
+        fields.take("read_ms", named(_seconds)),
+    )
+    return LayerPhases(name, size, read, fields.take("first_ms", _seconds), fields.take("later_ms", _seconds))
+
+
+def _seconds(content: object, where: str) -> float:
+    return float(number(content, where)) / 1e3
