@@ -1,0 +1,58 @@
+"""Keeps IREE from widening operands of products inside the product's dispatch, where its code for Vulkan has a race.
+
+A dispatch into which IREE clones what widens operands, such as casts from 8 bits, holds the wide ones in memory that a
+workgroup shares. Each thread writes one element, and reads others' without a barrier in between
+(docs/iree-notes.md). What is behind an optimisation barrier is not cloned, and becomes a dispatch of its own.
+"""
+
+from __future__ import annotations
+
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import defining_op, is_elementwise, nested
+
+_MOVES = frozenset({"linalg.broadcast", "linalg.transpose", "tensor.collapse_shape", "tensor.expand_shape"})
+_BARRIER = "util.optimization_barrier"
+
+
+def widen_apart(module: ir.Module) -> None:
+    """Put a barrier before each operand of a reducing operation that is computed from narrower elements, in place."""
+    with module.context, ir.Location.unknown(module.context):
+        for op in [each for each in nested(module.operation) if _reduces(each)]:
+            # The last operand holds the initial values.
+            for index, value in enumerate([*op.operands][:-1]):
+                if _is_widened(value):
+                    ip = ir.InsertionPoint(op)
+                    made = ir.Operation.create(_BARRIER, [value.type], [value], loc=op.location, ip=ip)
+                    op.operands[index] = made.results[0]
+
+
+def _reduces(op: ir.Operation) -> bool:
+    """Whether an operation of linalg on tensors is neither elementwise nor moves elements only."""
+    is_linalg = op.name.startswith("linalg.") and len(op.results) > 0 and len(op.operands) > 1
+    return is_linalg and op.name not in _MOVES and op.name != "linalg.fill" and not is_elementwise(op)
+
+
+def _is_widened(value: ir.Value) -> bool:
+    """Whether elementwise operations before ``value`` read a tensor of narrower elements."""
+    bits = _bits(value)
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        op = defining_op(pending.pop())
+        if op is None or not (op.name in _MOVES or is_elementwise(op)):
+            continue
+        # The last operand of linalg is what the result is written to.
+        read = [*op.operands] if op.name.startswith("tensor.") else [*op.operands][:-1]
+        for each in read:
+            if isinstance(each.type, ir.RankedTensorType) and each not in seen:
+                if _bits(each) < bits:
+                    return True
+                seen.add(each)
+                pending.append(each)
+    return False
+
+
+def _bits(value: ir.Value) -> int:
+    element = (
+        ir.RankedTensorType(value.type).element_type if isinstance(value.type, ir.RankedTensorType) else value.type
+    )
+    return int(element.width) if isinstance(element, (ir.IntegerType, ir.FloatType)) else 0
