@@ -19,11 +19,12 @@ class Scaled(NamedTuple):
 
 
 class Clipped(NamedTuple):
-    """A vector that is bounded on one side, and the constant that it is bounded by."""
+    """A vector that is bounded on one side, the constant that it is bounded by, and whether NaN in it is kept."""
 
     number: ir.Value
     bound: ir.Value
     is_least: bool
+    keeps_nan: bool = False
 
 
 @dataclass

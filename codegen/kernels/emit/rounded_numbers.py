@@ -24,8 +24,13 @@ _POWER_OF_TWO = 0.5
 _DEVIATION = 2.0**-21
 # CPU features with an instruction that rounds vectors. Without one LLVM would call a function that kernels lack.
 _ROUNDING = ("avx", "neon")
-# Comparisons that hold for NaN too, and whether they find numbers that are too small.
-_CLIPPING = {int(arith.CmpFPredicate.ULT): True, int(arith.CmpFPredicate.UGT): False}
+# Comparisons that find numbers that are too small, and too large. The first two hold for NaN too.
+_CLIPPING = {
+    int(arith.CmpFPredicate.ULT): (True, False),
+    int(arith.CmpFPredicate.UGT): (False, False),
+    int(arith.CmpFPredicate.OLT): (True, True),
+    int(arith.CmpFPredicate.OGT): (False, True),
+}
 
 
 def dequantised(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) -> ir.Value:
@@ -97,18 +102,22 @@ def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value |
 
 def _clipped_quotient(asm: Assembler, quotient: ir.Value, of: Clipped, divisor: float) -> ir.Value:
     bound = _splat(asm, float(np.float32(asm.known.constants[of.bound]) / np.float32(divisor)))
-    return clip(asm, quotient, bound, is_least=of.is_least)
+    return clip(asm, quotient, bound, is_least=of.is_least, keeps_nan=of.keeps_nan)
 
 
-def clip(asm: Assembler, number: ir.Value, bound: ir.Value, *, is_least: bool) -> ir.Value:
-    """Replace numbers beyond a constant bound, and NaN, by the bound.
+def clip(asm: Assembler, number: ir.Value, bound: ir.Value, *, is_least: bool, keeps_nan: bool = False) -> ir.Value:
+    """Replace numbers beyond a constant bound, and NaN unless it is kept, by the bound.
 
-    Equal numbers are replaced too, as by the single instruction that CPUs have for this.
+    Equal numbers are replaced too, unless NaN is kept, as by the single instruction that CPUs have for this: a maximum
+    or minimum that gives its second operand for NaN and for equal numbers.
     """
-    beyond = arith.CmpFPredicate.ULE if is_least else arith.CmpFPredicate.UGE
+    if keeps_nan:
+        beyond = arith.CmpFPredicate.OLT if is_least else arith.CmpFPredicate.OGT
+    else:
+        beyond = arith.CmpFPredicate.ULE if is_least else arith.CmpFPredicate.UGE
     found = arith.select(arith.cmpf(beyond, number, bound), bound, number)
     known = asm.known
-    known.clipped[found] = Clipped(number, bound, is_least)
+    known.clipped[found] = Clipped(number, bound, is_least, keeps_nan)
     if known.is_integer(number) and known.is_integer(bound):
         known.integers.add(found)
     return found
@@ -119,10 +128,11 @@ def clipped(asm: Assembler, condition: ir.Value, bound: ir.Value, number: ir.Val
     compared = defining_op(condition)
     if bound not in asm.known.constants or compared is None or compared.name != "arith.cmpf":
         return None
-    is_least = _CLIPPING.get(ir.IntegerAttr(compared.attributes["predicate"]).value)
-    if is_least is None or list(compared.operands) != [number, bound]:
+    clipping = _CLIPPING.get(ir.IntegerAttr(compared.attributes["predicate"]).value)
+    if clipping is None or list(compared.operands) != [number, bound]:
         return None
-    return clip(asm, number, bound, is_least=is_least)
+    is_least, keeps_nan = clipping
+    return clip(asm, number, bound, is_least=is_least, keeps_nan=keeps_nan)
 
 
 def rounded(asm: Assembler, number: ir.Value) -> ir.Value:

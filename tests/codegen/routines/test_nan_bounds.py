@@ -1,0 +1,107 @@
+"""Bounds keep NaN, as ONNX Runtime's Clip does, in IREE's code and in our own kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+import sartor.backend
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Variant, variants_of
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
+from sartor.codegen.routines import ROUTINES, routines_for
+from tests.codegen.routines.harness import Subject, layers, load, run
+from tests.codegen.routines.layer_cases import Cases
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
+from tests.plugin.onnx_model.builders import run as expected_of
+
+HOST = Target.create("cpu")
+
+
+def _model() -> ModelProto:
+    cases = Cases()
+    b = cases.builder
+    least, most = (b.constant(np.array(each, np.float32)) for each in (-1.0, 2.0))
+    image = b.op("Conv", "image", cases.source("image.x", (1, 16, 5, 7)), b.weight(33, 16, 1, 1))
+    cases.finish("image", b.op("Clip", "image.clip", image, least, most), (1, 33, 5, 7))
+    product = b.op("MatMul", "product", cases.source("product.x", (7, 33)), b.weight(33, 50))
+    cases.finish("product", b.op("Clip", "product.clip", product, least, most), (7, 50))
+    return cases.model()
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
+    found = layers(tmp_path_factory.mktemp("clip"), {"clip": _model})
+    return {layer.name: Subject(layer, weights, _codes(layer.task)) for layer, weights in found}
+
+
+def _codes(task: Task) -> dict[str, Implementation]:
+    codes: dict[str, Implementation] = {}
+    for routine in (ROUTINES[0], *(each for each in routines_for(()) if each.name in ("direct", "product"))):
+        variants = [each for each in variants_of(routine, task, HOST) if isinstance(each, Variant)]
+        codes |= {"stock" if routine is ROUTINES[0] else routine.name: each.implementation for each in variants[:1]}
+    return codes
+
+
+@pytest.mark.parametrize("name", ["image", "product"])
+def test_a_bound_value_that_is_nan_stays_nan(name: str, subjects: dict[str, Subject]) -> None:
+    subject = subjects[name]
+    program = load({name: subject}, HOST)
+    (x,) = subject.inputs()
+    x[(0,) * x.ndim] = np.nan
+    weights = subject.weights[subject.layer.weights[0]]
+    given = x.reshape(16, 35).T @ weights.reshape(33, 16).T if name == "image" else x @ weights
+    expected = np.clip(given, -1.0, 2.0)
+    expected = expected.T.reshape(1, 33, 5, 7) if name == "image" else expected
+    assert np.isnan(expected).any()
+    assert (expected == 2.0).any()
+    assert (expected == -1.0).any()
+    assert len(subject.implementations) > 1
+    for each in subject.implementations:
+        np.testing.assert_allclose(run(program, subject, each, [x]), expected, rtol=1e-4, atol=1e-4, err_msg=each)
+
+
+@pytest.mark.parametrize(("kind", "element"), [("float32", FLOAT), ("float16", FLOAT16)])
+def test_the_stock_module_keeps_nan(kind: str, element: int) -> None:
+    bounds = {"least": np.array(-1, kind), "most": np.array(2, kind)}
+    built = model([node("Clip", ["x", "least", "most"], ["y"])], [("x", (5,), element)], [("y", (5,), element)], bounds)
+    x = np.array([np.nan, 3, -3, 0.5, np.nan], kind)
+    expected = expected_of(built, {"x": x})["y"]
+    assert np.isnan(expected).sum() == 2
+    np.testing.assert_array_equal(sartor.backend.run_model(built, [x])[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("last", "predicate"),
+    [("arith.addf %s, %s : f32", "olt"), ("arith.fptosi %s : f32 to i32", "ult")],
+    ids=["number", "integer"],
+)
+def test_only_what_becomes_an_integer_is_bounded_before(last: str, predicate: str) -> None:
+    kind = "i32" if "i32" in last else "f32"
+    text = f"""func.func @f(%x: f32, %b: f32) -> {kind} {{
+      %c = arith.cmpf ult, %x, %b : f32
+      %s = arith.select %c, %b, %x : f32
+      %d = arith.cmpf ugt, %s, %b : f32
+      %t = arith.select %d, %b, %s : f32
+      %r = {last.replace("%s", "%t")}
+      return %r : {kind}
+    }}"""
+    module = ir.Module.parse(text, ir.Context())
+    with module.context:
+        keep_nan(module)
+    assert f"arith.cmpf {predicate}, " in str(module)
+
+
+def test_other_comparisons_stay() -> None:
+    text = """func.func @f(%x: f32, %b: f32) -> f32 {
+      %c = arith.cmpf ult, %x, %b : f32
+      %s = arith.select %c, %x, %b : f32
+      return %s : f32
+    }"""
+    module = ir.Module.parse(text, ir.Context())
+    with module.context:
+        keep_nan(module)
+    assert "arith.cmpf ult" in str(module)
