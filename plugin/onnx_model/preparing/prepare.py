@@ -23,7 +23,7 @@ from sartor.onnx_model.rewrites.arithmetic.activations import numeric_bounds, wr
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
-from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
+from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
 from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
@@ -37,6 +37,7 @@ from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_
 from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization, split_zero_points
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
+from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
 from sartor.onnx_model.rewrites.operator_sets.contrib.descriptions import describe_results
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_preview, expand_standard
@@ -84,13 +85,15 @@ NORMALISE: tuple[Rewrite, ...] = (
     sort_nodes,
 )
 # Upgrading old operators requires known ranks, so values and shapes of inputs are bound before. Windows that ONNX's
-# inference counts wrongly are dropped before the shapes behind them are read.
+# inference counts wrongly are dropped before the shapes behind them are read. Operands are checked while nodes are the
+# user's own.
 MODERNISE: tuple[Rewrite, ...] = (
     drop_windows,
     fold_constants,
     expand_experimental,
     expand_preview,
     describe_results,
+    check_operands,
     upgrade_opset,
     sort_selections,
     expand_training,
@@ -133,6 +136,7 @@ LOWER: tuple[Rewrite, ...] = (
     gather_roi_align,
     gather_deform_conv,
     gather_reversed,
+    gather_one_element,
     gather_pool_indices,
     gather_windows,
     compare_scattered,

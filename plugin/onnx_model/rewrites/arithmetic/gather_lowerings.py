@@ -142,3 +142,28 @@ def _border_rows(size: int, low: int, high: int, mode: str) -> Array:
     if mode == "edge":
         return np.pad(np.arange(size), (low, high), mode="edge")
     return np.pad(np.arange(size), (low, high), mode="wrap" if mode == "wrap" else "reflect")
+
+
+def gather_one_element(model: ModelProto) -> tuple[str, ...]:
+    """Lower GatherElements by a single index to Gather; returns the names of the replaced nodes.
+
+    Over such a gather whose index another node reads too, as the maximum by its ArgMax, IREE 3.13 does not end.
+    """
+    return rewrite_nodes(model, _of_one_index)
+
+
+def _of_one_index(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "GatherElements":
+        return None
+    shape, index = (editor.shape(name) for name in node.input)
+    if not shape or index is None or any(size != 1 for size in index):
+        return None
+    emit, axis = Emitter(editor, node), attributes(node).get("axis", 0) % len(shape)
+    value, others = node.input[0], [each for each, size in enumerate(shape) if each != axis and size != 1]
+    if others:
+        # The index has the place 0 along the other axes.
+        bounds = [emit.constant([number] * len(others), part) for number, part in ((0, "starts"), (1, "ends"))]
+        value = emit("Slice", value, *bounds, emit.constant(others, "axes"), part="first")
+    number = emit("Reshape", node.input[1], emit.constant([1], "vector"), part="index")
+    emit("Gather", value, number, axis=axis, output=node.output[0])
+    return emit.nodes

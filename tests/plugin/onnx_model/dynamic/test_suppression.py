@@ -70,7 +70,9 @@ def test_it_selects_the_same(
         np.testing.assert_array_equal(_selected(prepared, feeds), run(built, feeds)["selected"])
 
 
-@pytest.mark.parametrize(("opset", "sizes"), [(13, (2, 3, 12)), (18, (2, 3, 12)), (21, (1, 2, 9)), (18, (1, 1, 1))])
+@pytest.mark.parametrize(
+    ("opset", "sizes"), [(13, (2, 3, 12)), (18, (2, 3, 12)), (21, (1, 2, 9)), (18, (1, 1, 1)), (18, (1, 1, 9))]
+)
 def test_iree_selects_the_same(opset: int, sizes: Sizes) -> None:
     built = _model(sizes, 4, 0.3, 0.1, centred=True, opset=opset)
     feeds = _feeds(sizes, 0)
