@@ -23,6 +23,8 @@ _TYPES = max(TensorProto.DataType.values())
 # ONNX Runtime tries each number of words that an n-gram skips, and writes a number for each index.
 _MOST_SKIPPED, _MOST_INDICES = 1 << 16, 1 << 24
 
+_MOST_QUOTED = 60
+
 _AXIS: _Range = (-MAX_RANK, MAX_RANK)
 _FLAG: _Range = (0, 1)
 _COUNT: _Range = (1, MAX_DIMENSION)
@@ -105,6 +107,8 @@ def check_attribute_ranges(node: NodeProto) -> None:
         _check_range(node, attribute.name, _integers(attribute), _BY_OPERATOR.get(key) or _BY_NAME.get(key[1], _SIZE))
         if attribute.type == AttributeProto.FLOAT and key in _REAL_BY_OPERATOR:
             _check_range(node, attribute.name, [attribute.f], _REAL_BY_OPERATOR[key])
+        if key == ("Einsum", "equation") and attribute.type == AttributeProto.STRING:
+            _check_equation(node, attribute.s.decode(errors="replace"))
         if attribute.type == AttributeProto.STRING and key in _WORDS:
             _check_word(node, attribute.name, attribute.s.decode(errors="replace"), _WORDS[key])
 
@@ -126,6 +130,22 @@ def _check_word(node: NodeProto, name: str, value: str, given: Sequence[str]) ->
             f"{describe_node(node)} has {value!r} as its attribute '{name}', which may be {', '.join(given)}; "
             "export the model again"
         )
+
+
+def _check_equation(node: NodeProto, equation: str) -> None:
+    """Refuse equations of other signs: over single dots, ONNX's inference of shapes and ONNX Runtime do not end."""
+    read, _, written = equation.partition("->")
+    for term in (*read.split(","), written):
+        letters = term.replace(" ", "").replace("...", "", 1)
+        if letters and not (letters.isascii() and letters.isalpha()):
+            raise UnsupportedModelError(
+                f"{describe_node(node)} has {_shortened(equation)!r} as its attribute 'equation', whose term "
+                f"{_shortened(term.strip())!r} is not letters with at most one '...'; export the model again"
+            )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_QUOTED else text[:_MOST_QUOTED] + "…"
 
 
 def check_attribute_types(node: NodeProto, declared: Mapping[str, int]) -> None:

@@ -45,6 +45,9 @@ from tests.plugin.onnx_model.builders import X, model, node
         (node("Clip", ["x"], ["y"], min=float("nan")), "has nan as its attribute 'min'"),
         (node("ConvInteger", ["x", "w"], ["y"], pads=[-1] * 4), "has -1 as its attribute 'pads'"),
         (node("TfIdfVectorizer", ["x"], ["y"], ngram_indexes=[2**31]), "as its attribute 'ngram_indexes'"),
+        (node("Einsum", ["x", "x"], ["y"], equation="ab..cd,d->a"), "'equation', whose term 'ab..cd' is not letters"),
+        (node("Einsum", ["x"], ["y"], equation="a...b...->a"), r"whose term 'a\.\.\.b\.\.\.' is not letters"),
+        (node("Einsum", ["x"], ["y"], equation="ab->a->b"), "whose term 'a->b' is not letters"),
     ],
     ids=lambda value: value.op_type if isinstance(value, NodeProto) else "",
 )
@@ -66,6 +69,8 @@ def test_values_that_mean_something_are_accepted() -> None:
     check_attribute_ranges(node("Softmax", ["x"], ["y"], axis=-1))
     check_attribute_ranges(node("Attention", ["x"], ["y"], scale=-0.5, softcap=0.0))
     check_attribute_ranges(node("Pad", ["x"], ["y"], value=-np.inf))
+    for equation in ("ij,jk->ik", "...ij , ...jk -> ...ik", "ii", "", "bIj,bjK"):
+        check_attribute_ranges(node("Einsum", ["x"], ["y"], equation=equation))
     check_attribute_ranges(node("Clip", ["x"], ["y"], min=-np.inf, max=np.inf))
     check_attribute_ranges(node("TfIdfVectorizer", ["x"], ["y"], pool_int64s=[2**40]))
     keys = node("LabelEncoder", ["x"], ["y"], keys_int64s=[2**40])
