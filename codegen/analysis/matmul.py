@@ -34,16 +34,18 @@ class MatmulShape:
     """Extents of a product's loops, in this order.
 
     Attributes:
-        batches: extents of the loops that all three matrices share.
+        batches: extents of the loops that the RHS and the result share, and the LHS as well unless ``shares_lhs``.
         rows: extent of the loop over rows; None for the product of a vector by a matrix.
         columns: extent of the loop over the result's columns.
         depth: extent of the reduction.
+        shares_lhs: whether one LHS is multiplied by every matrix of the batch.
     """
 
     batches: tuple[int, ...]
     rows: int | None
     columns: int
     depth: int
+    shares_lhs: bool = False
 
 
 def product_rewrite(task: Task) -> Rewrite | Rejected:
@@ -179,14 +181,18 @@ def shape_of(root: ir.Operation) -> MatmulShape:
     column, depth = parallel - 1, parallel
     if sorted(rhs[-2:]) != [column, depth] or depth not in lhs or column in lhs:
         raise ValueError("the root's operands are not the LHS and the RHS of a matrix product")
-    batches = [loop for loop in lhs if loop in rhs and loop != depth]
+    batches = sorted(loop for loop in rhs if loop not in (column, depth))
+    common = [loop for loop in lhs if loop in batches]
     rows = [loop for loop in range(column) if loop not in batches]
     if len(rows) > 1 or batches != list(range(len(batches))):
         raise ValueError("the root has more than one loop over rows")
-    if sorted(rhs) != [*batches, column, depth]:
-        raise ValueError("one LHS is multiplied by several matrices")
+    if sorted(lhs) != sorted([*common, *rows, depth]) or len(rhs) != len(batches) + 2:
+        raise ValueError("the root's operands are not the LHS and the RHS of a matrix product")
+    if common and common != batches:
+        raise ValueError("one LHS is multiplied by some of several matrices")
     extent = sizes[rows[0]] if rows else None
-    return MatmulShape(tuple(sizes[loop] for loop in batches), extent, sizes[column], sizes[depth])
+    extents = tuple(sizes[loop] for loop in batches)
+    return MatmulShape(extents, extent, sizes[column], sizes[depth], shares_lhs=common != batches)
 
 
 def _loop(expression: ir.AffineExpr) -> int:

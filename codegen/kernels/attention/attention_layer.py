@@ -57,6 +57,8 @@ def attention_of(task: Task) -> Attention | Rejected:
     scores, context = product_shape(first.task), product_shape(last.task)
     if isinstance(scores, Rejected) or isinstance(context, Rejected):
         return Rejected("not a product, a softmax and a product")
+    if scores.shares_lhs or context.shares_lhs:
+        return Rejected("one LHS is multiplied by several matrices")
     if not _is_softmax(middle):
         return Rejected("there is no softmax between the products")
     if context.columns % _PAIR:

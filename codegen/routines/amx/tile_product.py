@@ -44,6 +44,8 @@ class TileProduct(ProductRoutine):
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> list[TileTiling] | Rejected:
         if refusal := self.element.refusal(machine):
             return refusal
+        if shape.shares_lhs:
+            return Rejected("one LHS is multiplied by several matrices")
         is_copied = not is_by_weight(task)
         if is_copied and self.element.is_quantised:
             return Rejected("integers are multiplied by weights only")

@@ -87,6 +87,8 @@ class Implicit(StoringKernel):
         shape = product_shape(task)
         if isinstance(shape, Rejected):
             return shape
+        if shape.shares_lhs:
+            return Rejected("one LHS is multiplied by several matrices")
         if self.instruction.is_integer and not is_by_weight(task):
             return Rejected("two activations in 8 bits are not multiplied")
         return BlockWork(math.prod(shape.batches), shape.rows or 1, shape.columns, shape.depth * bytes_)

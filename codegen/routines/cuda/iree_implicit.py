@@ -91,6 +91,8 @@ def _extents(task: Task) -> tuple[tuple[int, ...], int] | Rejected:
         return shape
     if shape.rows is None:
         return Rejected("a product with a single row")
+    if shape.shares_lhs:
+        return Rejected("one LHS is multiplied by several matrices")
     return (*shape.batches, shape.rows, shape.columns), shape.depth
 
 

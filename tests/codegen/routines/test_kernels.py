@@ -102,7 +102,6 @@ REFUSED = {
     "depth1": "the layer does not have exactly one reduction",
     "column1": "the root's operands are not the LHS and the RHS of a matrix product",
     "one_number": "the root's operands are not the LHS and the RHS of a matrix product",
-    "shared_vector": "one LHS is multiplied by several matrices",
     "softmax_one": "rows of the result have at most one element",
 }
 
