@@ -45,6 +45,8 @@ __all__ = ["SartorBackend", "SartorRep", "prepare", "run_model", "run_node", "su
 
 _TARGETS = {"CPU": "cpu", "CUDA": "cuda", "VULKAN": "vulkan"}
 _TIMEOUT = 600.0
+# What may follow a device's kind and a colon.
+_FIRST = ("", "0")
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,8 @@ class SartorBackend(Backend):
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether this machine has such a device."""
-        return _is_present(device.partition(":")[0])
+        kind, _, number = str(device).partition(":")
+        return number in _FIRST and _is_present(kind)
 
 
 prepare = SartorBackend.prepare
@@ -288,9 +291,11 @@ def _is_present(kind: str) -> bool:
 
 
 def _target(device: str) -> Target:
-    kind = device.partition(":")[0]
+    kind, _, number = str(device).partition(":")
     if kind not in _TARGETS:
         raise UsageError(f"'{device}' is no device, choose among {', '.join(_TARGETS)}")
+    if number not in _FIRST:
+        raise UsageError(f"models run on the first device of a kind only, choose '{kind}' instead of '{device}'")
     return Target.create(_TARGETS[kind])
 
 

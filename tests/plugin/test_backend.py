@@ -33,6 +33,14 @@ def test_it_is_a_backend_of_onnx() -> None:
         sartor.backend.prepare(_model("Abs", [("x", TensorProto.FLOAT, [2])]), "ABACUS")
 
 
+@pytest.mark.parametrize("device", ["CPU:9", "CUDA:1", "CPU:x", None, 3])
+def test_another_device_than_the_first_is_refused(device: Any) -> None:
+    assert not sartor.backend.supports_device(device)
+    with pytest.raises(UsageError, match=str(device)):
+        sartor.backend.prepare(_model("Abs", [("x", TensorProto.FLOAT, [2])]), device)
+    assert sartor.backend.supports_device("CPU:0")
+
+
 def test_a_node_gives_what_it_computes() -> None:
     left, right = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(3, np.float32)
     (result,) = sartor.backend.run_node(helper.make_node("Add", ["a", "b"], ["y"]), [left, right])

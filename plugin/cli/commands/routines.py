@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +28,7 @@ from sartor.codegen.routines import ROUTINES
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
+from sartor.errors import UsageError
 from sartor.frontend.loading import import_network, open_workers
 
 
@@ -47,9 +48,21 @@ def routines(
     shapes, bindings = read_shapes(shape), read_bindings(bind)
     config = CompileConfig(target=read_target(target, cpu, arch), shapes=shapes, bindings=bindings, jobs=1)
     if model is None:
+        _refuse_options({"--target": target != "cpu", "--cpu": cpu, "--arch": arch, "--shape": shape, "--bind": bind})
         _show_routines(json)
     else:
         _show_layers(model, _ask(existing_file(model), config), json)
+
+
+def _refuse_options(given: Mapping[str, object]) -> None:
+    """Refuse options about a model's layers without a model.
+
+    Raises:
+        UsageError: one is given.
+    """
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{name} is for the layers of a model; name a model, or leave {name} out")
 
 
 def _ask(model: Path, config: CompileConfig) -> list[dict[str, Any]]:
