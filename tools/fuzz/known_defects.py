@@ -67,7 +67,7 @@ KNOWN: tuple[Known, ...] = (
         "no defect: a small variance stored in 8 bits beside large ones is 0; a compilation measures what that does",
         "wrong",
         "error inf",
-        lambda failure: "i8" in failure.setting.precision.types and set(failure.operators) >= _VARIANCE,
+        lambda failure: failure.setting.precision.quantises_values and set(failure.operators) >= _VARIANCE,
     ),
 )
 

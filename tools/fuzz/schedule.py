@@ -15,7 +15,7 @@ MODELS = 24
 _FAMILIES = (Family.FLOAT,) * 5 + (Family.QUANTISED,) * 2 + (Family.HALF, Family.INTEGER)
 # The host, and two x86-64 levels that all supported processors implement.
 _ARCHITECTURES = ("host", "host", "host", "x86-64-v3", "x86-64-v3", "x86-64-v2")
-_NARROWER = (Precision.BF16, Precision.F16, Precision.INT8, Precision.INT8, Precision.MIXED)
+_NARROWER = (Precision.BF16, Precision.F16, Precision.INT8, Precision.INT8_WEIGHTS, Precision.MIXED)
 _NARROW, _UNSPLIT = 0.5, 0.1
 
 

@@ -42,7 +42,10 @@ SAMPLES = 2
 
 # Bounds of the cosine distance by precision. A random plan may round every layer, so its relative error is large. The
 # cosine distance still separates rounding from wrong results.
-_ROUNDED = {Precision.BF16: 0.02, Precision.F16: 0.02, Precision.INT8: 0.15, Precision.MIXED: 0.15}
+_ROUNDED = {
+    **{Precision.BF16: 0.02, Precision.F16: 0.02, Precision.INT8: 0.15, Precision.INT8_WEIGHTS: 0.02},
+    Precision.MIXED: 0.15,
+}
 
 
 @dataclass(frozen=True)
@@ -150,9 +153,9 @@ class Subject:
         return Bound(allowed, _ROUNDED.get(setting.precision))
 
     def _ranged(self, setting: Setting) -> ImportedModel:
-        """Return the model, with ranges of all values if the precision allows 8-bit integers."""
+        """Return the model, with ranges of all values if the precision allows them in 8-bit integers."""
         imported = self.imported
-        if "i8" not in setting.precision.types or imported.is_quantised:
+        if not setting.precision.quantises_values or imported.is_quantised:
             return imported
         tensors = layer_tensors(prepared_model(imported.prepared), imported.graph)
         names = {name for each in tensors.values() for name in (*each.inputs, *each.results) if name is not None}

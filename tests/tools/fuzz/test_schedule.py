@@ -1,0 +1,12 @@
+"""What a long campaign covers."""
+
+from __future__ import annotations
+
+from sartor.policies import Precision
+from tools.fuzz.schedule import batch
+
+
+def test_every_precision_of_cpus_has_its_batches() -> None:
+    drawn = {plan.setting.precision for number in range(100) for plan in batch(number).plans}
+    # Of CPUs none multiplies TF32.
+    assert drawn == {*Precision} - {Precision.TF32}
