@@ -6,6 +6,7 @@ packed at compile time so that it is read front to back (Goto and van de Geijn, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sartor.codegen.ir.packing import Reshape, Transpose
@@ -13,10 +14,22 @@ from sartor.codegen.lowerings.dispatch_text import LOADS, STORE, Grid, Operand, 
 from sartor.codegen.lowerings.lowering_config import follower_config, root_config
 from sartor.codegen.lowerings.slices import LoopTiles, Slice
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps, loop_sizes, remap, source, used_values
+from sartor.codegen.mlir.operations import (
+    body_of,
+    defining_op,
+    indexing_maps,
+    loop_sizes,
+    nested,
+    remap,
+    source,
+    used_values,
+)
 from sartor.codegen.mlir.rewriting.initial import simplify_initial
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
+
+_BEFORE_OFFSETS = 2
+"""Operands of a store in front of its offsets: the tile, and the tensor."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +144,11 @@ class _Dispatch:
         loads = [op.results[0] for op in ops if op.name == LOADS]
         parts = dict(zip(self._operands, loads, strict=True))
         store = next(op for op in ops if op.name == STORE)
+        origins = dict(zip(self._moving, list(store.operands)[_BEFORE_OFFSETS:], strict=True))
         mapping: dict[ir.Value, ir.Value] = {}
         for op in self._chain.ops:
             clone = self._clone(op, mapping, ir.InsertionPoint(store))
+            _move_indices(clone, origins)
             for position in range(len(op.operands) - 1):
                 if (op, position) in self._slots:
                     clone.operands[position] = parts[self._slots[op, position]]
@@ -153,6 +168,22 @@ class _Dispatch:
         self._tiling.configure(clone, is_root=op == self._chain.root)
         mapping[op.results[0]] = clone.results[0]
         return clone
+
+
+def _move_indices(op: ir.Operation, origins: Mapping[int, ir.Value]) -> None:
+    """Let an op on a tile ask for its place in the whole result, as the mask of a triangle does.
+
+    Args:
+        op: the op; its first loops are the dimensions of the result.
+        origins: first index of the tile along each dimension that workgroups partition.
+    """
+    for index in [each for each in nested(op) if each.name == "linalg.index"]:
+        origin = origins.get(ir.IntegerAttr(index.attributes["dim"]).value)
+        if origin is not None:
+            place = index.results[0]
+            point = ir.InsertionPoint(_next(index))
+            moved = ir.Operation.create("arith.addi", results=[place.type], operands=[place, origin], ip=point)
+            place.replace_all_uses_except(moved.results[0], moved)
 
 
 def _is_constant(value: ir.Value) -> bool:

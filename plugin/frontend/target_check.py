@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import resource
 
 from sartor.codegen.ir.machines.cpu_queries import queried
 from sartor.codegen.ir.target import Target, cpu_features
@@ -15,6 +16,8 @@ from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
 _TIMEOUT = 120.0
+_LEAST_FILE = 1 << 20
+"""Bytes of the largest file that a compilation has to be allowed to write, at least."""
 # An empty module is not enough: IREE looks up some architectures only when it has something to compile.
 _MODULE = """
 func.func @probe(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -38,12 +41,23 @@ def check_target(target: Target, pool: WorkerPool) -> None:
     The names of this machine come from LLVM, so they are not checked.
 
     Raises:
-        UsageError: if the compiler does not know the architecture.
+        UsageError: if the compiler does not know the architecture, or may write small files only.
         CompileError: if the worker died or timed out.
         DisturbedError: if something outside the worker ended it.
     """
+    _check_file_limit()
     for each in target.each:
         _check_device(each, pool)
+
+
+def _check_file_limit() -> None:
+    """LLVM ends the process, without what Python does at its end, where a file of its own in memory may not grow."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_FILE:
+        raise UsageError(
+            f"this process may write files of {limit} bytes at most, too few for a module; "
+            f"allow {_LEAST_FILE >> 20} MiB and more with ulimit -f"
+        )
 
 
 def _check_device(target: Target, pool: WorkerPool) -> None:

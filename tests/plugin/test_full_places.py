@@ -55,6 +55,18 @@ def test_what_finds_no_room_on_its_disk_is_named(
     assert (tmp_path / "out.vmfb").exists() == (option == "--save-plan"), "the plan is written after the module"
 
 
+def test_a_limit_of_files_is_named_before_the_compiler_ends_at_it(
+    model_file: ModelFile, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(disk))
+    command = hurried(model_file(MODEL), tmp_path / "out.vmfb", "--tuning-db", tmp_path / "t.db")
+    limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command]
+    result = subprocess.run(limited, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 2, result.stderr
+    assert "this process may write files of" in result.stderr.splitlines()[-1]
+    assert list(disk.iterdir()) == [], "temporary files are left"
+
+
 def test_a_cache_folder_that_may_only_be_read_costs_the_record_alone(
     model_file: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.preparing.simplify import weights_as_inputs
 from sartor.onnx_model.rewrites.control_flow.unroll_loops import goes_on
+from sartor.onnx_model.rewrites.windowed.windows import window_of
 
 _PADDING = frozenset({"AveragePool", "Conv", "ConvInteger", "DeformConv", "LpPool", "MaxPool", "QLinearConv"})
 _ELEMENT_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
@@ -123,6 +124,21 @@ def _check_reads(node: NodeProto, editor: GraphEditor) -> None:
             raise UnsupportedModelError(
                 f"{describe_node(node)} pads its input to {size} bytes, more than the {MAX_VALUE_BYTES} that are "
                 "supported; use a smaller kernel_shape and smaller pads"
+            )
+        _check_window(node, editor)
+
+
+def _check_window(node: NodeProto, editor: GraphEditor) -> None:
+    """Refuse a window that does not fit: there is none, but ONNX's shape inference rounds a negative rest up to one."""
+    window, result = window_of(node, editor), editor.shape(node.output[0])
+    if window is None or result is None:
+        return
+    for axis, size in enumerate(result[2:]):
+        if size > 0 and window.unread(axis) < 0:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} has a window of {window.extent(axis)} elements over an input of "
+                f"{sum(window.pads[axis], window.sizes[axis])} with its padding, into which it does not fit; "
+                "give larger inputs with --shape, or export the model again"
             )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 
+from tools.fuzz.graph import Graph
 from tools.fuzz.models import Family, generate, joined
+from tools.fuzz.operators.windows import window
 
 OPSET = 18
 SEEDS = range(12)
@@ -33,3 +36,11 @@ def test_what_jumps_is_told_apart_from_what_is_smooth() -> None:
     assert {each.smooth for each in drawn} == {True, False}
     for each in drawn:
         assert not (each.smooth and jumping & {node.op_type for node in each.model.graph.node})
+
+
+def test_windows_without_padding_fit_into_the_image() -> None:
+    """ONNX's shape inference counts one where they do not, and ONNX Runtime computes it."""
+    graph = Graph(np.random.default_rng(0), OPSET, "float32", "")
+    drawn = [window(graph, (2,)) for _ in range(300)]
+    kernels = [each["kernel_shape"][0] for each in drawn if each.get("auto_pad") == "VALID"]
+    assert {1, 2} == set(kernels)

@@ -25,6 +25,7 @@ def window(graph: Graph, sizes: tuple[int, ...], *, dilates: bool = True, narrow
         narrow: whether padding must be smaller than the window, as for poolings.
     """
     kernel, strides, dilations, begins, ends = [], [], [], [], []
+    fits = True
     for size in sizes:
         extent = graph.one_of((1, 1, 2, 3, 3, 3, 4, 5, 7))
         dilation = graph.one_of((1, 1, 1, 2, 3)) if dilates else 1
@@ -40,11 +41,13 @@ def window(graph: Graph, sizes: tuple[int, ...], *, dilates: bool = True, narrow
         dilations.append(dilation)
         begins.append(begin)
         ends.append(end)
+        fits &= extent <= size
     found: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
     if max(dilations) > 1:
         found["dilations"] = dilations
     if max(dilations) == 1 and graph.chance(0.15):
-        return found | {"auto_pad": graph.one_of(("SAME_UPPER", "SAME_LOWER", "VALID"))}
+        modes = ("SAME_UPPER", "SAME_LOWER", "VALID")
+        return found | {"auto_pad": graph.one_of(modes if fits else modes[:-1])}
     return found | {"pads": [*begins, *ends]}
 
 

@@ -22,6 +22,19 @@ _BOUNDS = {"a": np.full(1, 0, np.float32), "b": np.full(1, 1e12, np.float32), "c
             r"node 'maxpool' \(MaxPool\) computes a value of shape \[1, 1, -4, -4\].* give larger inputs with --shape",
         ),
         (
+            model([node("AveragePool", ["x"], ["y"], kernel_shape=[5, 2], strides=[2, 2])], _X, ["y"]),
+            r"node 'averagepool' \(AveragePool\) has a window of 5 elements over an input of 4 with its padding",
+        ),
+        (
+            model(
+                [node("Conv", ["x", "w"], ["y"], dilations=[1, 4], strides=[1, 5], pads=[0, 1, 0, 0])],
+                _X,
+                ["y"],
+                {"w": np.ones((1, 1, 1, 3), np.float32)},
+            ),
+            r"node 'conv' \(Conv\) has a window of 9 elements over an input of 5 with its padding",
+        ),
+        (
             model([node("Resize", ["x", "", "s"], ["y"])], _X, ["y"], {"s": np.array([1, 1, -1, 1], np.float32)}),
             r"node 'resize' \(Resize\) resizes by the scales \[1.0, 1.0, -1.0, 1.0\], which must be positive",
         ),
@@ -67,6 +80,8 @@ _BOUNDS = {"a": np.full(1, 0, np.float32), "b": np.full(1, 1e12, np.float32), "c
     ],
     ids=[
         "window",
+        "window by steps",
+        "dilated window",
         "scale",
         "range",
         "range of vectors",
