@@ -98,12 +98,14 @@ class Refiner:
         selector: selects plans.
         budget: the time budget.
         reserve: networks that are known to be far slower, and run only if all others prove wrong.
+        stock_estimate: seconds that the unsplit model is expected to take, if it is in the reserve.
     """
 
     profiler: Profiler
     selector: PlanSelector
     budget: TimeBudget = field(default_factory=TimeBudget)
     reserve: tuple[Recipe, ...] = ()
+    stock_estimate: float | None = None
 
     def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
         """The best right network within the limits, one of the reserve if no other is right.
@@ -297,6 +299,7 @@ class Refiner:
             by_threads=tuple(profiled.by_threads.items()),
             measured=profiled.seconds if workers is None else profiled.by_threads[workers],
             baseline=profiled.baseline,
+            stock_estimate=self.stock_estimate if profiled.baseline is None else None,
             memory=profiled.memory,
             first=profiled.first,
             compared=self._compared(recipe, tried, corrected(tables, found)),

@@ -59,8 +59,9 @@ def test_the_module_is_right_and_measured(artifact: Artifact, imported_of: Impor
     assert artifact.error is not None
     assert artifact.error < 1e-4
     assert artifact.plan.measured is not None
-    assert artifact.plan.baseline is not None
-    assert artifact.plan.measured <= artifact.plan.baseline
+    known = [each for each in (artifact.plan.baseline, artifact.plan.stock_estimate) if each is not None]
+    assert len(known) == 1
+    assert artifact.plan.measured <= known[0]
 
 
 @pytest.mark.parametrize("seconds", [0.5, 8.0])

@@ -139,6 +139,8 @@ class Plan:
             was.
         measured: seconds of one inference of the whole module, with ``workers`` threads if that is known.
         baseline: seconds of the unsplit model, measured in the same run, or with fewer threads if that is less.
+        stock_estimate: seconds that the unsplit model is expected to take by its layers, if it was not built, as that
+            is far slower than the plan.
         memory: bytes of weights, activations, inputs and outputs of the whole module, None if not measured.
         first: seconds of loading the module from its file and the first inference, None if not measured.
         peak: the machine's most f32 operations per second with as many threads; None if not measured.
@@ -180,6 +182,7 @@ class Plan:
     )
     basis: str = ""
     foreseen: float | None = None
+    stock_estimate: float | None = None
     format: int = FORMAT
 
     def unmeasured(self) -> Plan:
@@ -187,7 +190,7 @@ class Plan:
         layers = tuple(replace(each, in_place=None) for each in self.layers)
         adapts = tuple(replace(each, in_place=None) for each in self.adapts)
         unknown = replace(self, measured=None, baseline=None, memory=None, first=None, by_threads=(), compared=())
-        return replace(unknown, layers=layers, adapts=adapts, foreseen=None)
+        return replace(unknown, layers=layers, adapts=adapts, foreseen=None, stock_estimate=None)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON data, with keys in a fixed order."""

@@ -14,7 +14,7 @@ from sartor.cli.options.common import DeviceOption, JsonOption, ModuleArgument
 from sartor.cli.options.plan_choice import PlanLevelOption, PlanShapesOption, read_choice
 from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
 from sartor.cli.tables.compared_plans import show_compared
-from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
+from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof, shown_stock
 from sartor.cli.tables.plan_difference import difference_json, show_difference
 from sartor.cli.tables.several_summary import show_alternatives, show_saved
 from sartor.errors import UsageError
@@ -162,7 +162,7 @@ def _inspect_plan(plan: Plan, name: str, json: bool) -> None:
         ("prepared model's SHA-256", plan.model_sha256),
         *_plan_facts(plan),
         ("measured ms", milliseconds(plan.measured)),
-        ("stock IREE ms", milliseconds(plan.baseline)),
+        ("stock IREE ms", shown_stock(plan)),
     ]
     show_facts(name, [fact for fact in facts if fact[1]])
     _show_choices(plan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from sartor.precision.equalisation import find_exponents
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
+from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless, may_leave_out
 from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
@@ -50,8 +50,6 @@ from sartor.tuning.transfers.measured import measured_transfers
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
-# Layers that are fused or overlap in the unsplit model do not make up for this ratio.
-_HOPELESS = 3.0
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, b
     never ran.
 
     None while a time budget lasts, which may leave no time for measurements that wait for these. Once it is spent
-    nothing is measured, and the stock model is what will be shipped.
+    nothing is measured, and the stock model is what will be shipped. It does not begin where it may prove hopeless.
     """
     is_short = bench.time.is_bounded and not bench.time.is_spent
     if is_short or config.target.device != "cpu" or config.target.others:
@@ -148,7 +146,8 @@ def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, b
     runner.begin_ahead()
     stock = unsplit_recipe(imported, config.planning)
     records = NetworkRecords(bench.store, imported, config.target, runner)
-    if not config.planning.pins and records.run_of(stock) is None:
+    waits = may_leave_out(config.planning, config.search, is_bounded=bench.time.is_bounded)
+    if not (waits or config.planning.pins) and records.run_of(stock) is None:
         runner.builder.begin(stock)
     return runner
 
@@ -211,22 +210,32 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     selector = PlanSelector(solver, budget, plan_errors)
     guesses = unmeasured(tables, store) if time.is_spent and not config.pareto else 0
     refiner = Refiner(profiler, selector, time)
-    refined = _refined(tables, selector, profiler, refiner, guesses, whole=whole)
+    leaves_out = may_leave_out(policy, config.search, is_bounded=time.is_bounded)
+    refined = _refined(tables, selector, profiler, refiner, guesses, whole=whole, leaves_out=leaves_out)
     pareto = config.pareto and selector.pareto(refined.placed, policy.limits, config.pareto)
     return Tuned(refined, refiner, builder, runner, calibration.samples, pareto or None)
 
 
 def _refined(
-    tables: Tables, selector: PlanSelector, profiler: Profiler, refiner: Refiner, guesses: int, *, whole: bool
+    tables: Tables,
+    selector: PlanSelector,
+    profiler: Profiler,
+    refiner: Refiner,
+    guesses: int,
+    *,
+    whole: bool,
+    leaves_out: bool,
 ) -> Refined:
     """The best network that ran; if there was no time for plans and stock IREE refuses the model, one by guesses.
 
-    IREE refuses some models whole that it compiles in layers, and the user waited for a module.
+    IREE refuses some models whole that it compiles in layers, and the user waited for a module. If ``leaves_out``, the
+    unsplit model is not built where it is hopeless.
     """
     recipes, chosen = choose(tables, selector, profiler, guesses, whole=whole)
-    if selector.policy.target.device == "vulkan":
+    if leaves_out:
         refiner.reserve = tuple(each for each in recipes if is_hopeless(each, recipes, chosen))
         recipes = [each for each in recipes if each not in refiner.reserve]
+        refiner.stock_estimate = sum(expected_seconds(each, chosen) for each in refiner.reserve) or None
     try:
         return refiner.refine(chosen, recipes)
     except DisturbedError:
@@ -237,24 +246,6 @@ def _refined(
         _LOG.warning("%s; a plan of guesses is selected, and not in time", str(error).partition("\n")[0])
         recipes, chosen = choose(tables, selector, profiler, whole=whole)
         return refiner.refine(chosen, recipes)
-
-
-def is_hopeless(recipe: Recipe, recipes: Sequence[Recipe], tables: Tables) -> bool:
-    """Whether a recipe is the unsplit model, whose layers take so much longer than a plan that it need not run.
-
-    On a software driver it takes some ten seconds, several times, to learn nothing new.
-
-    Args:
-        recipe: the recipe.
-        recipes: those that could run.
-        tables: measured times; a layer of which stock code was not measured counts nothing.
-    """
-    planned = [each.plan.predicted for each in recipes if each.plan.predicted is not None]
-    if not recipe.plan.unsplit or not planned:
-        return False
-    keys = [layer.task.key for layer in recipe.graph.layers]
-    stock = sum(tables.seconds(key, tables.variants[key][0].descriptor) or 0.0 for key in keys)
-    return stock > _HOPELESS * min(planned)
 
 
 def predicted_recipe(

@@ -187,7 +187,9 @@ def test_compiling_reports_what_it_did(compiled: Compiled) -> None:
     summary = compiled.summary
     assert summary["size_bytes"] == compiled.module.stat().st_size
     assert summary["relative_error"] < 1e-4
-    assert summary["measured_ms"] <= summary["stock_ms"]
+    known = [summary[each] for each in ("stock_ms", "stock_estimate_ms") if summary[each] is not None]
+    assert len(known) == 1
+    assert summary["measured_ms"] <= known[0]
     assert sum(summary["routines"].values()) == summary["layers"]
     steps = compiled.progress.splitlines()
     assert steps[0] == "importing"

@@ -347,8 +347,10 @@ def test_the_reserve_runs_only_if_all_others_prove_wrong(imported_of: ImportedOf
     recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
     (exact, *_), _ = select.select(tables_of(select.imported, by_type(f32=UNIT)), UNLIMITED)
     profiler = WrongProfiler(alone, wrong=wrong)
-    found = Refiner(cast(Profiler, profiler), select, reserve=(exact,)).refine(tables, recipes[:1])
+    refiner = Refiner(cast(Profiler, profiler), select, reserve=(exact,), stock_estimate=1.0)
+    found = refiner.refine(tables, recipes[:1])
     assert types(found.recipe) == {shipped}
+    assert found.plan.stock_estimate == (1.0 if found.profiled.baseline is None else None)
     assert any(types(each) == {"f32"} for each in profiler.ran) == (shipped == "f32")
 
 

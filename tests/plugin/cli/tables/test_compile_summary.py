@@ -46,3 +46,26 @@ def test_much_time_in_stock_code_is_told(imported_of: Callable[[str], ImportedMo
     found = stock_time(replace(plan, layers=(slow, *choices[1:4])))
     assert found.share == pytest.approx(0.5)
     assert found.layers == (slow.layer,)
+
+
+@pytest.mark.parametrize(
+    ("known", "shown", "numbers"),
+    [
+        ({"baseline": 2e-2}, "20.000", (20.0, None, 4.0)),
+        ({"stock_estimate": 3e-2}, "about 30.000 by its layers; not built", (None, 30.0, None)),
+    ],
+)
+def test_what_is_not_built_is_an_estimate(
+    imported_of: Callable[[str], ImportedModel],
+    monkeypatch: pytest.MonkeyPatch,
+    known: dict[str, float],
+    shown: str,
+    numbers: tuple[float | None, ...],
+) -> None:
+    monkeypatch.setattr(compile_summary, "run_command", lambda _: [])
+    plan = selected(imported_of("lenet"), transfers(1e-2, 1e-2)).plan
+    plan = replace(plan, **{"measured": 5e-3, "baseline": None, "stock_estimate": None, **known})
+    assert compile_summary.shown_stock(plan) == shown
+    found = compile_summary.summary(Artifact(Path("net.vmfb"), plan, None, 0))
+    assert (found["stock_ms"], found["stock_estimate_ms"], found["speedup"]) == pytest.approx(numbers)
+    assert plan.unmeasured().stock_estimate is None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from sartor.config import CompileConfig
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, unsplit_recipe
-from sartor.profiling.compilation.tuned_network import is_hopeless
+from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless, may_leave_out
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of
@@ -51,3 +53,42 @@ def test_layers_that_were_not_measured_prove_nothing(case: tuple[ImportedModel, 
     _, plan, unsplit, tables = case
     given = predicted(plan, lambda _: 1e-9)
     assert not is_hopeless(unsplit, [given, unsplit], replace(tables, measured={}))
+
+
+def test_layers_that_are_slow_alone_prove_little(case: tuple[ImportedModel, Recipe, Recipe, Tables]) -> None:
+    """Stock code of single layers may be hundreds of times slower than kernels, and the model is not."""
+    imported, plan, unsplit, tables = case
+    assert expected_seconds(unsplit, tables) == pytest.approx(UNIT * len(imported.graph.layers))
+    key = next(key for key, listed in tables.variants.items() if len(listed) > 1)
+    slow, *others = (each.descriptor for each in tables.variants[key])
+    found = dict(tables.measured[key])
+    assert set(others) & set(found)
+    found[slow] = replace(found[slow], samples=(UNIT * 1000,))
+    changed = replace(tables, measured={**tables.measured, key: found})
+    count = sum(each.task.key == key for each in imported.graph.layers)
+    added = expected_seconds(unsplit, changed) - expected_seconds(unsplit, tables)
+    assert added == pytest.approx(15 * UNIT * count)
+    assert not is_hopeless(unsplit, [predicted(plan, lambda _: expected_seconds(unsplit, changed) / 2)], changed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, True),
+        ({"pins": ("*=*",)}, True),
+        ({"memory_limit": "1GiB"}, False),
+        ({"objective": "cold"}, False),
+        ({"objective": "memory"}, False),
+        ({"target": "vulkan"}, True),
+        ({"target": "vulkan", "search": "full"}, True),
+        ({"search": "full"}, False),
+    ],
+)
+def test_only_speed_decides_without_the_unsplit_model(settings: dict[str, Any], expected: bool) -> None:
+    config = CompileConfig(threads=1, **settings)
+    assert may_leave_out(config.planning, config.search, is_bounded=False) == expected
+
+
+def test_with_a_time_budget_the_unsplit_model_is_the_fallback() -> None:
+    config = CompileConfig(threads=1)
+    assert not may_leave_out(config.planning, config.search, is_bounded=True)

@@ -1,0 +1,64 @@
+"""When the model that IREE compiles whole need not be built, as a plan is far faster.
+
+It is the floor: nothing is shipped that runs slower. Building it is an eighth of a cold compilation, and for most
+networks of convolutions it takes five times as long as the plan, which its layers tell as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sartor.planning.recipe import Recipe
+from sartor.policies import PlanPolicy, Search
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.selection.problem.limits import UNLIMITED, Quantity
+
+# Layers that are fused or overlap in the unsplit model do not make up for this ratio.
+_HOPELESS = 3.0
+# A layer's stock code may be much slower alone than as a part of the model: ResNet-50's layers take three times as long
+# as the model. What a few layers take beyond this multiple of the best variant's time proves nothing about the model.
+_MOST = 16.0
+
+
+def may_leave_out(policy: PlanPolicy, search: Search, *, is_bounded: bool) -> bool:
+    """Whether a compilation may do without the unsplit model if that is hopeless.
+
+    On Vulkan it always may: a software driver takes some ten seconds for it, several times, to learn nothing new. On
+    CPUs it must be asked for speed alone, as the unsplit model may take the least memory. A full search compares all,
+    and with a time budget it is built beside other work, as it may be all that there is time for.
+    """
+    if policy.target.device == "vulkan":
+        return True
+    is_plain = policy.quantities == (Quantity.LATENCY,) and policy.limits == UNLIMITED and not policy.target.others
+    return policy.target.device == "cpu" and is_plain and search is Search.MODEL and not is_bounded
+
+
+def expected_seconds(recipe: Recipe, tables: Tables) -> float:
+    """Seconds that the unsplit model is expected to take, by its layers' stock code, each measured alone.
+
+    Args:
+        recipe: the unsplit model.
+        tables: measured times; a layer of which stock code was not measured counts nothing.
+    """
+    return sum(_likely(layer.task.key, tables) for layer in recipe.graph.layers)
+
+
+def is_hopeless(recipe: Recipe, recipes: Sequence[Recipe], tables: Tables) -> bool:
+    """Whether a recipe is the unsplit model, and expected to take so much longer than a plan that it need not run.
+
+    Args:
+        recipe: the recipe.
+        recipes: those that could run.
+        tables: measured times.
+    """
+    planned = [each.plan.predicted for each in recipes if each.plan.predicted is not None]
+    if not recipe.plan.unsplit or not planned:
+        return False
+    return expected_seconds(recipe, tables) > _HOPELESS * min(planned)
+
+
+def _likely(key: str, tables: Tables) -> float:
+    """Seconds of a layer's stock code that the unsplit model takes, too; 0 if it was not measured."""
+    names = [each.descriptor for each in tables.variants[key]]
+    times = {name: seconds for name in names if (seconds := tables.seconds(key, name)) is not None}
+    return min(times[names[0]], _MOST * min(times.values())) if names[0] in times else 0.0
