@@ -31,6 +31,12 @@ def described(descriptor: str) -> DescribedVariant:
 
 
 @functools.cache
+def routine_names() -> frozenset[str]:
+    """Names of all routines, without the operations they compute."""
+    return frozenset(each.name for each in ROUTINES)
+
+
+@functools.cache
 def families() -> tuple[str, ...]:
     """Families of all routines, in the order of the list of routines."""
     found = (each.traits.family for each in ROUTINES)

@@ -15,17 +15,20 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.selection import growth, layout_run, layouts, learning, sampling, sharing, solvers
+from benchmarks.selection import growth, layout_run, layouts, learning, sampling, sharing, solvers, transfer
 from benchmarks.selection.extract import NotTunedError, estimate, extract
 from benchmarks.selection.network_tables import load_all, save
 from benchmarks.selection.qsdnn import comparison
 from benchmarks.selection.results import markdown, write_csv
+from benchmarks.selection.shipping import shippable
 from benchmarks.zoo import NETWORKS, write
 from sartor.cli.output.terminal import tuning_progress
 from sartor.config import CompileConfig
 from sartor.errors import SartorError
 from sartor.frontend.loading import open_workers
 from sartor.policies import Precision
+from sartor.tuning.records.hardware import host
+from sartor.tuning.search.shipped.times import write_samples
 from sartor.tuning.store.store import Store
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
@@ -56,6 +59,18 @@ def tables(
                 continue
             counts = f"{found.measured_adapts} conversions measured, {found.estimated_adapts} estimated"
             print(f"{save(found, output)}: {len(found.problem.nodes)} layers, {counts}", flush=True)
+
+
+@app.command("ship")
+def ship_times(
+    db: Annotated[Path, typer.Option(help="Tuning database of full searches.")],
+    threads: Annotated[int, typer.Option(help="Thread count that was tuned for.")] = 1,
+) -> None:
+    """Write this machine's times of all variants to the package, for first tunes on machines of its kind."""
+    config = CompileConfig(threads=threads)
+    with Store.open_to_read(db) as store:
+        found = shippable(store, config.target)
+        print(f"{write_samples(found, host(), threads)}: {len(found)} times")
 
 
 @app.command("estimate")
@@ -116,6 +131,12 @@ def compare_sampling(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> No
     _publish("sampling", sampling.run(load_all(tables)), sampling.plot, output)
 
 
+@app.command("transfer")
+def compare_transfer(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
+    """The tuner's search with times of other networks, and without."""
+    _publish("transfer", transfer.run(load_all(tables)), transfer.plot, output)
+
+
 @app.command("layouts")
 def compare_layouts(
     tables: _Tables = _TABLES,
@@ -156,6 +177,7 @@ def run_all(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
     compare_primitives(tables, output)
     compare_learning(tables, output)
     compare_sampling(tables, output)
+    compare_transfer(tables, output)
     compare_layouts(tables, output)
     measure_growth(output)
 

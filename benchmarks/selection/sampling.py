@@ -147,6 +147,11 @@ def _shuffled(rng: Random) -> Ranker:
     return lambda times, names: rng.sample(names, len(names))
 
 
+def layer_counts(tables: NetworkTables) -> Counter[str]:
+    """The number of a network's layers with each task, by key."""
+    return Counter(each.task.key for each in tables.tasks.values())
+
+
 def jobs(tables: Sequence[NetworkTables]) -> Iterator[Job]:
     """A job for each network: its tasks with enough candidates, and samples of the other networks."""
     for own in tables:
@@ -158,7 +163,7 @@ def jobs(tables: Sequence[NetworkTables]) -> Iterator[Job]:
             if key not in tasks
             for sample in samples_of(each, [variant.descriptor for variant in each.variants])
         ]
-        layers = Counter(each.task.key for each in own.tasks.values())
+        layers = layer_counts(own)
         wide = tuple(each for each in tasks.values() if len(each.variants) >= _FEWEST_CANDIDATES)
         if wide:
             yield Job(own.network, wide, layers, tuple(known))

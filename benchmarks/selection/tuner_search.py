@@ -8,11 +8,11 @@ from benchmarks.selection.network_tables import TaskTimes
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.routine_registry import described
 from sartor.tuning.search.cost_model import Sample
-from sartor.tuning.search.search import Picks, Searched, VariantSearch
+from sartor.tuning.search.search import INFORMED, Picks, Searched, SearchSettings, VariantSearch
 
 
 def replay_search(
-    tasks: Sequence[TaskTimes], layers: Mapping[str, int], samples: Sequence[Sample]
+    tasks: Sequence[TaskTimes], layers: Mapping[str, int], samples: Sequence[Sample], shipped: Sequence[Sample] = ()
 ) -> Iterator[dict[str, tuple[str, ...]]]:
     """Yield the measured candidates of every task after each round of the search.
 
@@ -20,6 +20,7 @@ def replay_search(
         tasks: the tasks to search.
         layers: number of layers by task key.
         samples: measured times of other tasks.
+        shipped: times of many other networks, as they are part of the package.
     """
     times = {each.task.key: {variant.descriptor: variant.seconds for variant in each.variants} for each in tasks}
     searched = [
@@ -27,7 +28,7 @@ def replay_search(
         for each in tasks
         for key in (each.task.key,)
     ]
-    search = VariantSearch(searched, samples)
+    search = VariantSearch(searched, samples, INFORMED if shipped else SearchSettings(), shipped)
     known: dict[str, dict[str, float | None]] = {key: {} for key in times}
     picks: Picks = search.first(known)
     spent = search.effort(picks)

@@ -21,11 +21,14 @@ from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.checking import Arbiter
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
+from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.search.contested import contested
+from sartor.tuning.search.cost_model import Sample
 from sartor.tuning.search.found_so_far import FoundSoFar
-from sartor.tuning.search.search import SearchSettings
+from sartor.tuning.search.search import INFORMED, SearchSettings
 from sartor.tuning.search.search_run import Measured, SearchRun
+from sartor.tuning.search.shipped.times import shipped_samples
 from sartor.tuning.search.shortlist import best_guesses, shortlist
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
@@ -84,8 +87,7 @@ def tune(
     early = tuner.measure(limits) if tuner.is_bounded else {}
     searches = search is Search.MODEL and target.device == "cpu" and policy.quantities == (Quantity.LATENCY,)
     pins = policy.pins if searches else None
-    settings = SearchSettings(threads=target.threads)
-    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins, settings)
+    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins)
     rooflines = early or tuner.measure(limits)
     per_second = peak.per_second(rooflines) if peak else None
     return Tables(variants, {**rooflines, **measured}, peak=per_second)
@@ -120,12 +122,17 @@ def _settled(cases: list[BenchmarkCase], tuner: Tuner, measured: Measured) -> Me
     return {**measured, **tuner.known(cases)}
 
 
+def _shipped(tuner: Tuner) -> tuple[Sample, ...]:
+    """The package's times for the machine that measures, if that is this one: of another too little is known."""
+    is_here = tuner.target.is_this_cpu and tuner.store.hardware == host().key
+    return shipped_samples(host(), tuner.target.threads) if is_here else ()
+
+
 def _measured(
     imported: ImportedModel,
     cases: list[BenchmarkCase],
     tuner: Tuner,
     pins: Sequence[Pin] | None,
-    settings: SearchSettings,
 ) -> Measured:
     """Measure all variants, or those that the search selects; tasks that were not reached get predictions.
 
@@ -138,7 +145,9 @@ def _measured(
     for case, known in zip(cases, tuner.known(cases).values(), strict=True):
         found.learn(case, known)
     tuner.listener = found.told
-    search = SearchRun(tuner, cases, counts, settings, found)
+    shipped = _shipped(tuner)
+    settings = replace(INFORMED if shipped else SearchSettings(), threads=tuner.target.threads)
+    search = SearchRun(tuner, cases, counts, settings, found, shipped)
     if pins is None:
         found.expect(sum(len(case.variants) for case in cases))
         measured = tuner.measure(cases)

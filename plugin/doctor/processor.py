@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from sartor.doctor.finding import Finding, State
@@ -10,15 +10,10 @@ from sartor.runtime.driver.amx import MATRIX_FEATURES, tiles_granted
 from sartor.runtime.driver.device import physical_cores
 from sartor.runtime.module import has_huge_pages
 from sartor.tuning.records.hardware import Hardware, host
+from sartor.tuning.records.isa_level import isa_class
 
 _TOPIC = "processor"
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-# Levels of x86-64 (System V ABI, AMD64 supplement, section 3.1.1), by Linux's names of what each adds.
-_LEVELS = {
-    "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"},
-    "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
-    "x86-64-v4": {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
-}
 # Extensions for which kernels differ, by Linux's names.
 _KERNELS_DIFFER = (
     *("avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni"),
@@ -38,20 +33,9 @@ def examine_processor(hardware: Hardware | None = None, caches: Path = _CACHES) 
     yield _huge_pages()
 
 
-def level_of(features: Iterable[str]) -> str:
-    """The highest level of x86-64 whose extensions are all there; Linux calls ``bmi1`` and ``movbe`` so too."""
-    present, level = set(features), "x86-64"
-    for name, added in _LEVELS.items():
-        # What every machine of a level has is not in the key of measurements, so it may be absent here.
-        if not {each for each in added if each not in {"cx16", "movbe"}} <= present:
-            break
-        level = name
-    return level
-
-
 def _instruction_set(machine: Hardware) -> Finding:
     known = [each for each in _KERNELS_DIFFER if each in machine.features]
-    level = level_of(machine.features) if machine.architecture == "x86_64" else machine.architecture
+    level = isa_class(machine)
     found = f"{level} with {', '.join(known)}" if known else level
     if machine.architecture == "x86_64" and "avx2" not in machine.features:
         advice = "kernels are written for AVX2 and newer; layers will mostly run IREE's own code"

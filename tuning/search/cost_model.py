@@ -90,10 +90,15 @@ class CostModel:
     _booster: Booster
 
     @staticmethod
-    def fit(samples: Sequence[Sample]) -> CostModel | None:
+    def fit(samples: Sequence[Sample], *, favours_fast: bool = False) -> CostModel | None:
         """Train a model on samples of one machine; None if there are fewer than ``FEWEST_SAMPLES``.
 
         Samples whose facts cannot be parsed are ignored. Equal samples in equal order give equal predictions.
+
+        Args:
+            samples: the samples.
+            favours_fast: whether a slow variant weighs less than the fastest of its task, by the ratio of their times.
+                Which of the fast ones is best matters, but few samples are too few for this.
         """
         known = [each for each in samples if _is_readable(each)]
         if len(known) < FEWEST_SAMPLES:
@@ -103,7 +108,8 @@ class CostModel:
 
         rows = [features(each.facts, each.variant) for each in known]
         targets = [math.log(each.seconds / ideal_seconds(each.facts)) for each in known]
-        return CostModel(train(_SETTINGS, DMatrix(np.array(rows), np.array(targets)), num_boost_round=_TREES))
+        data = DMatrix(np.array(rows), np.array(targets), weight=_weights(known) if favours_fast else None)
+        return CostModel(train(_SETTINGS, data, num_boost_round=_TREES))
 
     def seconds(self, facts: str, variants: Sequence[DescribedVariant]) -> list[float]:
         """Predict the seconds of variants of the task with these facts.
@@ -135,3 +141,11 @@ def _is_readable(sample: Sample) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _weights(samples: Sequence[Sample]) -> np.ndarray:
+    """The ratio of the time of the fastest sample with the same facts to that of each."""
+    least: dict[str, float] = {}
+    for each in samples:
+        least[each.facts] = min(each.seconds, least.get(each.facts, each.seconds))
+    return np.array([least[each.facts] / each.seconds for each in samples])

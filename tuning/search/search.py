@@ -3,20 +3,21 @@
 This is ACLTuner's loop (Kwon et al., 2023, section 2.2) with a start that is not random. ACLTuner's rounds measure the
 variants predicted to be fastest and two random ones per task. Here all tasks share a round, and the predicted gain for
 the whole network decides, so that little time is spent on layers that hardly matter. Without measurements of other
-networks, the first round covers all routines and layouts, which replaces random samples.
+networks, the first round covers all routines and layouts, which replaces random samples. With those of many, which are
+part of the package for some machines, it is small (``informed.py``).
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sartor.codegen.analysis.task_bounds import weight_bytes
 from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass, Traits
 from sartor.tuning.search.cost_model import CostModel, Sample
-from sartor.tuning.search.features import analytic_cycles
+from sartor.tuning.search.informed import fastest, promising
+from sartor.tuning.search.leaders import groups, leaders
 from sartor.tuning.search.workgroups import WORKGROUP_PARAMETERS
 
 Picks = Mapping[str, tuple[str, ...]]
@@ -69,13 +70,14 @@ class SearchSettings:
     threads: int = 1
 
 
+INFORMED = SearchSettings(rounds=1, share=0.2, gain=0.002)
+"""Limits where many networks were measured elsewhere: chosen on tables of thirteen (docs/tuning.md)."""
+
 # Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
 # in which a short kernel is compiled.
 _PACKED_BYTES = 20e6
 # A format class that is slower than another by this factor is not searched: converting costs less.
 _FAR = 1.1
-# A variant that the analytic model predicts to be slower by this factor is not tried.
-_FAR_SLOWER = 2.0
 
 
 @dataclass
@@ -86,16 +88,18 @@ class VariantSearch:
         tasks: the network's tasks.
         samples: measured times of other tasks on this machine.
         settings: limits.
+        shipped: measured times of many networks on a machine of this kind, which are part of the package.
     """
 
     tasks: Sequence[Searched]
     samples: Sequence[Sample] = ()
     settings: SearchSettings = field(default_factory=SearchSettings)
+    shipped: Sequence[Sample] = ()
 
     def first(self, known: Times) -> dict[str, tuple[str, ...]]:
         """The first round: candidate 0 and the best variants by prediction, except those that are ``known``."""
-        model = CostModel.fit(self.samples)
-        guesses = {task.key: (task.variants[0], *self._guesses(task, model)) for task in self.tasks}
+        found = self._informed() if self.shipped else self._uninformed()
+        guesses = {task.key: (task.variants[0], *found[task.key]) for task in self.tasks}
         names = {key: [each.descriptor for each in listed] for key, listed in guesses.items()}
         return _new({key: tuple(dict.fromkeys(listed)) for key, listed in names.items()}, known)
 
@@ -106,13 +110,17 @@ class VariantSearch:
             known: measured times.
             spent: ``effort`` of the first round.
         """
-        model = CostModel.fit([*self._measured(known), *self.samples])
+        model = self._model([*self._measured(known), *self.samples])
         if model is None:
             return {}
         least = self.settings.gain * sum(task.count * (_best(known, task) or 0.0) for task in self.tasks)
         offers = [each for task in self.tasks for each in self._offers(task, known, model) if each.gain >= least]
         offers.sort(key=lambda each: (-each.gain / each.cost, each.key, each.variant))
         return self._affordable(offers, spent * self.settings.share)
+
+    def _model(self, samples: Sequence[Sample]) -> CostModel | None:
+        """A model of samples and of what is known of other networks."""
+        return CostModel.fit([*samples, *self.shipped], favours_fast=bool(self.shipped))
 
     def effort(self, picks: Picks) -> float:
         """The cost of compiling the picks, as a multiple of one short kernel's."""
@@ -132,10 +140,34 @@ class VariantSearch:
     def _measured(self, known: Times) -> list[Sample]:
         return [Sample(task.facts, each, seconds) for task in self.tasks for each, seconds in _times(known, task)]
 
-    def _guesses(self, task: Searched, model: CostModel | None) -> Iterator[DescribedVariant]:
-        for listed in _groups(task.variants[1:], lambda each: each.format_class):
+    def _uninformed(self) -> dict[str, list[DescribedVariant]]:
+        """The best variants of each layout, where no other network was measured or few were."""
+        model = CostModel.fit(self.samples)
+        return {task.key: [*self._guesses(task, task.variants[1:], model)] for task in self.tasks}
+
+    def _informed(self) -> dict[str, list[DescribedVariant]]:
+        """The best variants, where many networks were measured; as if uninformed where these tell nothing."""
+        model, own = self._model(self.samples), CostModel.fit(self.samples)
+        if model is None:
+            return self._uninformed()
+        seen = {_kin(each.variant) for each in self.shipped}
+        known = {task.key: [each for each in task.variants[1:] if _kin(each) in seen] for task in self.tasks}
+        seconds = {task.key: task.count * fastest(task.facts, known[task.key], model) for task in self.tasks}
+        total = sum(seconds.values()) or 1.0
+        return {
+            task.key: [
+                *promising(task.facts, known[task.key], model, seconds[task.key] / total),
+                *self._guesses(task, [each for each in task.variants[1:] if _kin(each) not in seen], own),
+            ]
+            for task in self.tasks
+        }
+
+    def _guesses(
+        self, task: Searched, variants: Sequence[DescribedVariant], model: CostModel | None
+    ) -> Iterator[DescribedVariant]:
+        for listed in groups(variants, lambda each: each.format_class):
             if model is None:
-                picks = [*_leaders(task.facts, listed)]
+                picks = [*leaders(task.facts, listed)]
             else:
                 # Trees cannot extrapolate to sizes that no measured layer had, and few networks are measured in
                 # narrower types. So the analytic model's choice is added.
@@ -143,7 +175,7 @@ class VariantSearch:
                 others = [each for each in listed if each.traits.instruction or _reads_less(each.traits)]
                 picks = [
                     *model.ranked(task.facts, listed)[: self.settings.first],
-                    *_leaders(task.facts, others),
+                    *leaders(task.facts, others),
                 ]
             yield from picks
             if self.settings.threads > 1 and picks:
@@ -161,6 +193,12 @@ class VariantSearch:
             yield _Offer(task.key, variant.descriptor, task.count * gain, _cost(variant, task.facts))
 
 
+def _kin(variant: DescribedVariant) -> tuple[object, ...]:
+    """Variants with equal values are comparable: the model that has seen some predicts the others."""
+    traits = variant.traits
+    return variant.dtype, traits.family, traits.blocked, traits.weights, traits.transforms_filters
+
+
 def _reads_less(traits: Traits) -> bool:
     return traits.weights is not None or traits.transforms_filters
 
@@ -173,29 +211,6 @@ class _Offer:
     variant: str
     gain: float
     cost: float
-
-
-def _groups(
-    variants: Sequence[DescribedVariant], key: Callable[[DescribedVariant], object]
-) -> list[list[DescribedVariant]]:
-    """Group variants with equal keys; groups are in the order of their first variants."""
-    groups: dict[object, list[DescribedVariant]] = {}
-    for each in variants:
-        groups.setdefault(key(each), []).append(each)
-    return list(groups.values())
-
-
-def _leaders(facts: str, variants: Sequence[DescribedVariant]) -> Iterator[DescribedVariant]:
-    """The best variant of each routine by the analytic model.
-
-    Variants that are predicted to be far slower than the best exact variant are left out.
-    """
-    cycles = {each.descriptor: analytic_cycles(facts, each) or 0.0 for each in variants}
-    of_routines = _groups(variants, lambda each: each.routine)
-    leaders = [min(listed, key=lambda each: cycles[each.descriptor]) for listed in of_routines]
-    exact = [cycles[each.descriptor] for each in leaders if not each.traits.rounds_between]
-    least = min(filter(None, exact), default=math.inf)
-    return (each for each in leaders if cycles[each.descriptor] <= _FAR_SLOWER * least)
 
 
 def _in_other_workgroups(picked: DescribedVariant, variants: Sequence[DescribedVariant]) -> Iterator[DescribedVariant]:

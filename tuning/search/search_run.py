@@ -31,6 +31,7 @@ class SearchRun:
         counts: number of the network's layers with each task, by key.
         settings: limits of the search.
         found: told how many variants may have to be measured yet; None if nobody wants to know.
+        shipped: times of other networks on such a machine, which are part of the package.
     """
 
     tuner: Tuner
@@ -38,6 +39,7 @@ class SearchRun:
     counts: Mapping[str, int]
     settings: SearchSettings = field(default_factory=SearchSettings)
     found: FoundSoFar | None = None
+    shipped: Sequence[Sample] = ()
 
     def measured(self) -> Measured:
         """Run the search; returns measurements by task key and descriptor, those that were stored before included.
@@ -48,7 +50,8 @@ class SearchRun:
         open_cases = [case for case in self.cases if self._is_open(case, known)]
         if not open_cases:
             return known
-        search = VariantSearch([self._searched(case) for case in open_cases], self._samples(open_cases), self.settings)
+        tasks = [self._searched(case) for case in open_cases]
+        search = VariantSearch(tasks, self._samples(open_cases), self.settings, self.shipped)
         picks = search.first(_times(known))
         if sum(len(case.variants) for case in open_cases) >= FEWEST_SAMPLES:
             load_ahead()
@@ -144,7 +147,7 @@ class SearchRun:
         missing = [case for case in self.cases if not _ok(known[case.key])]
         if not missing:
             return {}
-        model = CostModel.fit([*_samples_in(known), *self._samples(missing)])
+        model = CostModel.fit([*_samples_in(known), *self._samples(missing), *self.shipped])
         return {case.key: dict(self._predictions(case, model, known[case.key])) for case in missing}
 
     def _predictions(

@@ -16,6 +16,7 @@ from sartor.doctor.drivers import examine_devices
 from sartor.doctor.finding import Finding, State
 from sartor.runtime.driver.device import DeviceInfo
 from sartor.tuning.records.hardware import Hardware
+from sartor.tuning.records.isa_level import level_of
 from sartor.tuning.workers.sharing import Load
 
 V3 = ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "popcnt", "sse4_1", "sse4_2", "ssse3")
@@ -32,7 +33,7 @@ def _named(findings: list[Finding], name: str) -> Finding:
     ("features", "level"), [(V4, "x86-64-v4"), (V3, "x86-64-v3"), (V4[1:], "x86-64-v2"), ((), "x86-64")]
 )
 def test_a_level_needs_all_that_lower_levels_need(features: tuple[str, ...], level: str) -> None:
-    assert processor.level_of(features) == level
+    assert level_of(features) == level
 
 
 def test_a_matrix_unit_that_the_system_withholds_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sartor.codegen.routine_registry import described
 from sartor.tuning.search.cost_model import Sample
-from sartor.tuning.search.search import Searched, SearchSettings, VariantSearch
+from sartor.tuning.search.search import INFORMED, Searched, SearchSettings, VariantSearch
 from tests.tuning.search.searched_tasks import (
     KERNELS,
     STOCK,
@@ -25,6 +25,8 @@ from tests.tuning.search.searched_tasks import (
 SHAPES = [(channels, side) for channels in (64, 128, 512) for side in (14, 28, 56)]
 TASKS = {f"{c}x{s}": task(f"{c}x{s}", c, s, count=c // 64) for c, s in SHAPES}
 OTHERS = [task(f"other{side}", channels, side) for channels in (64, 128, 512) for side in (10, 20, 40)]
+
+OTHER = tuple(samples(*OTHERS))
 
 
 def searched(search: VariantSearch) -> dict[str, dict[str, float | None]]:
@@ -44,7 +46,7 @@ def regret(known: dict[str, dict[str, float | None]]) -> float:
     return found / sum(each.count * seconds(each.facts, best(each)) for each in TASKS.values()) - 1
 
 
-@pytest.mark.parametrize("known", [(), tuple(samples(*OTHERS))])
+@pytest.mark.parametrize("known", [(), OTHER])
 def test_the_first_round_covers_candidate_0_and_all_layouts(known: tuple[Sample, ...]) -> None:
     picks = VariantSearch(list(TASKS.values()), known).first({})
     assert set(picks) == set(TASKS)
@@ -61,7 +63,7 @@ def test_without_knowledge_the_rounds_find_what_is_nearly_best() -> None:
 
 
 def test_what_was_learned_from_other_networks_carries_over() -> None:
-    search = VariantSearch(list(TASKS.values()), samples(*OTHERS), SearchSettings(rounds=0))
+    search = VariantSearch(list(TASKS.values()), OTHER, SearchSettings(rounds=0))
     assert regret(searched(search)) < 0.02
 
 
@@ -87,7 +89,7 @@ def test_winograds_form_in_groups_is_tried_beside_the_direct_one_whatever_was_le
     sizes = "block=110,groups=1,height={},panels=1,width={}"
     winograd = [f"cpu:bf16/conv2d.fused_winograd_dots{{{register},{sizes.format(each, each)}}}" for each in (2, 3)]
     subject = Searched("a", facts(256, 56, 3), listed(STOCK, direct, *winograd), 1)
-    picked = VariantSearch([subject], samples(*OTHERS), SearchSettings(first=0)).first({})["a"]
+    picked = VariantSearch([subject], OTHER, SearchSettings(first=0)).first({})["a"]
     assert set(picked) == {STOCK, direct, winograd[1]}
 
 
@@ -122,7 +124,7 @@ def test_failures_are_no_samples_and_are_not_tried_again() -> None:
 
 
 def test_the_same_store_gives_the_same_picks() -> None:
-    search = VariantSearch(list(TASKS.values()), samples(*OTHERS))
+    search = VariantSearch(list(TASKS.values()), OTHER)
     known = measured(TASKS, search.first({}))
     assert search.later(known, 50.0) == search.later(known, 50.0)
 
@@ -131,3 +133,48 @@ def test_the_same_store_gives_the_same_picks() -> None:
 def test_little_to_choose_from_is_all_measured(variants: tuple[str, ...]) -> None:
     few = Searched("few", TASKS["64x14"].facts, listed(*variants), 1)
     assert VariantSearch([few]).first({}) == {"few": variants}
+
+
+def test_informed_searches_measure_little_and_lose_little() -> None:
+    tasks = list(TASKS.values())
+    informed = searched(VariantSearch(tasks, (), INFORMED, OTHER))
+    uninformed = searched(VariantSearch(tasks))
+    assert sum(map(len, informed.values())) < 0.7 * sum(map(len, uninformed.values()))
+    assert regret(informed) < 0.02
+    assert informed == searched(VariantSearch(tasks, (), INFORMED, OTHER))
+
+
+def test_the_share_of_a_task_decides_how_much_of_it_is_measured() -> None:
+    alone = [TASKS["64x14"]]
+    beside = [*alone, replace(TASKS["128x28"], count=1000)]
+    many, few = (VariantSearch(tasks, (), INFORMED, OTHER).first({})["64x14"] for tasks in (alone, beside))
+    assert few[0] == many[0] == STOCK
+    assert len(few) < len(many)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "i8"])
+def test_what_shipped_times_do_not_cover_is_searched_as_without_them(dtype: str) -> None:
+    narrow = [each.replace("cpu:f32", f"cpu:{dtype}") for each in KERNELS]
+    tasks = [replace(each, variants=listed(*VARIANTS, *narrow)) for each in TASKS.values()]
+    without = VariantSearch(tasks).first({})
+    picks = VariantSearch(tasks, (), INFORMED, OTHER).first({})
+    for key, names in picks.items():
+        assert {each for each in names if dtype in each} == {each for each in without[key] if dtype in each} != set()
+
+
+def test_own_samples_take_part_beside_shipped_ones() -> None:
+    """Another machine's times favour two vectors, and this one's contradict them."""
+    contrary = [
+        replace(each, seconds=each.seconds * (4.0 if each.variant.parameters.get("vectors") == 2 else 0.5))
+        for each in samples(*OTHERS)
+    ]
+    tasks = list(TASKS.values())
+    shipped = samples(*OTHERS)
+    alone = VariantSearch(tasks, (), INFORMED, shipped).first({})
+    beside = VariantSearch(tasks, contrary * 3, INFORMED, shipped).first({})
+    assert alone != beside
+
+
+def test_shipped_times_that_are_too_few_change_nothing() -> None:
+    tasks = list(TASKS.values())
+    assert VariantSearch(tasks, (), INFORMED, samples(*OTHERS)[:5]).first({}) == VariantSearch(tasks).first({})

@@ -1,0 +1,35 @@
+"""The best guesses of the analytic model, which needs no measurements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from sartor.codegen.ir.variants.traits import DescribedVariant
+from sartor.tuning.search.features import analytic_cycles
+
+# A variant that the analytic model predicts to be slower by this factor is not tried.
+_FAR_SLOWER = 2.0
+
+
+def groups(
+    variants: Sequence[DescribedVariant], key: Callable[[DescribedVariant], object]
+) -> list[list[DescribedVariant]]:
+    """Group variants with equal keys; groups are in the order of their first variants."""
+    groups: dict[object, list[DescribedVariant]] = {}
+    for each in variants:
+        groups.setdefault(key(each), []).append(each)
+    return list(groups.values())
+
+
+def leaders(facts: str, variants: Sequence[DescribedVariant]) -> Iterator[DescribedVariant]:
+    """The best variant of each routine by the analytic model.
+
+    Variants that are predicted to be far slower than the best exact variant are left out.
+    """
+    cycles = {each.descriptor: analytic_cycles(facts, each) or 0.0 for each in variants}
+    of_routines = groups(variants, lambda each: each.routine)
+    found = [min(listed, key=lambda each: cycles[each.descriptor]) for listed in of_routines]
+    exact = [cycles[each.descriptor] for each in found if not each.traits.rounds_between]
+    least = min(filter(None, exact), default=math.inf)
+    return (each for each in found if cycles[each.descriptor] <= _FAR_SLOWER * least)

@@ -1,0 +1,116 @@
+"""Reads and writes the times of variants that are part of the package.
+
+A file is for one class of instruction sets and one number of threads, and lists tasks by their facts, each with its
+variants' descriptors and microseconds. One command makes it from a database of full searches
+(``python -m benchmarks.selection ship``, docs/tuning.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sartor.codegen.analysis.task_bounds import kind_and_sizes
+from sartor.codegen.routine_registry import described, routine_names
+from sartor.tuning.records.hardware import Hardware
+from sartor.tuning.records.isa_level import isa_class
+from sartor.tuning.search.cost_model import Sample
+
+_LOG = logging.getLogger(__name__)
+_FOLDER = Path(__file__).parent
+_FORMAT = 1
+# A file of which more samples name no routine was made for other kernels.
+_MOST_UNKNOWN = 0.05
+# Slower variants say little about which one is fastest, and are half of all.
+_MOST_SLOWDOWN = 5.0
+_UNITS = 1e6
+
+
+class MisfitError(ValueError):
+    """A file of times is damaged, or was made for other routines or facts."""
+
+
+def shipped_samples(hardware: Hardware, threads: int, folder: Path = _FOLDER) -> tuple[Sample, ...]:
+    """The package's samples for machines of this kind; none if there are none, or the file does not fit this version.
+
+    Args:
+        hardware: of the machine that measures.
+        threads: number of threads that are tuned for.
+        folder: of the files.
+    """
+    path = folder / _name(isa_class(hardware), threads)
+    if not path.exists():
+        return ()
+    try:
+        return read(path)
+    except MisfitError as error:
+        _LOG.warning("the package's measured times are not used: %s", error)
+        return ()
+
+
+def write_samples(samples: Iterable[Sample], hardware: Hardware, threads: int, folder: Path = _FOLDER) -> Path:
+    """Write the samples of a machine, without those that are far slower than their task's fastest; returns the file.
+
+    Equal samples give equal bytes, in whatever order they come.
+    """
+    tasks: dict[str, dict[str, float]] = {}
+    for each in near_best(samples):
+        tasks.setdefault(each.facts, {})[each.variant.descriptor] = float(f"{each.seconds * _UNITS:.4g}")
+    listed = [[facts, sorted(tasks[facts].items())] for facts in sorted(tasks)]
+    text = json.dumps({"format": _FORMAT, "tasks": listed}, separators=(",", ":"))
+    path = folder / _name(isa_class(hardware), threads)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    return path
+
+
+def near_best(samples: Iterable[Sample]) -> list[Sample]:
+    """The samples that are not far slower than the fastest with the same facts, sorted."""
+    found = sorted(samples, key=lambda each: (each.facts, each.variant.descriptor, each.seconds))
+    least: dict[str, float] = {}
+    for each in found:
+        least[each.facts] = min(each.seconds, least.get(each.facts, each.seconds))
+    return [each for each in found if each.seconds <= _MOST_SLOWDOWN * least[each.facts]]
+
+
+def _name(isa: str, threads: int) -> str:
+    return f"{isa}-{threads}.json.gz"
+
+
+@functools.lru_cache(maxsize=2)
+def read(path: Path) -> tuple[Sample, ...]:
+    """The samples of a file whose routines there are.
+
+    Raises:
+        MisfitError: if it cannot be read, or many of its routines are not known.
+    """
+    try:
+        data = json.loads(gzip.decompress(path.read_bytes()))
+        found = list(_samples(data["tasks"])) if data["format"] == _FORMAT else None
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise MisfitError(f"'{path.name}' is damaged ({error})") from error
+    if found is None:
+        raise MisfitError(f"'{path.name}' has another format")
+    known = tuple(each for each in found if each.variant.routine in routine_names())
+    if len(known) < (1 - _MOST_UNKNOWN) * len(found):
+        raise MisfitError(f"'{path.name}' was made for other routines than those of this version")
+    return known
+
+
+def _samples(tasks: Sequence[Sequence[Any]]) -> Iterable[Sample]:
+    """The samples of a file's tasks.
+
+    Raises:
+        ValueError: if facts or times cannot be read.
+    """
+    for facts, variants in tasks:
+        kind_and_sizes(facts)
+        for name, microseconds in variants:
+            if not microseconds > 0:
+                raise ValueError(f"{name} took {microseconds} microseconds")
+            yield Sample(facts, described(name), microseconds / _UNITS)
