@@ -111,9 +111,9 @@ def _times(task: TaskTimes, names: Sequence[str]) -> dict[str, float]:
 
 
 def _restricted(own: NetworkTables, times: Mapping[str, Mapping[str, float]]) -> Problem:
-    """The network's problem with measured variants alone. A choice stands for all variants with its layouts."""
+    """The network's problem with measured variants alone."""
     nodes = [
-        replace(node, choices=tuple(_measured(node, times[own.tasks[node.name].task.key])))
+        replace(node, choices=tuple(_measured(node, own.tasks[node.name], times)) or node.choices)
         if node.name in own.tasks
         else node
         for node in own.problem.nodes
@@ -121,11 +121,17 @@ def _restricted(own: NetworkTables, times: Mapping[str, Mapping[str, float]]) ->
     return replace(own.problem, nodes=tuple(nodes))
 
 
-def _measured(node: Node, times: Mapping[str, float]) -> Iterator[Choice]:
-    """The choices of a layer by the fastest measured variant with the same layouts."""
+def _measured(node: Node, task: TaskTimes, times: Mapping[str, Mapping[str, float]]) -> Iterator[Choice]:
+    """The choices of a layer, each of which stands for all variants with its layouts, by the fastest measured one.
+
+    What is no variant of the task, as its parts side by side, stays.
+    """
+    variants, known = {each.descriptor for each in task.variants}, times[task.task.key]
     for choice in node.choices:
-        alike = [seconds for name, seconds in times.items() if _layouts(name) == _layouts(choice.name)]
-        if alike:
+        alike = [seconds for name, seconds in known.items() if _layouts(name) == _layouts(choice.name)]
+        if choice.name not in variants:
+            yield choice
+        elif alike:
             yield replace(choice, cost=replace(choice.cost, latency=max(choice.cost.latency, min(alike))))
 
 

@@ -11,19 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.selection import growth, layouts, learning, results, sampling, solvers
+from benchmarks.selection import growth, layouts, learning, results, sampling, solvers, transfer
 from benchmarks.selection.extract import estimated_adapts
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant, load, load_all, save
 from benchmarks.selection.results import Axes, Line
+from benchmarks.selection.shipping import shippable
 from benchmarks.selection.synthetic import CELLS, Shape, synthetic
+from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.errors import UsageError
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.programming import ilp
+from sartor.tuning.store.store import Store
 
 NCHW, NHWC, BLOCKED = (Schema("cpu", "f32", layout) for layout in ("nchw", "nhwc", "nchw16c"))
 IMAGE = TensorType((1, 16, 8, 8), "f32")
@@ -235,3 +240,35 @@ def test_the_command_says_where_tables_come_from(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "tables --db" in done.stderr
+
+
+def test_transfer_counts_what_searches_measure_and_what_their_plans_lose(tables: NetworkTables) -> None:
+    row, other = transfer.run([tables, replace(tables, network="other")])
+    assert (row.network, row.variants) == ("tiny", 7)
+    for measured, lost in (
+        (row.cold, row.cold_loss),
+        (row.informed, row.informed_loss),
+        (row.apart, row.apart_loss),
+    ):
+        assert 2 <= measured <= row.variants
+        assert lost >= 0
+    # The other network has the same layers, so it teaches nothing.
+    assert (other.informed, other.informed_loss) == (other.cold, other.cold_loss)
+
+
+def test_a_database_without_searches_ships_nothing() -> None:
+    with Store.in_memory() as store, pytest.raises(UsageError, match="has 0 times"):
+        shippable(store, Target.create("cpu"))
+
+
+def test_only_quiet_times_of_the_target_are_shipped() -> None:
+    target = Target.create("cpu")
+    facts = task_facts(_times("c", LayerKind.CONVOLUTION, 1).task)
+    with Store.in_memory() as store:
+        key = MeasurementKey("c", "", "s", store.hardware, 1, runtime_key(), target.key)
+        for number in range(30):
+            quiet = Measurement(replace(key, variant=f"cpu:f32/x.v{number}"), Status.OK, (1.0,), facts=facts)
+            store.put(quiet)
+            store.put(replace(quiet, key=replace(quiet.key, task="loud"), foreign_load=1.0))
+            store.put(replace(quiet, key=replace(quiet.key, threads=2)))
+        assert len(shippable(store, target)) == 30

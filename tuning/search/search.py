@@ -4,7 +4,7 @@ This is ACLTuner's loop (Kwon et al., 2023, section 2.2) with a start that is no
 variants predicted to be fastest and two random ones per task. Here all tasks share a round, and the predicted gain for
 the whole network decides, so that little time is spent on layers that hardly matter. Without measurements of other
 networks, the first round covers all routines and layouts, which replaces random samples. With those of many, which are
-part of the package for some machines, it is small (``informed.py``).
+part of the package for some machines, it is small (``shipped/informed.py``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from sartor.codegen.analysis.task_bounds import weight_bytes
 from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass, Traits
 from sartor.tuning.search.cost_model import CostModel, Sample
-from sartor.tuning.search.informed import fastest, promising
 from sartor.tuning.search.leaders import groups, leaders
+from sartor.tuning.search.shipped.informed import fastest, promising
 from sartor.tuning.search.workgroups import WORKGROUP_PARAMETERS
 
 Picks = Mapping[str, tuple[str, ...]]
