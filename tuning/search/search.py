@@ -71,7 +71,7 @@ class SearchSettings:
 
 
 INFORMED = SearchSettings(rounds=1, share=0.2, gain=0.002)
-"""Limits where many networks were measured elsewhere: chosen on tables of thirteen (docs/tuning.md)."""
+"""Limits where many networks were measured elsewhere: chosen on tables of fifteen (docs/tuning.md)."""
 
 # Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
 # in which a short kernel is compiled.

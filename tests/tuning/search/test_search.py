@@ -152,6 +152,17 @@ def test_the_share_of_a_task_decides_how_much_of_it_is_measured() -> None:
     assert len(few) < len(many)
 
 
+def test_of_a_large_task_every_family_is_measured() -> None:
+    """Winograd's method is slow by these times, and where a task matters it is tried all the same."""
+    winograd = "cpu:f32/conv2d.fused_winograd{block=8,columns=4,groups=2,height=4,panels=1,unroll=2,vectors=2,width=4}"
+    slow = [Sample(each.facts, described(winograd), 9 * seconds(each.facts, best(each))) for each in OTHERS]
+    small, large = (replace(TASKS["64x14"], variants=listed(*VARIANTS, winograd), count=count) for count in (1, 1000))
+    for tried, is_measured in ((small, False), (large, True)):
+        tasks = [tried, replace(TASKS["512x56"], count=1)]
+        picks = VariantSearch(tasks, (), INFORMED, [*OTHER, *slow]).first({})
+        assert (winograd in picks["64x14"]) == is_measured
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "i8"])
 def test_what_shipped_times_do_not_cover_is_searched_as_without_them(dtype: str) -> None:
     narrow = [each.replace("cpu:f32", f"cpu:{dtype}") for each in KERNELS]

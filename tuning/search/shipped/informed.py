@@ -15,6 +15,8 @@ from sartor.tuning.search.leaders import groups
 
 # From this share of the network's predicted time on, so many variants of a task are measured.
 _MOST = ((0.0, 1), (0.01, 2))
+# From this share on, the fastest of each family of routines: a wrong guess would cost most there.
+_LARGE = 0.05
 # The best variant of another layout is measured if it is predicted to be slower than the best by less: the layers
 # around may need it.
 _NEAR = 1.05
@@ -53,5 +55,7 @@ def promising(
         return
     least, most = seconds(ranked[0]), max(count for start, count in _MOST if share >= start)
     yield from ranked[:most]
+    if share >= _LARGE:
+        yield from (first for first, *_ in groups(ranked, lambda each: each.traits.family))
     layouts = groups(ranked, lambda each: each.format_class)
     yield from (first for first, *_ in layouts if seconds(first) <= _NEAR * least)
