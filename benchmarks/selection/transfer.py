@@ -63,13 +63,11 @@ def run(tables: Sequence[NetworkTables]) -> list[Transfer]:
 
 def plot(rows: Sequence[Transfer], path: Path) -> Path:
     """Plot loss against the share of measured variants, one point for each network."""
-    lines = [
-        Line(name, sorted((100 * measured(row) / row.variants, lost(row)) for row in rows))
-        for name, measured, lost in (
-            ("no other networks", lambda row: row.cold, lambda row: row.cold_loss),
-            ("other families", lambda row: row.apart, lambda row: row.apart_loss),
-        )
-    ]
+    found = {
+        "no other networks": [(row.cold / row.variants, row.cold_loss) for row in rows],
+        "other families": [(row.apart / row.variants, row.apart_loss) for row in rows],
+    }
+    lines = [Line(name, sorted((100 * share, loss) for share, loss in points)) for name, points in found.items()]
     return plot_lines({Axes("networks", "% of the variants measured", "% above the best plan"): lines}, path)
 
 

@@ -15,6 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.ir.variants.traits import DescribedVariant
@@ -143,7 +144,7 @@ def _is_readable(sample: Sample) -> bool:
     return True
 
 
-def _weights(samples: Sequence[Sample]) -> np.ndarray:
+def _weights(samples: Sequence[Sample]) -> NDArray[np.float64]:
     """The ratio of the time of the fastest sample with the same facts to that of each."""
     least: dict[str, float] = {}
     for each in samples:
