@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,8 @@ def test_what_is_not_built_is_an_estimate(
 ) -> None:
     monkeypatch.setattr(compile_summary, "run_command", lambda _: [])
     plan = selected(imported_of("lenet"), transfers(1e-2, 1e-2)).plan
-    plan = replace(plan, **{"measured": 5e-3, "baseline": None, "stock_estimate": None, **known})
+    times: dict[str, Any] = {"measured": 5e-3, "baseline": None, "stock_estimate": None, **known}
+    plan = replace(plan, **times)
     assert compile_summary.shown_stock(plan) == shown
     found = compile_summary.summary(Artifact(Path("net.vmfb"), plan, None, 0))
     assert (found["stock_ms"], found["stock_estimate_ms"], found["speedup"]) == pytest.approx(numbers)
