@@ -32,6 +32,7 @@ from sartor.precision.equalisation import find_exponents
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
+from sartor.profiling.compilation.lost_fusions import lost_by_fusion, without_fusions
 from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
@@ -224,9 +225,13 @@ def _refined(
     IREE refuses some models whole that it compiles in layers, and the user waited for a module.
     """
     recipes, chosen = choose(tables, selector, profiler, guesses, whole=whole)
-    if selector.policy.target.device == "vulkan":
-        refiner.reserve = tuple(each for each in recipes if is_hopeless(each, recipes, chosen))
-        recipes = [each for each in recipes if each not in refiner.reserve]
+    recipes, refiner.reserve = _apart(recipes, chosen, selector)
+    if selector.policy.target.device != "cpu" and (end := lost_by_fusion(recipes, profiler)):
+        _LOG.warning("the plan with fused layers ended as %s; one without them is selected", end)
+        recipes, chosen = choose(
+            without_fusions(tables, selector.imported.graph), selector, profiler, guesses, whole=whole
+        )
+        recipes, refiner.reserve = _apart(recipes, chosen, selector)
     try:
         return refiner.refine(chosen, recipes)
     except DisturbedError:
@@ -237,6 +242,16 @@ def _refined(
         _LOG.warning("%s; a plan of guesses is selected, and not in time", str(error).partition("\n")[0])
         recipes, chosen = choose(tables, selector, profiler, whole=whole)
         return refiner.refine(chosen, recipes)
+
+
+def _apart(
+    recipes: Sequence[Recipe], tables: Tables, selector: PlanSelector
+) -> tuple[list[Recipe], tuple[Recipe, ...]]:
+    """The recipes to run, and those that are so slow on Vulkan that they run only if all others prove wrong."""
+    if selector.policy.target.device != "vulkan":
+        return list(recipes), ()
+    reserve = tuple(each for each in recipes if is_hopeless(each, recipes, tables))
+    return [each for each in recipes if each not in reserve], reserve
 
 
 def is_hopeless(recipe: Recipe, recipes: Sequence[Recipe], tables: Tables) -> bool:
@@ -296,7 +311,8 @@ def choose(
         selector: selects plans.
         profiler: runs networks.
         guesses: number of kinds of layers that are not measured, if the time budget is spent: selecting and building a
-            plan of guesses would take as long as import did. Only the unsplit model is left, if it may be shipped.
+            plan of guesses would take as long as import did. Only the unsplit model is left, if it may be shipped; on
+            Vulkan the plan is selected all the same.
         whole: whether the unsplit model may be shipped.
 
     Raises:
@@ -304,7 +320,9 @@ def choose(
     """
     policy = selector.policy
     unsplit = [] if policy.pins or not whole else [unsplit_recipe(selector.imported, policy, tables.peak)]
-    if guesses and unsplit and policy.limits == UNLIMITED:
+    # Stock code is no way out on Vulkan, where one inference takes longer than to select and build a plan.
+    is_slow = policy.target.device == "vulkan"
+    if guesses and unsplit and policy.limits == UNLIMITED and not is_slow:
         message = (
             "the time budget is spent, and %d of %d kinds of layers were not measured: no plan is selected, and the "
         )

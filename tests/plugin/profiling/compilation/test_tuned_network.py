@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from sartor.codegen.ir.target import Target
+from sartor.codegen.routines import routines_for
+from sartor.dialect_passes.annotate import annotate
 from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, unsplit_recipe
-from sartor.profiling.compilation.tuned_network import is_hopeless
+from sartor.profiling.compilation.tuned_network import choose, is_hopeless
+from sartor.profiling.profiler import Profiler
+from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.selection.problem.limits import UNLIMITED
-from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of
+from tests.plugin.planning.selecting_fakes import (
+    CONFIG,
+    FakeTuner,
+    ImportedOf,
+    by_type,
+    measurement,
+    selector,
+    tables_of,
+)
 
 UNIT = 1e-4
 
@@ -51,3 +69,21 @@ def test_layers_that_were_not_measured_prove_nothing(case: tuple[ImportedModel, 
     _, plan, unsplit, tables = case
     given = predicted(plan, lambda _: 1e-9)
     assert not is_hopeless(unsplit, [given, unsplit], replace(tables, measured={}))
+
+
+@pytest.mark.parametrize(("target", "split"), [(Target.create("cpu"), False), (Target.create("vulkan"), True)])
+def test_of_guesses_a_plan_is_made_where_stock_code_is_no_way_out(
+    target: Target, split: bool, imported_of: ImportedOf
+) -> None:
+    imported = imported_of("residual")
+    config = replace(CONFIG, target=target)
+    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), config.planning, silent)
+    variants = annotate(imported.graph, routines_for(()), target).variants
+    measured = {
+        key: {each.descriptor: measurement(each.descriptor, UNIT) for each in listed}
+        for key, listed in variants.items()
+    }
+    select = PlanSelector(solver, config.error_budget)
+    profiler = cast(Profiler, SimpleNamespace(counts_memory=False))
+    recipes, _ = choose(Tables(variants, measured), select, profiler, guesses=1)
+    assert [each.plan.unsplit for each in recipes] == ([False, True] if split else [True])
