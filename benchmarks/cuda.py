@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import time
@@ -25,11 +24,10 @@ from typing import TypeAlias
 import onnx
 
 from benchmarks.gpu_peers import NOT_INSTALLED, PEERS
+from benchmarks.launches import launches
 from benchmarks.zoo import write
 from sartor.cli.options.common import read_architecture
-from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
-from sartor.runtime.manifest import BOUND_SUFFIX
 
 _SECONDS = 20 * 60
 _NETWORKS = ("resnet18", "resnet50", "bert", "mobilenet_v2", "mobilenet_v1", "squeezenet", "lenet5")
@@ -55,9 +53,6 @@ Result: TypeAlias = dict[str, object]
 
 _WATCHED = "timestamp,clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active"
 # Operations of a command buffer that a GPU starts one by one.
-_LAUNCH = re.compile(
-    r"^\s+vm\.call(?:\.variadic)? @hal\.command_buffer\.(?:dispatch|copy_buffer|fill_buffer)\b", re.MULTILINE
-)
 
 
 @dataclass(frozen=True)
@@ -244,16 +239,6 @@ def launched(machine: Machine, name: str, kind: str, module: Path) -> Result:
     """How often an inference starts something on the GPU: kernels, copies and fills; nothing if that is not known."""
     done = machine.run(f"{name}.{kind}.dump", "iree-dump-module", "--output=disassembly", str(module))
     return {} if done.returncode else {"launches": launches(done.stdout)}
-
-
-def launches(disassembly: str) -> int:
-    """The number of launches of an inference, by a module's disassembly.
-
-    Functions have no loops, and command buffers that are recorded once, when the module is loaded, are filled in
-    functions without the entry's name. So all are counted; a module with an entry for given buffers has each twice.
-    """
-    bodies = 2 if f"vm.func @{ENTRY}{BOUND_SUFFIX}(" in disassembly else 1
-    return len(_LAUNCH.findall(disassembly)) // bodies
 
 
 def _result(done: subprocess.CompletedProcess[str]) -> Result:

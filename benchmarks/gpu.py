@@ -15,13 +15,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from benchmarks.launches import launches_of
 from benchmarks.peers import Run, build_stock, sartor_peer, stock_peer
 from benchmarks.zoo import NETWORKS, sample_inputs, write
 from sartor.codegen.ir.target import Target
@@ -50,7 +51,9 @@ class Row:
         tuning_processor_seconds: time that processors spent on it, in this process and in workers.
         milliseconds: least time of an inference by who computed it.
         errors: relative error against ONNX Runtime by who computed it.
-        layers: layers of the tuned plan, each of which is a launch or more.
+        layers: layers of the tuned plan.
+        launches: kernels, copies and fills of an inference by who computed it; empty in results from before they were
+            counted.
     """
 
     network: str
@@ -60,6 +63,7 @@ class Row:
     milliseconds: Mapping[str, float]
     errors: Mapping[str, float]
     layers: int
+    launches: Mapping[str, int] = field(default_factory=dict)
 
     def speedup(self, peer: str) -> float | None:
         """A peer's time divided by Sartor's; None if the peer did not run, or was wrong."""
@@ -72,7 +76,8 @@ class Row:
         gains = ", ".join(f"{self.speedup(each) or math.nan:.2f}x of {each}" for each in (STOCK, STOCK_CPU))
         error = f"error {self.errors[OURS]:.1e}"
         tuned = f"tuned in {self.tuning_seconds:.0f} s ({self.tuning_processor_seconds:.0f} s of processors)"
-        return f"{self.network}: {times}; {gains}; {error}; {tuned}"
+        started = ", ".join(f"{count} launches by {name}" for name, count in self.launches.items())
+        return "; ".join(filter(None, [f"{self.network}: {times}", gains, started, error, tuned]))
 
 
 def processor_time() -> float:
@@ -107,9 +112,12 @@ def measure(
     cores = os.cpu_count() or 1
     reference = OnnxRuntimeReference(model, threads=cores)(feeds)
     peers: dict[str, Run] = {OURS: sartor_peer(output, None, target.device)}
+    launches = {OURS: launches_of(output)}
     for name, each, threads in ((STOCK, target, None), (STOCK_CPU, None, cores)):
         try:
             files = build_stock(model, directory, each)
+            if each is not None:
+                launches[name] = launches_of(files.module)
             peers[name] = stock_peer(files, feeds, reference, threads, each.device if each else "cpu")
         except SartorError as error:
             print(f"{model.stem}: {name} does not take part: {error}")
@@ -118,7 +126,7 @@ def measure(
     # What compiles at the first call was compiled when the errors were measured.
     samples = time_interleaved(callables, min_rounds=_ROUNDS, warmup=0, clock=clock)
     least = {name: each.minimum * 1e3 for name, each in samples.items()}
-    return Row(model.stem, str(target), seconds, processor_seconds, least, errors, len(artifact.plan.layers))
+    return Row(model.stem, str(target), seconds, processor_seconds, least, errors, len(artifact.plan.layers), launches)
 
 
 def geometric_mean(rows: Sequence[Row], peer: str) -> float | None:

@@ -126,6 +126,7 @@ ROUTINES: tuple[Routine, ...] = (
     FusedWinograd("fused_winograd_dots", storage="bf16", element=BFLOAT_DOTS),
     *NEON_BFLOAT_DOTS,
     Implicit(storage="bf16"),
+    IreeImplicit(storage="bf16"),
     ThreadWindows(storage="bf16"),
     WarpRow(storage="bf16"),
     FusedWinograd(storage="bf16"),
@@ -179,6 +180,7 @@ ROUTINES: tuple[Routine, ...] = (
     WholeKernelResult(Rowwise()),
     # With activations in f16.
     Implicit(storage="f16"),
+    IreeImplicit(storage="f16"),
     ThreadWindows(storage="f16"),
     WarpRow(storage="f16"),
     CooperativeProduct(),

@@ -27,7 +27,9 @@ from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits
 
 _LOG = logging.getLogger(__name__)
-_BROKEN = (Status.COMPILE_FAILED, Status.CRASHED, Status.TIMEOUT, Status.OUT_OF_MEMORY)
+BROKEN = (Status.COMPILE_FAILED, Status.CRASHED, Status.TIMEOUT, Status.OUT_OF_MEMORY)
+"""How a plan ends that the device does not run."""
+
 _LIMIT_ROUNDS = 4
 _TIMED_ROUNDS = 5
 # Times of rivals' layers in the network may lead to a plan that has the best of all.
@@ -151,7 +153,7 @@ class Refiner:
         """Say which selected plans were lost: another is shipped, perhaps the stock model, which may be far slower."""
         for recipe in tried:
             run = None if recipe.plan.unsplit else self.profiler.run_of(recipe)
-            if run is not None and run.status in _BROKEN:
+            if run is not None and run.status in BROKEN:
                 reason = run.message.partition("\n")[0]
                 _LOG.warning("a selected plan is left out, as it ended as %s: %s", run.status.value, reason)
 

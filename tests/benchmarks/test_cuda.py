@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks import cuda
 from benchmarks.gpu_peers import NOT_INSTALLED, PEERS
+from benchmarks.launches import launches
 from tests.tiny_models import Builder
 
 DISASSEMBLY = """
@@ -116,9 +117,9 @@ def test_each_module_is_timed_once_it_is_there(tmp_path: Path, monkeypatch: pyte
 
 
 def test_launches_of_an_entry_for_given_buffers_are_not_counted_twice() -> None:
-    assert cuda.launches(DISASSEMBLY) == 3
+    assert launches(DISASSEMBLY) == 3
     second = DISASSEMBLY.replace("@__init", "@fn3") + "vm.func @main_graph$bound(%r0: !vm.ref<?>) -> () {\n}\n"
-    assert cuda.launches(DISASSEMBLY + second) == 3
+    assert launches(DISASSEMBLY + second) == 3
 
 
 def test_what_takes_too_long_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

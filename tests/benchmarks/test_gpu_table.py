@@ -23,3 +23,11 @@ def test_stock_code_that_is_wrong_has_no_part_in_the_mean() -> None:
     wrong = replace(right, network="b", milliseconds={OURS: 1.0, STOCK: 100.0}, errors={OURS: 1e-6, STOCK: 0.9})
     assert geometric_mean([right, wrong], STOCK) == 4.0
     assert "| b | 100 | 1 | wrong |" in table([right, wrong])
+
+
+def test_launches_are_told_of_who_computed() -> None:
+    row = Row(
+        "a", "vulkan:llvmpipe", 1.0, 1.0, {OURS: 1.0, STOCK: 4.0}, {OURS: 1e-6, STOCK: 1e-6}, 3, {OURS: 5, STOCK: 9}
+    )
+    assert "5 launches by sartor, 9 launches by iree" in str(row)
+    assert "launches" not in str(replace(row, launches={}))

@@ -22,6 +22,8 @@ from sartor.runtime.module import open_module
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.checking import Arbiter, Checker
+from sartor.tuning.measuring.runs.gpu_clock import ReadClock, clock_of
+from sartor.tuning.measuring.runs.steady_clock import ClockedRuns
 from sartor.tuning.measuring.runs.variant_runner import VariantRunner, uninterrupted
 from sartor.tuning.records.measurement import Status
 
@@ -155,7 +157,8 @@ def _timed(
     runners: Mapping[str, VariantRunner], baseline: str, settings: MeasureSettings, overhead: float
 ) -> dict[str, VariantSamples]:
     runs = {name: functools.partial(each.timed, overhead) for name, each in runners.items()}
-    samples = time_in_turn(runs, baseline, settings, {name: each.least_seconds for name, each in runners.items()})
+    least = {name: each.least_seconds for name, each in runners.items()}
+    samples = time_at_steady_clock(runs, baseline, settings, least, clock_of(settings.device))
     reference = samples.get(baseline, ())
     return {
         name: VariantSamples(
@@ -163,6 +166,20 @@ def _timed(
         )
         for name, runner in runners.items()
     }
+
+
+def time_at_steady_clock(
+    runs: Mapping[str, Callable[[], float]],
+    baseline: str,
+    settings: MeasureSettings,
+    least: Mapping[str, float],
+    clock: ReadClock | None,
+) -> dict[str, tuple[float, ...]]:
+    """As ``time_in_turn``; samples that were taken while the device's ``clock`` was low are taken again."""
+    if clock is None:
+        return time_in_turn(runs, baseline, settings, least)
+    clocked = ClockedRuns(runs, clock)
+    return clocked.steady(time_in_turn(clocked.by_name, baseline, settings, least))
 
 
 def time_in_turn(

@@ -15,6 +15,8 @@ from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.runs.cold_read import drop_page_cache
+from sartor.tuning.measuring.runs.gpu_clock import ReadClock, clock_of
+from sartor.tuning.measuring.runs.steady_clock import ClockedSample, steady
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.records.measurement import Status, typical_time
 from sartor.tuning.records.signature import net_signature
@@ -196,7 +198,8 @@ def _time_in_turn(
     In a block the caches are as the network's own runs leave them, as in a program that does nothing else. Networks
     that are ``away`` run on another device than the one on which their inputs and outputs are: these are moved.
     """
-    turns = {index: _Turns(session, feeds, is_away=index in away) for index, session in sessions.items()}
+    clock = clock_of(settings.device)
+    turns = {index: _Turns(session, feeds, clock, is_away=index in away) for index, session in sessions.items()}
     active, started = [*turns.values()], time.perf_counter()
     for each in active * _TRIALS:
         each.run(0)
@@ -205,30 +208,53 @@ def _time_in_turn(
     expected = (settings.block + 1) * sum(min(each.samples) for each in active)
     block = settings.block if expected < settings.seconds else 0
     for each in active if block else ():
-        each.samples.clear()
+        each.forget()
     for done in range(settings.rounds - (0 if block else _TRIALS)):
         if time.perf_counter() - started > settings.seconds and (done or not block):
             break
         for each in reversed(active) if done % 2 else active:
             each.run(block)
-    return {index: tuple(each.samples) for index, each in turns.items()}
+    samples = {index: each.samples for index, each in turns.items()}
+    rates = {index: each.rates for index, each in turns.items()}
+    return steady(samples, rates, lambda index: turns[index].taken(block if turns[index] in active else 0))
 
 
 class _Turns:
-    """A network that is timed in turn with others, and its samples."""
+    """A network that is timed in turn with others.
 
-    def __init__(self, session: Session, feeds: Mapping[str, Array], *, is_away: bool = False) -> None:
+    Attributes:
+        samples: seconds.
+        rates: of the device's clock, for each sample; None where it is not known.
+    """
+
+    def __init__(
+        self, session: Session, feeds: Mapping[str, Array], clock: ReadClock | None, *, is_away: bool = False
+    ) -> None:
         self._session = session
+        self._clock = clock
         self._feeds = feeds
         self._is_away = is_away
         self._arrays = {} if is_away else {name: session.to_device(array) for name, array in feeds.items()}
         self.samples: list[float] = []
+        self.rates: list[float | None] = []
 
     def run(self, block: int) -> None:
-        """Take a sample: the median of ``block`` runs after an untimed one, or a single run if 0."""
+        """Note a sample."""
+        seconds, rate = self.taken(block)
+        self.samples.append(seconds)
+        self.rates.append(rate)
+
+    def forget(self) -> None:
+        """Drop all samples."""
+        self.samples.clear()
+        self.rates.clear()
+
+    def taken(self, block: int) -> ClockedSample:
+        """A sample: the median of ``block`` runs after an untimed one, or a single run if 0."""
         if block:
             self._seconds()
-        self.samples.append(median(self._seconds() for _ in range(max(block, 1))))
+        seconds = median(self._seconds() for _ in range(max(block, 1)))
+        return seconds, self._clock() if self._clock is not None else None
 
     def _seconds(self) -> float:
         begin = time.perf_counter()

@@ -30,6 +30,7 @@ class CudaArchitecture:
         shared_bytes: shared memory that a workgroup may have.
         shared_total: shared memory of a multiprocessor; one KiB of it is reserved for each workgroup.
         resident_threads: threads that a multiprocessor holds.
+        resident_groups: workgroups that it holds.
         multiprocessors: of the product that the rates are of.
         hertz: its boost clock.
         bandwidth: bytes that it reads from memory, or writes to it, in a second.
@@ -46,6 +47,7 @@ class CudaArchitecture:
     shared_bytes: int
     shared_total: int
     resident_threads: int
+    resident_groups: int
     multiprocessors: int
     hertz: float
     bandwidth: float
@@ -73,19 +75,19 @@ ARCHITECTURES = {
     each.name: each
     for each in (
         CudaArchitecture(
-            *("sm_80", "+ptx76", "sm_80", 163 * _KIB, 164 * _KIB, 2048, 108, 1.41e9, 1.555e12, 40 << 20),
+            *("sm_80", "+ptx76", "sm_80", 163 * _KIB, 164 * _KIB, 2048, 32, 108, 1.41e9, 1.555e12, 40 << 20),
             *(64, 1024, 2048),
         ),
         CudaArchitecture(
-            *("sm_86", "+ptx76", "sm_86", 99 * _KIB, 100 * _KIB, 1536, 82, 1.70e9, 0.936e12, 6 << 20),
+            *("sm_86", "+ptx76", "sm_86", 99 * _KIB, 100 * _KIB, 1536, 16, 82, 1.70e9, 0.936e12, 6 << 20),
             *(128, 256, 1024),
         ),
         CudaArchitecture(
-            *("sm_89", "+ptx80", "sm_89", 99 * _KIB, 100 * _KIB, 1536, 128, 2.52e9, 1.008e12, 72 << 20),
+            *("sm_89", "+ptx80", "sm_89", 99 * _KIB, 100 * _KIB, 1536, 24, 128, 2.52e9, 1.008e12, 72 << 20),
             *(128, 256, 1024),
         ),
         CudaArchitecture(
-            *("sm_90", "+ptx80", "sm_89", 227 * _KIB, 228 * _KIB, 2048, 132, 1.755e9, 3.35e12, 50 << 20),
+            *("sm_90", "+ptx80", "sm_89", 227 * _KIB, 228 * _KIB, 2048, 32, 132, 1.755e9, 3.35e12, 50 << 20),
             *(128, 1230, 2460),
         ),
     )

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Self
 
 from sartor.codegen.ir.machines.cuda import CudaArchitecture
+from sartor.codegen.ir.machines.occupancy import MOST_REGISTERS, Footprint
 from sartor.codegen.ir.variants.routine import Parameters, integer
 from sartor.codegen.kernels.emit.threads import WARP
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, DEPTH_BYTES, ROWS, MatrixInstruction
@@ -18,7 +19,8 @@ UNIT = 16
 # A warp's accumulators and two steps of operands have to fit 255 registers; with parts of operands, fewer.
 _MOST_ACCUMULATORS = 128
 _MOST_SPLIT_ACCUMULATORS = 64
-_RESERVED = 1 << 10
+# What a warp multiplies of a stage before it loads more.
+_STEP_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -83,17 +85,19 @@ class BlockTiling:
         rows, columns = self.warp_tile
         return rows * columns // WARP
 
+    @property
+    def registers(self) -> int:
+        """Registers that the assembler gives to a thread, about: it was fitted to what ``ptxas`` said of kernels.
+
+        Sums, fragments of both operands of a step, addresses of copies, and the same for the loop and the result.
+        """
+        copies = (self.rows + self.columns) * self.units // self.threads
+        steps = self.depth // _STEP_BYTES
+        return min(MOST_REGISTERS, 22 + 2 * self.accumulators + 2 * copies + 8 * steps)
+
     def resident(self, gpu: CudaArchitecture) -> int:
         """Workgroups that a multiprocessor holds, by shared memory, threads and registers."""
-        registers = self.accumulators * 2 + 64
-        return max(
-            1,
-            min(
-                gpu.shared_total // (self.shared_bytes + _RESERVED),
-                gpu.resident_threads // self.threads,
-                (1 << 16) // (registers * self.threads),
-            ),
-        )
+        return max(1, Footprint(self.threads, self.registers, self.shared_bytes).resident(gpu))
 
     def fits(self, gpu: CudaArchitecture, instruction: MatrixInstruction) -> bool:
         """Whether a workgroup can run on a GPU, and its warps' tiles are made of whole instructions."""

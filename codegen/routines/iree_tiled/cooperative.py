@@ -18,7 +18,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejec
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
 from sartor.codegen.mlir.machine import Machine
-from sartor.codegen.mlir.rewriting.cooperative_region import HALF, SIDE, CooperativeTiling, multiply_in_region
+from sartor.codegen.mlir.regions.cooperative_region import HALF, SIDE, CooperativeTiling, multiply_in_region
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
 _ROWS, _COLUMNS, _DEPTHS = (64, 32, 16), (128, 64, 32, 16), (32, 16)

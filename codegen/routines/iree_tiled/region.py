@@ -11,7 +11,7 @@ from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, integers
 from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, Traits
-from sartor.codegen.mlir.rewriting.named_region import NamedConvolution, RegionTiling, keep_in_region
+from sartor.codegen.mlir.regions.named_region import NamedConvolution, RegionTiling, keep_in_region
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
 # Numbers that an invocation loads at once.

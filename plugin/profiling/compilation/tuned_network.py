@@ -31,6 +31,7 @@ from sartor.precision.equalisation import find_exponents
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
+from sartor.profiling.compilation.lost_fusions import lost_by_fusion, without_fusions
 from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless, may_leave_out
 from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.network_runner import NetRunner
@@ -232,10 +233,13 @@ def _refined(
     unsplit model is not built where it is hopeless.
     """
     recipes, chosen = choose(tables, selector, profiler, guesses, whole=whole)
-    if leaves_out:
-        refiner.reserve = tuple(each for each in recipes if is_hopeless(each, recipes, chosen))
-        recipes = [each for each in recipes if each not in refiner.reserve]
-        refiner.stock_estimate = sum(expected_seconds(each, chosen) for each in refiner.reserve) or None
+    recipes = _apart(recipes, chosen, refiner, leaves_out)
+    if selector.policy.target.device != "cpu" and (end := lost_by_fusion(recipes, profiler)):
+        _LOG.warning("the plan with fused layers ended as %s; one without them is selected", end)
+        recipes, chosen = choose(
+            without_fusions(tables, selector.imported.graph), selector, profiler, guesses, whole=whole
+        )
+        recipes = _apart(recipes, chosen, refiner, leaves_out)
     try:
         return refiner.refine(chosen, recipes)
     except DisturbedError:
@@ -246,6 +250,15 @@ def _refined(
         _LOG.warning("%s; a plan of guesses is selected, and not in time", str(error).partition("\n")[0])
         recipes, chosen = choose(tables, selector, profiler, whole=whole)
         return refiner.refine(chosen, recipes)
+
+
+def _apart(recipes: list[Recipe], tables: Tables, refiner: Refiner, leaves_out: bool) -> list[Recipe]:
+    """The recipes to run; ``refiner`` keeps those in reserve that are too slow to run unless all others prove wrong."""
+    if not leaves_out:
+        return recipes
+    refiner.reserve = tuple(each for each in recipes if is_hopeless(each, recipes, tables))
+    refiner.stock_estimate = sum(expected_seconds(each, tables) for each in refiner.reserve) or None
+    return [each for each in recipes if each not in refiner.reserve]
 
 
 def predicted_recipe(
@@ -287,7 +300,8 @@ def choose(
         selector: selects plans.
         profiler: runs networks.
         guesses: number of kinds of layers that are not measured, if the time budget is spent: selecting and building a
-            plan of guesses would take as long as import did. Only the unsplit model is left, if it may be shipped.
+            plan of guesses would take as long as import did. Only the unsplit model is left, if it may be shipped; on
+            Vulkan the plan is selected all the same.
         whole: whether the unsplit model may be shipped.
 
     Raises:
@@ -295,7 +309,9 @@ def choose(
     """
     policy = selector.policy
     unsplit = [] if policy.pins or not whole else [unsplit_recipe(selector.imported, policy, tables.peak)]
-    if guesses and unsplit and policy.limits == UNLIMITED:
+    # Stock code is no way out on Vulkan, where one inference takes longer than to select and build a plan.
+    is_slow = policy.target.device == "vulkan"
+    if guesses and unsplit and policy.limits == UNLIMITED and not is_slow:
         message = (
             "the time budget is spent, and %d of %d kinds of layers were not measured: no plan is selected, and the "
         )

@@ -93,6 +93,15 @@ def test_a_hopeless_network_is_run_twice(clock: Clock) -> None:
     assert len(samples[0]) == 6
 
 
+def test_samples_at_a_low_clock_are_taken_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter([1500.0] * 5 + [900.0] + [1500.0] * 20)
+    monkeypatch.setattr(profile_job, "clock_of", lambda device: lambda: next(rates))
+    sessions, samples = timed(clock, [0.001, 0.0011], rounds=6, seconds=10.0, block=4)
+    assert [len(each) for each in samples] == [6, 6]
+    # One block more than without a fault.
+    assert sum(each.runs for each in sessions) == 2 * (2 + 6 * 5) + 5
+
+
 def test_without_blocks_runs_alternate(clock: Clock) -> None:
     sessions, samples = timed(clock, [1.0, 1.1], rounds=2, seconds=30.0)
     assert [each.runs for each in sessions] == [2, 2]

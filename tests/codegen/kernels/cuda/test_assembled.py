@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
+from sartor.codegen.ir.machines.occupancy import Footprint
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant, variant_of
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
@@ -110,3 +112,32 @@ def test_a_split_reduction_has_two_kernels(subject: Subject) -> None:
     assert instructions(added, "mma.sync", "bar.sync", "ld.global") == {"mma.sync": 0, "bar.sync": 0, "ld.global": 4}
     if assembler() is not None:
         assert [each.spilled for each in assemble(text, "sm_80")] == [0, 0]
+
+
+OCCUPYING = (
+    # Few warps with large tiles, many with small ones, deep stages.
+    *(BlockTiling(32, 32, 64, 2, 2, 3), BlockTiling(32, 64, 64, 2, 2, 3), BlockTiling(32, 64, 128, 2, 2, 3)),
+    *(BlockTiling(64, 64, 64, 4, 2, 3), BlockTiling(64, 64, 64, 2, 2, 3), BlockTiling(64, 128, 64, 2, 2, 3)),
+)
+
+
+@pytest.mark.parametrize("storage", [None, "f16"])
+def test_the_registers_of_the_cost_model_are_those_of_the_assembler(storage: str | None, tmp_path: Path) -> None:
+    """Within a sixth, so that the model orders tilings by the workgroups that a multiprocessor holds as ptxas does."""
+    cases = Cases()
+    cases.product("product", (256, 512), (512, 256))
+    ((layer, weights),) = layers(tmp_path, {"cases": cases.model})
+    subject, gpu = Subject(layer, weights, {}), ARCHITECTURES["sm_80"]
+    held: list[tuple[int, int]] = []
+    for tiling in OCCUPYING:
+        (text,) = ptx(subject, Target.create("cuda", "sm_80"), storage, tiling)
+        found = checked(text, "sm_80")
+        assert found.threads == tiling.threads
+        assert abs(found.registers - tiling.registers) <= max(8, found.registers / 6), tiling
+        held.append(
+            (tiling.resident(gpu), Footprint(found.threads, found.registers, tiling.shared_bytes).resident(gpu))
+        )
+    assert len({by_model for by_model, _ in held}) > 2
+    for one, other in itertools.combinations(held, 2):
+        if one[0] > 1.5 * other[0]:
+            assert one[1] > other[1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variant_of, variants_of
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested
+from sartor.codegen.routines import LOW_PRECISION, routines_for
 from sartor.codegen.routines.cuda.iree_implicit import IreeImplicit
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.runtime.driver.signature import Array
@@ -29,8 +32,9 @@ Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     cases = Cases()
     cases.convolution("padded", (1, 16, 14, 14), 128, residual=True)
-    cases.convolution("strided", (2, 32, 8, 8), 64, stride=2)
-    cases.convolution("pointwise", (1, 64, 7, 7), 128, (1, 1))
+    cases.convolution("strided", (2, 32, 16, 16), 64, stride=2)
+    cases.convolution("pointwise", (1, 64, 7, 7), 256, (1, 1))
+    cases.convolution("pixels", (1, 64, 12, 8), 128, (1, 1), residual=True)
     cases.product("product", (64, 48), (48, 128), gelu=True)
     cases.product("attention", (2, 32, 16), (2, 16, 64), weight=False, bias=False)
     cases.convolution("grouped", (1, 32, 7, 7), 64, groups=2)
@@ -53,24 +57,36 @@ def _here(code: Implementation) -> Implementation:
     return replace(code, body=body, inputs=moved(code.inputs), outputs=moved(code.outputs))
 
 
-@pytest.mark.parametrize("name", ["padded", "strided", "pointwise", "product", "attention"])
-def test_the_region_computes_the_layer(name: str, found: Found) -> None:
+# What rounding the operands and the result to the type costs; sums are in f32.
+ERRORS = {None: 1e-5, "f16": 2e-3, "bf16": 1.5e-2}
+
+
+def _accepted(layer: Layer, target: Target, storage: str | None = None) -> list[Variant]:
+    answers = variants_of(IreeImplicit(storage=storage), layer.task, target)
+    found = [each for each in answers if isinstance(each, Variant)]
+    assert found, answers
+    return found
+
+
+@pytest.mark.parametrize("storage", ERRORS)
+@pytest.mark.parametrize("name", ["padded", "strided", "pointwise", "pixels", "product", "attention"])
+def test_the_region_computes_the_layer(name: str, storage: str | None, found: Found) -> None:
     layer, weights = found[name]
-    variants = variants_of(IreeImplicit(), layer.task, GPU)
-    accepted = [each for each in variants if isinstance(each, Variant)]
-    assert accepted, variants
+    first = _accepted(layer, GPU, storage)[0].implementation
+    assert {each.dtype for each in (*first.inputs, first.output)} == {storage or "f32"}
     stock = variant_of(Stock(), layer.task, {}, HOST)
     assert isinstance(stock, Variant)
-    subject = Subject(layer, weights, {"stock": stock.implementation, "region": _here(accepted[0].implementation)})
-    assert relative_errors(load({name: subject}, HOST), subject)["region"] < 1e-5
+    subject = Subject(layer, weights, {"stock": stock.implementation, "region": _here(first)})
+    error = relative_errors(load({name: subject}, HOST), subject)["region"]
+    # Rounded values differ, or nothing was rounded.
+    assert (1e-5 if storage else 0) <= error < ERRORS[storage]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_tiles_go_through_shared_memory_to_sums_in_registers(architecture: str, found: Found) -> None:
     layer, weights = found["padded"]
     target = Target.create("cuda", architecture)
-    variants = [each for each in variants_of(IreeImplicit(), layer.task, target) if isinstance(each, Variant)]
-    codes = {f"v{index}": each.implementation for index, each in enumerate(variants)}
+    codes = {f"v{index}": each.implementation for index, each in enumerate(_accepted(layer, target))}
     texts = ptx_of(compiled({"s": Subject(layer, weights, codes)}, target))
     kernels = {text for text in texts if "fma.rn.f32" in text}
     assert len(codes) > 1
@@ -84,8 +100,56 @@ def test_tiles_go_through_shared_memory_to_sums_in_registers(architecture: str, 
             assert all(each.spilled == 0 and each.fits for each in assemble(text, architecture))
 
 
+@pytest.mark.parametrize("storage", ["f16", "bf16"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_tensor_cores_multiply_narrower_types(architecture: str, storage: str, found: Found) -> None:
+    """Each layer is one kernel, or two if it is padded, whose sums stay in registers."""
+    target = Target.create("cuda", architecture)
+    subjects = {
+        name: Subject(*found[name], {"first": _accepted(found[name][0], target, storage)[0].implementation})
+        for name in ("padded", "pixels", "attention")
+    }
+    kernels = [text for text in ptx_of(compiled(subjects, target)) if "mma.sync" in text]
+    assert sum(text.count(".entry ") for text in kernels) >= len(subjects)
+    for text in kernels:
+        counted = instructions(text, f"mma.sync.aligned.m16n8k16.row.col.f32.{storage}", "ld.shared", "st.shared")
+        assert min(counted.values()) > 0
+        if assembler() is not None:
+            assert all(each.spilled == each.stack == 0 and each.fits for each in assemble(text, architecture))
+
+
+def test_threads_have_enough_sums_to_be_given_registers(found: Found) -> None:
+    """With few sums, the assembler prefers more workgroups to registers, and some are spilled."""
+    for target in (Target.create("cuda", each) for each in ARCHITECTURES):
+        for name in ("padded", "pointwise", "product"):
+            threads = [dict(each.parameters)["thread"] for each in _accepted(found[name][0], target)]
+            assert all(isinstance(each, tuple) and math.prod(each) >= 40 for each in threads)
+
+
+def test_narrower_types_are_offered_where_they_are_allowed() -> None:
+    offered = {
+        dtype for dtype, routines in LOW_PRECISION.items() if "iree_implicit" in {each.name for each in routines}
+    }
+    assert offered == {"f16", "bf16"}
+    assert "iree_implicit" in {each.name for each in routines_for(())}
+
+
+@pytest.mark.parametrize("storage", ["f16", "bf16"])
+def test_an_activation_that_is_multiplied_and_added_is_not_narrowed(storage: str, tmp_path: Path) -> None:
+    cases = Cases()
+    name, image = "gated", (1, 64, 8, 8)
+    source = cases.source("image", image)
+    filters = cases.builder.weight(64, 64, 1, 1)
+    value = cases.builder.op("Conv", name, source, filters)
+    cases.finish(name, cases.builder.op("Mul", f"{name}.by", value, source), image)
+    ((layer, _),) = layers(tmp_path, {"cases": cases.model})
+    answers = variants_of(IreeImplicit(storage=storage), layer.task, GPU)
+    assert {isinstance(each, Rejected) and each.reason for each in answers} == {"an operand has other uses"}
+
+
 @pytest.mark.parametrize(("name", "reason"), [("grouped", "neither a convolution"), ("thin", "no multiple of 16")])
-def test_what_it_does_not_support_is_refused(name: str, reason: str, found: Found) -> None:
+@pytest.mark.parametrize("storage", ERRORS)
+def test_what_it_does_not_support_is_refused(name: str, reason: str, storage: str | None, found: Found) -> None:
     layer, _ = found[name]
-    answers = variants_of(IreeImplicit(), layer.task, GPU)
+    answers = variants_of(IreeImplicit(storage=storage), layer.task, GPU)
     assert [isinstance(each, Rejected) and reason in each.reason for each in answers] == [True]

@@ -1,0 +1,119 @@
+"""A product whose operands and result are stored in a narrower type, and whose sums stay in f32."""
+
+from __future__ import annotations
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.mlir.element_types import conversion_function
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, defining_op
+from sartor.codegen.mlir.rewriting.chain import Chain
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
+from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
+
+_RESHAPES = frozenset({"tensor.collapse_shape", "tensor.expand_shape"})
+_PAD = "tensor.pad"
+
+
+def narrow_operand(value: ir.Value, dtype: str) -> None:
+    """Change a value, of which there is one use, and what it is a reshape or a padding of to a narrower type.
+
+    Raises:
+        ValueError: if it is used elsewhere, or computed.
+    """
+    if len(list(value.uses)) != 1:
+        raise ValueError("an operand has other uses")
+    op = defining_op(value)
+    if op is not None and op.name == _PAD:
+        _narrow_padding(op, dtype)
+    elif op is not None and op.name not in _RESHAPES:
+        raise ValueError("an operand is computed in the layer")
+    value.set_type(ir.Type.parse(tensor_type(tensor_parts(value)[0], dtype)))
+    if op is not None:
+        narrow_operand(op.operands[0], dtype)
+
+
+def _narrow_padding(pad: ir.Operation, dtype: str) -> None:
+    """Change what a padding is filled with.
+
+    Raises:
+        ValueError: if that is no constant.
+    """
+    block = pad.regions[0].blocks[0]
+    end = block.operations[len(block.operations) - 1].operation
+    filling = defining_op(end.operands[0])
+    if filling is None or filling.name != "arith.constant":
+        raise ValueError("the padding is not constant")
+    narrow = ir.Type.parse(dtype)
+    number = ir.FloatAttr.get(narrow, ir.FloatAttr(filling.attributes["value"]).value)
+    point = ir.InsertionPoint(pad)
+    constant = ir.Operation.create("arith.constant", results=[narrow], attributes={"value": number}, ip=point)
+    end.operands[0] = constant.results[0]
+
+
+def widen_factors(root: ir.Operation) -> None:
+    """Let a reduction's body widen both of its factors, whose operands have become narrower."""
+    block = body_of(root)
+    for argument, operand in zip(list(block.arguments)[:2], list(root.operands)[:2], strict=True):
+        wide = argument.type
+        uses = [(use.owner.operation, use.operand_number) for use in argument.uses]
+        argument.set_type(ir.RankedTensorType(operand.type).element_type)
+        point = ir.InsertionPoint.at_block_begin(block)
+        extended = ir.Operation.create("arith.extf", results=[wide], operands=[argument], ip=point).results[0]
+        for owner, number in uses:
+            owner.operands[number] = extended
+
+
+def widen_others(rewrite: Rewrite, chain: Chain, dtype: str) -> list[ir.Operation]:
+    """Store the activations that elementwise ops read, as a residual is, in the narrower type.
+
+    Returns:
+        Ops that widen them.
+
+    Raises:
+        ValueError: if one of them has other uses.
+    """
+    arguments = list(body_of(rewrite.function).arguments)[: len(rewrite.task.inputs)]
+    made: list[ir.Operation] = []
+    for follower in chain.followers:
+        for position, operand in enumerate(follower.operands):
+            source = operand
+            while (op := defining_op(source)) is not None and op.name in _RESHAPES:
+                source = op.operands[0]
+            if source not in arguments:
+                continue
+            wide = TensorType.parse(str(operand.type))
+            narrow_operand(operand, dtype)
+            ops = _inserted(operand, wide, ir.InsertionPoint(chain.ops[0]))
+            follower.operands[position] = ops[-1].results[0]
+            made += ops
+    return made
+
+
+def round_result(chain: Chain, dtype: str) -> list[ir.Operation]:
+    """Ops that round the result; what returns it, perhaps reshaped, gets the narrower type.
+
+    Raises:
+        ValueError: if other ops use it.
+    """
+    result = chain.result
+    uses = [(use.owner.operation, use.operand_number) for use in result.uses]
+    block = [view.operation for view in chain.root.block.operations]
+    point = ir.InsertionPoint(block[block.index(chain.ops[-1]) + 1])
+    made = _inserted(result, TensorType(tuple(tensor_parts(result)[0]), dtype), point)
+    for owner, number in uses:
+        owner.operands[number] = made[-1].results[0]
+        while owner.name in _RESHAPES:
+            shaped = owner.results[0]
+            shaped.set_type(ir.Type.parse(tensor_type(tensor_parts(shaped)[0], dtype)))
+            (owner,) = (use.owner.operation for use in shaped.uses)
+        if owner.name != "util.return":
+            raise ValueError("the product's result is used by other ops")
+    return made
+
+
+def _inserted(value: ir.Value, wanted: TensorType, point: ir.InsertionPoint) -> list[ir.Operation]:
+    """Ops that convert a value, the last of which has the result."""
+    (found,) = inline(conversion_function(TensorType.parse(str(value.type)), wanted), [value], point)
+    last = found.owner.operation if hasattr(found.owner, "operation") else found.owner
+    outputs = [defining_op(each) for each in last.operands]
+    return [*(each for each in outputs if each is not None and each.name == "tensor.empty"), last]

@@ -1,0 +1,45 @@
+"""Plans that a GPU does not run as whole networks because of their fused layers, each of which ran alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.planning.recipe import Recipe
+from sartor.profiling.refiner import BROKEN
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Measurement
+
+
+class _Runs(Protocol):
+    def run(self, recipes: Sequence[Recipe]) -> None:
+        """Run those that did not run yet."""
+
+    def run_of(self, recipe: Recipe) -> Measurement | None:
+        """How a recipe ended; None if it did not run."""
+
+
+def lost_by_fusion(recipes: Sequence[Recipe], runs: _Runs) -> str | None:
+    """How the first plan with fused layers ended, if no plan works and there is such a one; else None.
+
+    Raises:
+        CompileError: if none compiles.
+    """
+    plans = [each for each in recipes if not each.plan.unsplit]
+    fused = [each for each in plans if any(layer.task.stages for layer in each.graph.layers)]
+    if not fused:
+        return None
+    runs.run(recipes)
+    ends = [runs.run_of(each) for each in plans]
+    if not all(end is not None and end.status in BROKEN for end in ends):
+        return None
+    end = runs.run_of(fused[0])
+    return None if end is None else f"{end.status.value}: {end.message.partition(chr(10))[0]}"
+
+
+def without_fusions(tables: Tables, graph: LayerGraph) -> Tables:
+    """The tables without times of fused layers, so that none are selected."""
+    fused = {each.layer.task.key for each in graph.fusions}
+    return replace(tables, measured={key: found for key, found in tables.measured.items() if key not in fused})
