@@ -40,7 +40,7 @@ from sartor.codegen.routines.vector.product import Product, RowScaledProduct
 from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
-from sartor.codegen.routines.vector.single import SingleChannel
+from sartor.codegen.routines.vector.single import FewChannels, SingleChannel
 from sartor.codegen.routines.vector.window import SlidingWindow
 
 ROUTINES: tuple[Routine, ...] = (
@@ -63,6 +63,9 @@ ROUTINES: tuple[Routine, ...] = (
     SingleChannel(),
     SingleChannel("single_blocked", blocked=True),
     SingleChannel("single_planes", by_planes=True),
+    FewChannels(),
+    FewChannels("few_blocked", blocked=True),
+    FewChannels("few_planes", by_planes=True),
     FusedWinograd(),
     FusedWinograd("fused_winograd_blocked", blocked=True),
     # The same by filters as the model has them.
@@ -84,6 +87,9 @@ ROUTINES: tuple[Routine, ...] = (
     Half(SingleChannel()),
     Half(SingleChannel("single_blocked", blocked=True)),
     Half(SingleChannel("single_planes", by_planes=True)),
+    Half(FewChannels()),
+    Half(FewChannels("few_blocked", blocked=True)),
+    Half(FewChannels("few_planes", by_planes=True)),
     Half(FusedWinograd()),
     Half(FusedWinograd("fused_winograd_blocked", blocked=True)),
     Half(Join()),

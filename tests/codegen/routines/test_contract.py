@@ -52,6 +52,9 @@ FOR_CPUS = (
     "single",
     "single_blocked",
     "single_planes",
+    "few",
+    "few_blocked",
+    "few_planes",
     "recurrent",
 )
 

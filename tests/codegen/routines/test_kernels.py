@@ -38,6 +38,9 @@ KERNELS = (
     "single",
     "single_blocked",
     "single_planes",
+    "few",
+    "few_blocked",
+    "few_planes",
     "fused_winograd",
     "fused_winograd_blocked",
     "join",
@@ -50,7 +53,7 @@ STOCK = ROUTINES[0]
 BY_NAME = {each.name: each for each in routines_for(()) if each.name in KERNELS}
 
 # Every parameter set is tried on these, the first one on the others.
-THOROUGH = ("panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")
+THOROUGH = ("few", "panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")
 FOR_OTHER_CPUS = (
     "sliced_channels",
     "sliced_thirds",
@@ -58,6 +61,9 @@ FOR_OTHER_CPUS = (
     "single_stride3",
     "single_of_one_stride2",
     "single_pixel",
+    "few_pixels",
+    "few_stride3",
+    "few_of_three",
     "larger_kernel_odd",
     "wide_padding",
     "uneven_window",
@@ -83,6 +89,7 @@ EMULATED = (
     "sliced_thirds",
     "single_pixel",
     "single_stride3",
+    "few_pixels",
     "uneven_window",
     "batch3",
     "prime1x1",
