@@ -34,7 +34,7 @@ from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd
-from sartor.codegen.routines.vector.join import Join, JoinSlices
+from sartor.codegen.routines.vector.join import Join, JoinEnlarged, JoinSlices
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product, RowScaledProduct
 from sartor.codegen.routines.vector.recurrent import Recurrent
@@ -76,6 +76,8 @@ ROUTINES: tuple[Routine, ...] = (
     Join("join_blocked", blocked=True),
     JoinSlices(),
     JoinSlices("join_slices_blocked", blocked=True),
+    JoinEnlarged(),
+    JoinEnlarged("join_enlarged_blocked", blocked=True),
     Rowwise(),
     Recurrent(),
     # The same for models in f16.
@@ -96,6 +98,8 @@ ROUTINES: tuple[Routine, ...] = (
     Half(Join("join_blocked", blocked=True)),
     Half(JoinSlices()),
     Half(JoinSlices("join_slices_blocked", blocked=True)),
+    Half(JoinEnlarged()),
+    Half(JoinEnlarged("join_enlarged_blocked", blocked=True)),
     Half(Rowwise()),
     # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
     TiledConvolution(),
@@ -142,6 +146,7 @@ ROUTINES: tuple[Routine, ...] = (
     SlidingWindow(storage="bf16"),
     Join(storage="bf16"),
     JoinSlices(storage="bf16"),
+    JoinEnlarged(storage="bf16"),
     Rowwise(storage="bf16"),
     Stored(Stock()),
     Stored(ChannelsLast()),
@@ -169,6 +174,7 @@ ROUTINES: tuple[Routine, ...] = (
     SlidingWindow(storage="i8"),
     Join(storage="i8"),
     JoinSlices(storage="i8"),
+    JoinEnlarged(storage="i8"),
     Rowwise(storage="i8"),
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
@@ -197,6 +203,7 @@ ROUTINES: tuple[Routine, ...] = (
     SlidingWindow(storage="f16"),
     Join(storage="f16"),
     JoinSlices(storage="f16"),
+    JoinEnlarged(storage="f16"),
     Rowwise(storage="f16"),
     Stored(Stock(), "f16"),
     Stored(ChannelsLast(), "f16"),

@@ -192,6 +192,17 @@ def add_slices(cases: Cases) -> None:
     cases.sliced("sliced_twice", (1, 96, 3, 4), [(1, 3, 95, 2), (1, 2, 46, 3)])
 
 
+def add_enlarged(cases: Cases) -> None:
+    """Images enlarged to the nearest pixels, by themselves, concatenated with others, and followed by other ops."""
+    cases.enlarged("enlarged", (1, 64, 5, 7), (2, 2))
+    halves = ("half_pixel", "round_prefer_floor")
+    cases.enlarged("enlarged_unevenly", (3, 37, 5, 7), (2, 3), followers=[Follower("Relu")], positions=halves)
+    cases.enlarged("enlarged_rows", (2, 21, 4, 1), (4, 1), others=[3], followers=[Follower("Add", (2, 24, 16, 1))])
+    cases.enlarged("enlarged_joined", (1, 48, 3, 9), (2, 2), others=[16, 32])
+    cases.enlarged("enlarged_pixel", (8, 33, 1, 1), (8, 8), others=[20])
+    cases.enlarged("enlarged_one_channel", (1, 1, 3, 5), (2, 2), others=[31])
+
+
 def add_rows(cases: Cases) -> None:
     """Softmax and normalization over rows within a vector, some vectors, and more than are written out."""
     cases.rows("softmax_image", "Softmax", (2, 3, 5, 33))
@@ -217,7 +228,7 @@ def kernel_cases() -> Cases:
         add_operands,
         add_windows,
     )
-    for add in (*adders, add_products, add_joins, add_slices, add_rows):
+    for add in (*adders, add_products, add_joins, add_slices, add_enlarged, add_rows):
         add(cases)
     return cases
 

@@ -49,6 +49,8 @@ FOR_CPUS = (
     "join_blocked",
     "join_slices",
     "join_slices_blocked",
+    "join_enlarged",
+    "join_enlarged_blocked",
     "single",
     "single_blocked",
     "single_planes",

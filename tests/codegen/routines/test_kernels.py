@@ -47,6 +47,8 @@ KERNELS = (
     "join_blocked",
     "join_slices",
     "join_slices_blocked",
+    "join_enlarged",
+    "join_enlarged_blocked",
     "rowwise",
 )
 STOCK = ROUTINES[0]
@@ -57,6 +59,7 @@ THOROUGH = ("few", "panels", "squeeze_excite", "apart_stride3", "batch_by_weight
 FOR_OTHER_CPUS = (
     "sliced_channels",
     "sliced_thirds",
+    "enlarged_unevenly",
     "single",
     "single_stride3",
     "single_of_one_stride2",
@@ -87,6 +90,7 @@ FOR_OTHER_CPUS = (
 # Of these, those that run under emulation.
 EMULATED = (
     "sliced_thirds",
+    "enlarged_unevenly",
     "single_pixel",
     "single_stride3",
     "few_pixels",
