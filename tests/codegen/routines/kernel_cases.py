@@ -73,17 +73,17 @@ def add_single_channels(cases: Cases) -> None:
 
 def add_few_channels(cases: Cases) -> None:
     """Convolutions to a few output channels."""
-    cases.convolution("few", (3, 37, 9, 21), 3, residual=True)
-    cases.convolution("few1x1", (8, 64, 7, 7), 4, (1, 1), activation="Sigmoid")
-    cases.convolution("few_vectors", (1, 96, 5, 70), 6, (1, 1), residual=True)
-    cases.convolution("few_pixels", (1, 48, 1, 9), 2, (1, 1), bias=False, activation="Tanh")
-    cases.convolution("few_stride2", (2, 16, 11, 47), 7, (3, 5), pads=[0, 2, 1, 2], stride=2)
-    cases.convolution("few_stride3", (1, 32, 13, 60), 5, stride=3, dilation=2)
-    cases.convolution("few_of_one", (8, 1, 20, 80), 8)
-    cases.convolution("few_of_three", (1, 3, 21, 43), 8, (5, 3), pads=[2, 1, 2, 1], stride=2)
-    cases.convolution("few_wide_padding", (1, 16, 3, 5), 2, pads=[18] * 4)
-    cases.convolution("few_larger_kernel", (1, 32, 2, 2), 4, (5, 5), pads=[4] * 4)
-    cases.convolution("few_long_kernel", (1, 8, 3, 66), 8, (3, 39), pads=[1, 19, 1, 19], activation="Relu")
+    cases.convolution("several", (3, 37, 9, 21), 3, residual=True)
+    cases.convolution("several1x1", (8, 64, 7, 7), 4, (1, 1), activation="Sigmoid")
+    cases.convolution("several_vectors", (1, 96, 5, 70), 6, (1, 1), residual=True)
+    cases.convolution("several_pixels", (1, 48, 1, 9), 2, (1, 1), bias=False, activation="Tanh")
+    cases.convolution("several_stride2", (2, 16, 11, 47), 7, (3, 5), pads=[0, 2, 1, 2], stride=2)
+    cases.convolution("several_stride3", (1, 32, 13, 60), 5, stride=3, dilation=2)
+    cases.convolution("several_of_one", (8, 1, 20, 80), 8)
+    cases.convolution("several_of_three", (1, 3, 21, 43), 8, (5, 3), pads=[2, 1, 2, 1], stride=2)
+    cases.convolution("several_wide_padding", (1, 16, 3, 5), 2, pads=[18] * 4)
+    cases.convolution("several_larger_kernel", (1, 32, 2, 2), 4, (5, 5), pads=[4] * 4)
+    cases.convolution("several_long_kernel", (1, 8, 3, 66), 8, (3, 39), pads=[1, 19, 1, 19], activation="Relu")
     operands: dict[str, Shape] = {
         "channel": (1, 3, 1, 1),
         "column": (1, 1, 1, 40),
@@ -91,9 +91,9 @@ def add_few_channels(cases: Cases) -> None:
         "all": (3, 9, 40),
     }
     for name, operand in operands.items():
-        cases.convolution(f"few_by_{name}", (2, 16, 9, 40), 3, followers=[Follower("Mul", operand)])
-    cases.convolution("few_biases", (1, 16, 9, 40), 4, followers=[Follower("Add", (1, 4, 9, 40), weight=True)])
-    cases.convolution("few_as_before", (1, 4, 9, 40), 4, residual=True)
+        cases.convolution(f"several_by_{name}", (2, 16, 9, 40), 3, followers=[Follower("Mul", operand)])
+    cases.convolution("several_biases", (1, 16, 9, 40), 4, followers=[Follower("Add", (1, 4, 9, 40), weight=True)])
+    cases.convolution("several_as_before", (1, 4, 9, 40), 4, residual=True)
 
 
 def add_operands(cases: Cases) -> None:

@@ -55,7 +55,7 @@ STOCK = ROUTINES[0]
 BY_NAME = {each.name: each for each in routines_for(()) if each.name in KERNELS}
 
 # Every parameter set is tried on these, the first one on the others.
-THOROUGH = ("few", "panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")
+THOROUGH = ("several", "panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")
 FOR_OTHER_CPUS = (
     "sliced_channels",
     "sliced_thirds",
@@ -64,9 +64,9 @@ FOR_OTHER_CPUS = (
     "single_stride3",
     "single_of_one_stride2",
     "single_pixel",
-    "few_pixels",
-    "few_stride3",
-    "few_of_three",
+    "several_pixels",
+    "several_stride3",
+    "several_of_three",
     "larger_kernel_odd",
     "wide_padding",
     "uneven_window",
@@ -93,7 +93,7 @@ EMULATED = (
     "enlarged_unevenly",
     "single_pixel",
     "single_stride3",
-    "few_pixels",
+    "several_pixels",
     "uneven_window",
     "batch3",
     "prime1x1",
