@@ -6,6 +6,7 @@ op only if the op's other operands do not depend on the root. So groups never de
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import LayerKind
@@ -193,7 +194,7 @@ class _Partitioner:
         if group.kind is LayerKind.FIXED:
             return True
         if group.kind is LayerKind.TOLERANT:
-            return self._companion_kind(op) is LayerKind.TOLERANT and op.name != "tensor.pad"
+            return self._companion_kind(op) is LayerKind.TOLERANT and op.name != "tensor.pad" and not _enlarges(op)
         if group.kind is LayerKind.CONTRACTION and (op.name in _RESHAPES or _turns_batches(op, group.root)):
             return True
         if _is_grouped(group.root) and op.name == "tensor.collapse_shape":
@@ -226,13 +227,22 @@ def _turns_batches(op: ir.Operation, root: ir.Operation) -> bool:
     return _keeps_rows(op) and _extents(op) == _extents(root)
 
 
+def _enlarges(op: ir.Operation) -> bool:
+    """Whether an op repeats elements of what it reads, so that the ops before it would be computed repeatedly."""
+    if op.name != "linalg.generic" or len(op.operands) != 1:
+        return False
+    read = [each for each in nested(op) if each.name == "tensor.extract"]
+    return any(_size(each.operands[0]) < _elements(op) for each in read)
+
+
 def _extents(op: ir.Operation) -> list[int]:
     """Sizes of all dimensions but those of one element, sorted."""
     return sorted(size for size in ir.RankedTensorType(op.results[0].type).shape if size != 1)
 
 
 def _elements(op: ir.Operation) -> int:
-    count = 1
-    for size in ir.RankedTensorType(op.results[0].type).shape:
-        count *= size
-    return count
+    return _size(op.results[0])
+
+
+def _size(value: ir.Value) -> int:
+    return math.prod(ir.RankedTensorType(value.type).shape)

@@ -34,13 +34,13 @@ from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd
-from sartor.codegen.routines.vector.join import Join, JoinSlices
+from sartor.codegen.routines.vector.join import Join, JoinEnlarged, JoinSlices
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product, RowScaledProduct
 from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
-from sartor.codegen.routines.vector.single import SingleChannel
+from sartor.codegen.routines.vector.single import FewChannels, SingleChannel
 from sartor.codegen.routines.vector.window import SlidingWindow
 
 ROUTINES: tuple[Routine, ...] = (
@@ -63,6 +63,9 @@ ROUTINES: tuple[Routine, ...] = (
     SingleChannel(),
     SingleChannel("single_blocked", blocked=True),
     SingleChannel("single_planes", by_planes=True),
+    FewChannels(),
+    FewChannels("few_blocked", blocked=True),
+    FewChannels("few_planes", by_planes=True),
     FusedWinograd(),
     FusedWinograd("fused_winograd_blocked", blocked=True),
     # The same by filters as the model has them.
@@ -73,6 +76,8 @@ ROUTINES: tuple[Routine, ...] = (
     Join("join_blocked", blocked=True),
     JoinSlices(),
     JoinSlices("join_slices_blocked", blocked=True),
+    JoinEnlarged(),
+    JoinEnlarged("join_enlarged_blocked", blocked=True),
     Rowwise(),
     Recurrent(),
     # The same for models in f16.
@@ -84,12 +89,17 @@ ROUTINES: tuple[Routine, ...] = (
     Half(SingleChannel()),
     Half(SingleChannel("single_blocked", blocked=True)),
     Half(SingleChannel("single_planes", by_planes=True)),
+    Half(FewChannels()),
+    Half(FewChannels("few_blocked", blocked=True)),
+    Half(FewChannels("few_planes", by_planes=True)),
     Half(FusedWinograd()),
     Half(FusedWinograd("fused_winograd_blocked", blocked=True)),
     Half(Join()),
     Half(Join("join_blocked", blocked=True)),
     Half(JoinSlices()),
     Half(JoinSlices("join_slices_blocked", blocked=True)),
+    Half(JoinEnlarged()),
+    Half(JoinEnlarged("join_enlarged_blocked", blocked=True)),
     Half(Rowwise()),
     # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
     TiledConvolution(),
@@ -137,6 +147,7 @@ ROUTINES: tuple[Routine, ...] = (
     SlidingWindow(storage="bf16"),
     Join(storage="bf16"),
     JoinSlices(storage="bf16"),
+    JoinEnlarged(storage="bf16"),
     Rowwise(storage="bf16"),
     Stored(Stock()),
     Stored(ChannelsLast()),
@@ -164,6 +175,7 @@ ROUTINES: tuple[Routine, ...] = (
     SlidingWindow(storage="i8"),
     Join(storage="i8"),
     JoinSlices(storage="i8"),
+    JoinEnlarged(storage="i8"),
     Rowwise(storage="i8"),
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
@@ -193,6 +205,7 @@ ROUTINES: tuple[Routine, ...] = (
     SlidingWindow(storage="f16"),
     Join(storage="f16"),
     JoinSlices(storage="f16"),
+    JoinEnlarged(storage="f16"),
     Rowwise(storage="f16"),
     Stored(Stock(), "f16"),
     Stored(ChannelsLast(), "f16"),

@@ -52,14 +52,14 @@ class ImageLayer:
     lanes: int
 
     @staticmethod
-    def of(rewrite: Rewrite, layout: str, lanes: int, *, single: bool = False) -> ImageLayer:
+    def of(rewrite: Rewrite, layout: str, lanes: int, *, in_planes: bool = False) -> ImageLayer:
         """The layer with each image in ``layout``, or in the most similar one that fits.
 
         Args:
             rewrite: the layer in ONNX's layouts.
             layout: of the images.
             lanes: elements of a vector.
-            single: whether the result has one channel, which no layout but ONNX's fits.
+            in_planes: whether the result is stored in ONNX's layout, whatever that of the images.
 
         Raises:
             ValueError: if the result does not fit ``layout``.
@@ -70,8 +70,9 @@ class ImageLayer:
             for each, plain in zip(task.inputs, rewrite.inputs, strict=True)
         )
         result = task.results[0]
-        output = PLAIN_IMAGE if single else layout
-        if len(task.results) != 1 or len(result.shape) != IMAGE_RANK or layout_for(result, layout) != output:
+        output = PLAIN_IMAGE if in_planes else layout
+        fits = len(task.results) == 1 and len(result.shape) == IMAGE_RANK
+        if not fits or (not in_planes and layout_for(result, layout) != layout):
             raise ValueError(f"the result does not fit the layout {layout}")
         if (root := root_of(rewrite.function)) is not None:
             make_elementwise(root)

@@ -46,8 +46,8 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         return CPU if self.blocked or self.storage not in (None, "f16") else EVERYWHERE
 
     @property
-    def single(self) -> bool:
-        """Whether the kernel is for results of one channel, which have ONNX's layout."""
+    def in_planes(self) -> bool:
+        """Whether the result is stored in ONNX's layout, whatever that of the images."""
         return False
 
     def layout(self, machine: Machine) -> str:
@@ -99,7 +99,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
             raise ValueError(machine.reason)
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
-            images = ImageLayer.of(rewrite, self.layout(machine), machine.lanes, single=self.single)
+            images = ImageLayer.of(rewrite, self.layout(machine), machine.lanes, in_planes=self.in_planes)
             parts = self.parts(images, match, parameters)
         inputs = tuple(
             _schema(each, target.device, layout, self.storage)

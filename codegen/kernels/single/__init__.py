@@ -1,1 +1,1 @@
-"""Kernels of convolutions whose result has a single channel."""
+"""Kernels of convolutions whose result has a single channel, or a few."""

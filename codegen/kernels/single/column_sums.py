@@ -1,4 +1,7 @@
-"""Sums of products with neighbouring pixels in the lanes of a vector, for images that lie in planes."""
+"""Sums of products with neighbouring pixels in the lanes of a vector, for images that lie in planes.
+
+A vector of pixels is loaded once for all channels of the result.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnSums(PlaneCode):
-    """A convolution whose filters are packed ``[KH, IC, KW]``."""
+    """A convolution whose filters are packed ``[KH, IC, KW, OC]``."""
 
     def sums(self, asm: Assembler, memories: Sequence[ir.Value], tile: Tile) -> list[ir.Value]:
         zero = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
@@ -56,7 +59,7 @@ class ColumnSums(PlaneCode):
 
             return asm.loop(0, self.depth, 1, carried, channel)
 
-        return kernel_rows(asm, self.plane.rows, tile, [zero] * vectors, every)
+        return kernel_rows(asm, self.plane.rows, tile, [zero] * (vectors * len(self.planes)), every)
 
     def _segment(
         self,
@@ -67,18 +70,20 @@ class ColumnSums(PlaneCode):
         totals: list[ir.Value],
     ) -> list[ir.Value]:
         """Multiply the taps of a segment, given the offsets of the tile's pixels and of the filters of a channel."""
-        columns, parts = self.plane.columns, list(_parts(segment, asm.lanes))
+        columns, parts, channels = self.plane.columns, list(_parts(segment, asm.lanes)), len(self.planes)
+        vectors = len(totals) // channels
 
         def tap(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            carried = list(carried)
+            carried, loaded = list(carried), dict[_Part, ir.Value]()
             image = asm.add(start[0], asm.mul(index, columns.dilation))
-            filters = asm.broadcast(memories[self.filters], asm.add(start[1], index))
-            for part in parts:
-                offset = asm.add(image, (part.vector * asm.lanes + part.first) * columns.stride)
-                loaded = asm.load_spread(
-                    memories[self.image.memory], offset, part.pixels, stride=columns.stride, lane=part.first
-                )
-                carried[part.vector] = asm.multiply_add(loaded, filters, carried[part.vector])
+            first = asm.mul(asm.add(start[1], index), channels)
+            for channel in range(channels):
+                filters = asm.broadcast(memories[self.filters], asm.add(first, channel))
+                for part in parts:
+                    if part not in loaded:
+                        loaded[part] = self._pixels(asm, memories, image, part)
+                    number = channel * vectors + part.vector
+                    carried[number] = asm.multiply_add(loaded[part], filters, carried[number])
             return carried
 
         if segment.end - segment.first > _MOST_WRITTEN_OUT:
@@ -86,6 +91,12 @@ class ColumnSums(PlaneCode):
         for index in range(segment.first, segment.end):
             totals = tap(index, totals)
         return totals
+
+    def _pixels(self, asm: Assembler, memories: Sequence[ir.Value], image: Index, part: _Part) -> ir.Value:
+        """The pixels of a vector that a tap touches, given the offset of what it reads for the tile's first pixel."""
+        stride = self.plane.columns.stride
+        offset = asm.add(image, (part.vector * asm.lanes + part.first) * stride)
+        return asm.load_spread(memories[self.image.memory], offset, part.pixels, stride=stride, lane=part.first)
 
 
 def _parts(segment: Segment, lanes: int) -> Iterator[_Part]:

@@ -1,10 +1,11 @@
-"""A convolution layer of one output channel as a kernel over images in memory."""
+"""A convolution layer of one or a few output channels as a kernel over images in memory."""
 
 from __future__ import annotations
 
 from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.analysis.register_tiles import balanced
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.layouts import IMAGE_RANK
+from sartor.codegen.ir.layouts import IMAGE_RANK, PLAIN_IMAGE
 from sartor.codegen.ir.packing import Step, cut
 from sartor.codegen.kernels.layers.convolution_operands import ConvolutionOperands, convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -19,12 +20,14 @@ from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
-_COLUMN = IMAGE_RANK - 1
+_, _CHANNEL, _ROW, _COLUMN = range(IMAGE_RANK)
 _MOST_VECTORS = 4
 
 
-def single_channel(layer: ImageLayer, convolution: Convolution, tiling: PlaneTiling, *, by_planes: bool) -> PlaneCode:
-    """The kernel of a layer; sets the packing of its filters.
+def planes_of_channels(
+    layer: ImageLayer, convolution: Convolution, tiling: PlaneTiling, *, by_planes: bool
+) -> PlaneCode:
+    """The kernel of a layer; sets the packing of its filters, and reads all images but its own as ONNX has them.
 
     Args:
         layer: the layer that becomes a kernel.
@@ -37,14 +40,15 @@ def single_channel(layer: ImageLayer, convolution: Convolution, tiling: PlaneTil
     """
     packing = _by_planes(convolution.filter) if by_planes else _by_vectors(convolution.filter, layer.lanes)
     read = convolution_operands(layer, convolution, packing)
-    plane = _plane(layer, convolution, read, tiling)
     strides, (source, filters) = read.image, read.memories
+    layer.inputs = _beside(layer, source)
+    planes = tuple(_plane(layer, convolution, read, tiling, each) for each in range(convolution.result.shape[_CHANNEL]))
     image = Access(source, strides.batch, strides.row, strides.column, _step(strides, layer.lanes, by_planes))
     if joins(convolution):
         columns = _columns(convolution, layer.lanes, by_planes=by_planes)
-        plane = plane.joined(columns)
+        planes = tuple(each.joined(columns) for each in planes)
         image = image.flattened(convolution.result.shape[_COLUMN]).split(columns)
-    return (ColumnSums if by_planes else LaneSums)(plane, convolution.filter.shape[1], image, filters)
+    return (ColumnSums if by_planes else LaneSums)(planes, convolution.filter.shape[1], image, filters)
 
 
 def _columns(convolution: Convolution, lanes: int, *, by_planes: bool) -> int:
@@ -60,8 +64,17 @@ def plane_tilings(convolution: Convolution, machine: Machine, *, by_planes: bool
     *_, height, width = convolution.result.shape
     groups = many_workgroups(height * width // columns, machine.threads)
     vectors = -(-columns // machine.lanes)
-    widths = [each for each in (_MOST_VECTORS, 2, 1) if each <= vectors or each == 1] if by_planes else [1]
+    widths = _widths(vectors, convolution.result.shape[_CHANNEL], machine) if by_planes else [1]
     return [PlaneTiling(width, each) for width in widths for each in dict.fromkeys((groups, 1))]
+
+
+def _widths(vectors: int, channels: int, machine: Machine) -> list[int]:
+    """Vectors of tiles for rows of so many. Those of several channels fill the registers: each channel has an
+    accumulator for each of the vectors, which are all loaded, and one register repeats a filter."""
+    if channels == 1:
+        return [each for each in (_MOST_VECTORS, 2, 1) if each <= vectors or each == 1]
+    most = (machine.registers - 1) // (channels + 1)
+    return list(dict.fromkeys(balanced(vectors, max(1, each)) for each in (most, most // 2)))
 
 
 def _step(strides: ImageStrides, lanes: int, by_planes: bool) -> int:
@@ -69,30 +82,43 @@ def _step(strides: ImageStrides, lanes: int, by_planes: bool) -> int:
 
 
 def _by_vectors(filters: TensorType, lanes: int) -> tuple[Step, ...]:
-    """Steps from ``[1, IC, KH, KW]`` to ``[KH, KW, IC / lanes, lanes]``, the last vector filled up with zeros."""
-    _, depth, height, width = filters.shape
-    return cut(((1,), (-(-depth // lanes), lanes), (height,), (width,)), (0, 3, 4, 1, 2))
+    """Steps from ``[OC, IC, KH, KW]`` to ``[OC, KH, KW, IC / lanes, lanes]``, the last vector filled up with zeros."""
+    channels, depth, height, width = filters.shape
+    return cut(((channels,), (-(-depth // lanes), lanes), (height,), (width,)), (0, 3, 4, 1, 2))
 
 
 def _by_planes(filters: TensorType) -> tuple[Step, ...]:
-    """Steps from ``[1, IC, KH, KW]`` to ``[KH, IC, KW]``."""
-    _, depth, height, width = filters.shape
-    return cut(((1,), (depth,), (height,), (width,)), (0, 2, 1, 3))
+    """Steps from ``[OC, IC, KH, KW]`` to ``[KH, IC, KW, OC]``."""
+    channels, depth, height, width = filters.shape
+    return cut(((channels,), (depth,), (height,), (width,)), (2, 1, 3, 0))
 
 
-def _plane(layer: ImageLayer, convolution: Convolution, read: ConvolutionOperands, tiling: PlaneTiling) -> Plane:
-    batches, _, height, width = convolution.result.shape
+def _beside(layer: ImageLayer, source: int) -> tuple[str, ...]:
+    """Layouts of the activations, of which all images but one lie as ONNX has them."""
+    read = zip(layer.inputs, layer.rewrite.task.inputs, strict=True)
+    return tuple(
+        layout if index == source or len(each.shape) != IMAGE_RANK else PLAIN_IMAGE
+        for index, (layout, each) in enumerate(read)
+    )
+
+
+def _plane(
+    layer: ImageLayer, convolution: Convolution, read: ConvolutionOperands, tiling: PlaneTiling, channel: int
+) -> Plane:
+    batches, channels, height, width = convolution.result.shape
     if layer.rewrite.task.results[0].shape != convolution.result.shape:
         raise ValueError("ops after the root change the shape of the result")
     chain = layer.rewrite.chain
-    result = Access(len(layer.rewrite.task.inputs) + len(layer.rewrite.task.weights), height * width, width, 1, 0)
+    memory, pixels = len(layer.rewrite.task.inputs) + len(layer.rewrite.task.weights), height * width
+    result = Access(memory, channels * pixels, width, 1, 0, channel * pixels)
     layer.check_is_all(chain)
-    epilogue = Epilogue.of(chain, lambda value, indexing: _located(layer, value, indexing))
+    epilogue = Epilogue.of(chain, lambda value, indexing: _located(layer, value, indexing, channel))
     return Plane(batches, *read.axes, result, epilogue, layer.lanes, tiling)
 
 
-def _located(layer: ImageLayer, value: ir.Value, indexing: ir.AffineMap) -> Access:
-    """The access to an operand of the ops around the root, given the map from the result's dimensions to its own.
+def _located(layer: ImageLayer, value: ir.Value, indexing: ir.AffineMap, channel: int) -> Access:
+    """The access to what a channel needs of an operand of the ops around the root, given the map from the result's
+    dimensions to its own.
 
     Raises:
         ValueError: if it is no argument, or is read in another order than the result is written.
@@ -100,18 +126,17 @@ def _located(layer: ImageLayer, value: ir.Value, indexing: ir.AffineMap) -> Acce
     argument = layer.argument(value)
     walked = [0] * IMAGE_RANK
     shape = _shape(layer.rewrite, argument)
+    if argument < len(layer.inputs) and layer.inputs[argument] != PLAIN_IMAGE and len(shape) == IMAGE_RANK:
+        raise ValueError("the image is read by the ops after the root too")
     for step, expression in zip(row_major(shape), indexing.results, strict=True):
         if isinstance(expression, ir.AffineDimExpr):
             walked[expression.position] = step
-    batch, _, row, column = walked
+    batch, step, row, column = walked
     if column not in (0, 1):
         raise ValueError("an operand's columns are not adjacent")
-    return Access(argument, batch, row, column, 0 if column else None)
+    return Access(argument, batch, row, column, 0 if column else None, channel * step)
 
 
 def _shape(rewrite: Rewrite, argument: int) -> tuple[int, ...]:
     inputs, weights = rewrite.task.inputs, rewrite.task.weights
-    shape = (inputs[argument] if argument < len(inputs) else weights[argument - len(inputs)]).shape
-    if len(shape) == IMAGE_RANK and shape[1] > 1:
-        raise ValueError("an operand has more channels than the result")
-    return shape
+    return (inputs[argument] if argument < len(inputs) else weights[argument - len(inputs)]).shape

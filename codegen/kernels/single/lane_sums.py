@@ -22,12 +22,18 @@ _MOST_WRITTEN_OUT = 4
 
 @dataclass(frozen=True)
 class LaneSums(PlaneCode):
-    """A convolution whose filters are packed ``[KH, KW, vectors of channels, lanes]``, the last filled up with zeros.
+    """A convolution whose filters are packed ``[OC, KH, KW, vectors of input channels, lanes]``, the last one filled up
+    with zeros.
 
-    Tiles have one vector of pixels.
+    Tiles have one vector of pixels, whose accumulators fill the registers. So channels follow each other.
     """
 
     def sums(self, asm: Assembler, memories: Sequence[ir.Value], tile: Tile) -> list[ir.Value]:
+        taps = self.plane.rows.kernel * self.plane.columns.kernel
+        return [self._sums(asm, memories, tile, channel * taps) for channel in range(len(self.planes))]
+
+    def _sums(self, asm: Assembler, memories: Sequence[ir.Value], tile: Tile, first: int) -> ir.Value:
+        """The sums of one channel, given the number of its first tap."""
         zero = _zero(asm)
         columns = self.plane.columns
         left = asm.add(
@@ -38,12 +44,13 @@ class LaneSums(PlaneCode):
 
         def every(row: Index, tap_row: Index, _: Sequence[int], carried: list[ir.Value]) -> list[ir.Value]:
             image = asm.add(left, asm.mul(row, self.image.row))
+            tap = asm.add(first, asm.mul(tap_row, columns.kernel))
             for segment in tile.run.segments:
-                carried = self._segment(asm, memories, segment, (image, asm.mul(tap_row, columns.kernel)), carried)
+                carried = self._segment(asm, memories, segment, (image, tap), carried)
             return carried
 
         totals = kernel_rows(asm, self.plane.rows, tile, [zero] * tile.run.width, every)
-        return [added_lanes(asm, [*totals, *[zero] * (asm.lanes - len(totals))])]
+        return added_lanes(asm, [*totals, *[zero] * (asm.lanes - len(totals))])
 
     def _segment(
         self,

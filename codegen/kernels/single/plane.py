@@ -1,6 +1,6 @@
-"""The loops of convolutions of one output channel: vectors of the result are neighbouring pixels of a row.
+"""The loops of convolutions of one or a few output channels: vectors of the result are neighbouring pixels of a row.
 
-Kernels of more channels keep the result's channels in the lanes of a vector, of which a single channel would use one.
+Kernels of more channels keep the result's channels in the lanes of a vector, of which a few channels would use a few.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PlaneTiling(Sizes):
 
 @dataclass(frozen=True)
 class Plane(Loops):
-    """Results ``[N, 1, OH, OW]`` in tiles of some vectors of neighbouring pixels.
+    """One channel of results ``[N, OC, OH, OW]`` in tiles of some vectors of neighbouring pixels.
 
     Attributes:
         tiling: sizes of tiles.
@@ -47,19 +47,24 @@ class Plane(Loops):
 
 @dataclass(frozen=True)
 class PlaneCode(ABC):
-    """Base of the kernels that compute the tiles of a plane.
+    """Base of the kernels that compute the tiles of planes, those of all channels together.
 
     Attributes:
-        plane: loops over tiles of the result.
+        planes: loops over tiles of each channel of the result, which differ in what they read and store alone.
         depth: input channels.
         image: access to the image; ``vector`` is the distance of what the kernel walks along the channels.
         filters: position of the filters among the buffers.
     """
 
-    plane: Plane
+    planes: tuple[Plane, ...]
     depth: int
     image: Access
     filters: int
+
+    @property
+    def plane(self) -> Plane:
+        """The loops of the first channel, which all share."""
+        return self.planes[0]
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -73,7 +78,7 @@ class PlaneCode(ABC):
 
     @abstractmethod
     def sums(self, asm: Assembler, memories: Sequence[ir.Value], tile: Tile) -> list[ir.Value]:
-        """Emit the sums of products of a tile, a vector for each ``lanes`` of its pixels."""
+        """Emit the sums of products of a tile, channel by channel, a vector for each ``lanes`` of its pixels."""
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
@@ -95,9 +100,11 @@ class PlaneCode(ABC):
         asm.repeat(run.start, run.end, run.width, every)
 
     def _tile(self, asm: Assembler, memories: Sequence[ir.Value], tile: Tile) -> None:
-        plane, origin = self.plane, tile.origin
-        for number, total in enumerate(self.sums(asm, memories, tile)):
-            first = number * plane.lanes
+        totals = self.sums(asm, memories, tile)
+        vectors = len(totals) // len(self.planes)
+        for number, total in enumerate(totals):
+            channel, vector = divmod(number, vectors)
+            plane, origin, first = self.planes[channel], tile.origin, vector * self.lanes
             pixels = TileVector(0, first, 0, min(plane.lanes, tile.run.width - first))
             start = plane.epilogue.start(asm, memories, origin, pixels)
             value = plane.epilogue.finish(asm, memories, origin, pixels, asm.sum_of(start, total))

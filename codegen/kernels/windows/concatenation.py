@@ -1,8 +1,9 @@
-"""Concatenation of images or slices of them along their channels, with the elementwise ops that follow."""
+"""Concatenation of images, slices or enlarged images along their channels, with the elementwise ops that follow."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,10 +14,12 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.access import Access
+from sartor.codegen.kernels.loops.epilogue import TileOrigin, TileVector
 from sartor.codegen.kernels.loops.nest import Accumulate, Nest, NestCode, Starts, Tile
 from sartor.codegen.kernels.loops.partition import many_workgroups, workgroup_range
 from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.windows.repetition import repetition_of
 from sartor.codegen.kernels.windows.slices import SLICE, slice_of
 from sartor.codegen.mlir.iree_compiler import arith, ir, shared_context, vector
 from sartor.codegen.mlir.machine import Machine
@@ -36,11 +39,14 @@ class Concatenation:
         result: type of the result, ``[N, C, H, W]``.
         parts: channels of each image.
         has_slices: whether some are slices of other images; a single slice counts as a concatenation.
+        repeats: how often pixels of a row are repeated, for each image that is enlarged; one by itself counts as a
+            concatenation.
     """
 
     result: TensorType
     parts: tuple[int, ...]
     has_slices: bool = False
+    repeats: tuple[int, ...] = ()
 
 
 @functools.lru_cache(maxsize=1024)
@@ -56,14 +62,22 @@ def concatenation_of(task: Task) -> Concatenation | None:
         if len(result.shape) != IMAGE_RANK or (op.name == _CONCAT and _dimension(op) != _CHANNEL):
             return None
         has_slices = any(each is not None and each.name == SLICE for each in map(defining_op, _images(op)))
-        return Concatenation(result, tuple(each.shape[_CHANNEL] for each in images), has_slices)
+        enlarged = [each for each in map(repetition_of, _images(op)) if each is not None]
+        channels = tuple(each.shape[_CHANNEL] for each in images)
+        return Concatenation(result, channels, has_slices, tuple(each.columns for each in enlarged))
 
 
 def _concat(function: ir.Operation) -> ir.Operation | None:
-    """The only concatenation of a layer, or, if it has none, its last slice."""
+    """The only concatenation of a layer, or, if it has none, its last slice or image that is enlarged."""
     ops = [view.operation for view in body_of(function).operations]
     found = [op for op in ops if op.name == _CONCAT]
-    return found[0] if len(found) == 1 else None if found else next((op for op in ops[::-1] if op.name == SLICE), None)
+    if found:
+        return found[0] if len(found) == 1 else None
+    return next((op for op in ops[::-1] if op.name == SLICE or _is_enlarged(op)), None)
+
+
+def _is_enlarged(op: ir.Operation) -> bool:
+    return len(op.results) == 1 and repetition_of(op.results[0]) is not None
 
 
 def _dimension(concat: ir.Operation) -> int:
@@ -82,26 +96,40 @@ class Part(NestCode):
     Attributes:
         image: access to it.
         step: distance of the channels that are read, which are adjacent if it is 1.
+        repeats: how often each row of the image, and each pixel of a row, is repeated.
         is_copied: whether elements are copied without conversion.
     """
 
     image: Access
     step: int = 1
+    repeats: tuple[int, int] = (1, 1)
     is_copied: bool = False
 
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
         """The function that emits the loads of a tile."""
 
         def load(tile: Tile, _: Starts) -> list[ir.Value]:
-            memory, origin = memories[self.image.memory], tile.origin
+            memory, origin = memories[self.image.memory], self._origin(asm, tile.origin)
             spread = functools.partial(asm.load_spread, stride=self.step, lane=0)
             read = spread if self.step > 1 else asm.load_as_stored if self.is_copied else asm.load
-            return [
-                read(memory, origin.offset(asm, self.image, tile_vector), tile_vector.channels)
-                for tile_vector in tile.tile_vectors(self.lanes)
-            ]
+            loaded: dict[TileVector, ir.Value] = {}
+            for each in (found := [self._read_for(one) for one in tile.tile_vectors(self.lanes)]):
+                if each not in loaded:
+                    loaded[each] = read(memory, origin.offset(asm, self.image, each), each.channels)
+            return [loaded[each] for each in found]
 
         return load
+
+    def _origin(self, asm: Assembler, origin: TileOrigin) -> TileOrigin:
+        """The position of a tile in the image, where the tile begins with the first repetition of a pixel."""
+        if self.repeats == (1, 1):
+            return origin
+        row, column = (asm.divide(*each)[0] for each in zip((origin.row, origin.column), self.repeats, strict=True))
+        return TileOrigin(origin.batch, row, column, origin.vector)
+
+    def _read_for(self, tile_vector: TileVector) -> TileVector:
+        """The vector of the image that a vector of the tile repeats."""
+        return tile_vector._replace(column=tile_vector.column // self.repeats[1])
 
     def may_copy(self, asm: Assembler, memories: Sequence[ir.Value]) -> Condition:
         """Whether the image's elements need no conversion, and no elementwise op follows; perhaps known at run time
@@ -172,10 +200,14 @@ def concatenation_kernel(layer: ImageLayer, tiling: Tiling) -> ConcatenationKern
     same = ir.AffineMap.get_identity(IMAGE_RANK)
     parts, first = [], 0
     for image in _images(concat):
-        channels, found = TensorType.parse(str(image.type)).shape[_CHANNEL], slice_of(image)
+        channels, enlarged = TensorType.parse(str(image.type)).shape[_CHANNEL], repetition_of(image)
+        repeats = (1, 1) if enlarged is None else (enlarged.rows, enlarged.columns)
+        if tiling.columns % repeats[1]:
+            raise ValueError(f"tiles of {tiling.columns} columns begin with another repetition than a pixel's first")
+        found = slice_of(image if enlarged is None else enlarged.origin)
         access = layer.locate(found.origin, same)
         access = access if found.is_whole else found.access(access, layer.lanes)
-        parts.append(Part(_from_channel(nest, first, channels), access, found.steps[_CHANNEL]))
+        parts.append(Part(_from_channel(nest, first, channels), access, found.steps[_CHANNEL], repeats))
         first += channels
     return ConcatenationKernel(tuple(parts))
 
@@ -201,6 +233,8 @@ def concatenation_tilings(concatenation: Concatenation, machine: Machine) -> lis
     """Tilings worth trying, best guess first."""
     _, _, height, width = concatenation.result.shape
     vectors = -(-max(concatenation.parts) // machine.lanes)
-    shapes = [(balanced(width, columns), min(wide, vectors)) for columns, wide in _TILES]
+    # Tiles begin with the first repetition of a pixel.
+    unit = math.lcm(*concatenation.repeats)
+    shapes = [(balanced(width // unit, max(1, columns // unit)) * unit, min(wide, vectors)) for columns, wide in _TILES]
     groups = many_workgroups(height, machine.threads)
     return [Tiling(1, *shape, groups, 1, 1) for shape in dict.fromkeys(shapes)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import Task
@@ -20,6 +21,9 @@ from sartor.codegen.kernels.windows.concatenation import (
 from sartor.codegen.kernels.windows.costs import CopyCost
 from sartor.codegen.mlir.kernel_machine import CPU
 from sartor.codegen.mlir.machine import Machine
+
+# A tile has at least one pixel of the image, all of whose repetitions are written out.
+_MOST_REPEATS = 16
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,9 @@ class Join(ImageRoutine[Concatenation]):
 
     def match(self, task: Task) -> Concatenation | Rejected:
         found = _filled(task)
-        return found if found and not found.has_slices else Rejected("no concatenation of images along their channels")
+        if found is None or found.has_slices or found.repeats:
+            return Rejected("no concatenation of images along their channels")
+        return found
 
     def channels(self, match: Concatenation) -> tuple[int, ...]:
         return match.parts
@@ -68,7 +74,29 @@ class JoinSlices(Join):
 
     def match(self, task: Task) -> Concatenation | Rejected:
         found = _filled(task)
-        return found if found and found.has_slices else Rejected("no slice of an image")
+        return found if found and found.has_slices and not found.repeats else Rejected("no slice of an image")
+
+
+@dataclass(frozen=True)
+class JoinEnlarged(Join):
+    """Images enlarged to the nearest pixels, or some of the images that are joined, whose pixels are stored repeatedly.
+
+    Parameters: those of ``Tiling``.
+    """
+
+    name: str = "join_enlarged"
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return CPU
+
+    def match(self, task: Task) -> Concatenation | Rejected:
+        found = _filled(task)
+        if found is None or not found.repeats:
+            return Rejected("no image enlarged by whole factors")
+        if math.lcm(*found.repeats) > _MOST_REPEATS:
+            return Rejected(f"pixels are repeated more than {_MOST_REPEATS} times")
+        return found
 
 
 def _filled(task: Task) -> Concatenation | None:

@@ -1,4 +1,4 @@
-"""Convolution to one output channel by our own kernel, over images in any layout."""
+"""Convolution to one or a few output channels by our own kernels, over images in any layout."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from sartor.codegen.ir.variants.traits import Sizes, Traits
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ConvolutionRoutine
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
-from sartor.codegen.kernels.single.convolution import plane_tilings, single_channel
+from sartor.codegen.kernels.single.convolution import plane_tilings, planes_of_channels
 from sartor.codegen.kernels.single.plane import PlaneTiling
 from sartor.codegen.mlir.kernel_machine import CPU
 from sartor.codegen.mlir.machine import Machine
 
 # A vector of pixels is taken from as many loaded vectors as the stride.
 _MOST_STRIDE = 4
+# Steps of a sum that take as long as starting, finishing and storing a vector of sums.
+_AROUND = 8
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,16 @@ class SingleChannel(ConvolutionRoutine):
         return replace(super().traits, family="single", sizes=PlaneTiling.names(), estimate=SingleCost())
 
     @property
+    def is_single(self) -> bool:
+        """Whether the kernel is for one output channel, or else for several."""
+        return True
+
+    @property
     def devices(self) -> tuple[str, ...]:
         return CPU
 
     @property
-    def single(self) -> bool:
+    def in_planes(self) -> bool:
         return True
 
     def layout(self, machine: Machine) -> str:
@@ -67,8 +74,8 @@ class SingleChannel(ConvolutionRoutine):
         found = super().match(task)
         if isinstance(found, Rejected):
             return found
-        if found.result.shape[1] != 1:
-            return Rejected("it has more than one output channel")
+        if (found.result.shape[1] == 1) != self.is_single:
+            return Rejected("it has more than one output channel" if self.is_single else "it has one output channel")
         if self.by_planes and found.strides[1] > _MOST_STRIDE:
             return Rejected(f"its stride is more than {_MOST_STRIDE}")
         if found.filter.shape[1] == 1 and not self.by_planes:
@@ -78,9 +85,49 @@ class SingleChannel(ConvolutionRoutine):
     def channels(self, match: Convolution) -> tuple[int, ...]:
         return (match.filter.shape[1],)
 
-    def tilings(self, match: Convolution, machine: Machine) -> list[PlaneTiling]:
+    def tilings(self, match: Convolution, machine: Machine) -> list[PlaneTiling] | Rejected:
         return plane_tilings(match, machine, by_planes=self.by_planes)
 
     def parts(self, images: ImageLayer, match: Convolution, parameters: Parameters) -> KernelParts:
-        code = single_channel(images, match, PlaneTiling.of(parameters), by_planes=self.by_planes)
+        code = planes_of_channels(images, match, PlaneTiling.of(parameters), by_planes=self.by_planes)
         return KernelParts(code, factor=code.image.memory)
+
+
+@dataclass(frozen=True)
+class FewCost:
+    """The cost of a multiply-add for each vector of pixels, or of input channels, and each output channel."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        vectors = -(-sizes["rows"] * sizes["columns"] // core.lanes)
+        sums = sizes["batch"] * vectors * sizes["channels"]
+        return sums * (sizes["depth"] + _AROUND) / core.multiplies
+
+
+@dataclass(frozen=True)
+class FewChannels(SingleChannel):
+    """A few output channels, of which a vector would be half empty, stored as planes, with elementwise ops fused.
+
+    Parameters: those of ``PlaneTiling``.
+    """
+
+    name: str = "few"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, family="few", estimate=FewCost())
+
+    @property
+    def is_single(self) -> bool:
+        return False
+
+    def tilings(self, match: Convolution, machine: Machine) -> list[PlaneTiling] | Rejected:
+        """Tilings worth trying, best guess first; Rejected where vectors of output channels lose less."""
+        _, channels, height, width = match.result.shape
+        lanes, depth = machine.lanes, match.filter.shape[1]
+        if channels * 2 > lanes:
+            return Rejected(f"it has more than {lanes // 2} output channels")
+        if height * width * 2 < lanes:
+            return Rejected("its result has fewer pixels than half a vector")
+        if not self.by_planes and -(-depth // lanes) * channels >= depth:
+            return Rejected("it has too few input channels for its output channels")
+        return super().tilings(match, machine)

@@ -71,6 +71,31 @@ def add_single_channels(cases: Cases) -> None:
     cases.convolution("single_biases", (1, 16, 9, 40), 1, followers=[Follower("Add", (1, 1, 9, 40), weight=True)])
 
 
+def add_few_channels(cases: Cases) -> None:
+    """Convolutions to a few output channels."""
+    cases.convolution("several", (3, 37, 9, 21), 3, residual=True)
+    cases.convolution("several1x1", (8, 64, 7, 7), 4, (1, 1), activation="Sigmoid")
+    cases.convolution("several_vectors", (1, 96, 5, 70), 6, (1, 1), residual=True)
+    cases.convolution("several_pixels", (1, 48, 1, 9), 2, (1, 1), bias=False, activation="Tanh")
+    cases.convolution("several_stride2", (2, 16, 11, 47), 7, (3, 5), pads=[0, 2, 1, 2], stride=2)
+    cases.convolution("several_stride3", (1, 32, 13, 60), 5, stride=3, dilation=2)
+    cases.convolution("several_of_one", (8, 1, 20, 80), 8)
+    cases.convolution("several_of_three", (1, 3, 21, 43), 8, (5, 3), pads=[2, 1, 2, 1], stride=2)
+    cases.convolution("several_wide_padding", (1, 16, 3, 5), 2, pads=[18] * 4)
+    cases.convolution("several_larger_kernel", (1, 32, 2, 2), 4, (5, 5), pads=[4] * 4)
+    cases.convolution("several_long_kernel", (1, 8, 3, 66), 8, (3, 39), pads=[1, 19, 1, 19], activation="Relu")
+    operands: dict[str, Shape] = {
+        "channel": (1, 3, 1, 1),
+        "column": (1, 1, 1, 40),
+        "image": (2, 3, 1, 1),
+        "all": (3, 9, 40),
+    }
+    for name, operand in operands.items():
+        cases.convolution(f"several_by_{name}", (2, 16, 9, 40), 3, followers=[Follower("Mul", operand)])
+    cases.convolution("several_biases", (1, 16, 9, 40), 4, followers=[Follower("Add", (1, 4, 9, 40), weight=True)])
+    cases.convolution("several_as_before", (1, 4, 9, 40), 4, residual=True)
+
+
 def add_operands(cases: Cases) -> None:
     """Convolutions followed by operands that repeat along some dimensions."""
     image = (1, 16, 7, 5)
@@ -167,6 +192,17 @@ def add_slices(cases: Cases) -> None:
     cases.sliced("sliced_twice", (1, 96, 3, 4), [(1, 3, 95, 2), (1, 2, 46, 3)])
 
 
+def add_enlarged(cases: Cases) -> None:
+    """Images enlarged to the nearest pixels, by themselves, concatenated with others, and followed by other ops."""
+    cases.enlarged("enlarged", (1, 64, 5, 7), (2, 2))
+    halves = ("half_pixel", "round_prefer_floor")
+    cases.enlarged("enlarged_unevenly", (3, 37, 5, 7), (2, 3), followers=[Follower("Relu")], positions=halves)
+    cases.enlarged("enlarged_rows", (2, 21, 4, 1), (4, 1), others=[3], followers=[Follower("Add", (2, 24, 16, 1))])
+    cases.enlarged("enlarged_joined", (1, 48, 3, 9), (2, 2), others=[16, 32])
+    cases.enlarged("enlarged_pixel", (8, 33, 1, 1), (8, 8), others=[20])
+    cases.enlarged("enlarged_one_channel", (1, 1, 3, 5), (2, 2), others=[31])
+
+
 def add_rows(cases: Cases) -> None:
     """Softmax and normalization over rows within a vector, some vectors, and more than are written out."""
     cases.rows("softmax_image", "Softmax", (2, 3, 5, 33))
@@ -183,8 +219,16 @@ def add_rows(cases: Cases) -> None:
 def kernel_cases() -> Cases:
     """All of them."""
     cases = Cases()
-    adders = (add_windows_of_pixels, add_filters, add_channels, add_single_channels, add_operands, add_windows)
-    for add in (*adders, add_products, add_joins, add_slices, add_rows):
+    adders = (
+        add_windows_of_pixels,
+        add_filters,
+        add_channels,
+        add_single_channels,
+        add_few_channels,
+        add_operands,
+        add_windows,
+    )
+    for add in (*adders, add_products, add_joins, add_slices, add_enlarged, add_rows):
         add(cases)
     return cases
 

@@ -138,6 +138,33 @@ class Cases:
             shape[1] += sum(others)
         self.finish(name, value, tuple(shape), followers)
 
+    def enlarged(
+        self,
+        name: str,
+        image: Shape,
+        factors: Shape,
+        others: Sequence[int] = (),
+        followers: Sequence[Follower] = (),
+        positions: tuple[str, str] = ("asymmetric", "floor"),
+    ) -> None:
+        """An image enlarged to the nearest pixels, concatenated with other images of so many channels each.
+
+        ``positions`` says how pixels are found, and how they are rounded.
+        """
+        batches, channels, height, width = image
+        result = batches, channels, height * factors[0], width * factors[1]
+        sizes = self.builder.constant(np.array(result))
+        value = self.builder.op(
+            "Resize", name, self.source(f"{name}.x", image), "", "", sizes,
+            mode="nearest", coordinate_transformation_mode=positions[0], nearest_mode=positions[1],
+        )  # fmt: skip
+        if others:
+            given = [
+                self.source(f"{name}.other{number}", (batches, each, *result[2:])) for number, each in enumerate(others)
+            ]
+            value = self.builder.op("Concat", f"{name}.joined", given[0], value, *given[1:], axis=1)
+        self.finish(name, value, (batches, channels + sum(others), *result[2:]), followers)
+
     def joined(self, name: str, image: Shape, parts: Sequence[int], followers: Sequence[Follower] = ()) -> None:
         """A concatenation of images of so many channels each; ``image`` has those of the result."""
         batches, _, height, width = image
@@ -218,7 +245,7 @@ def in_half(model: ModelProto) -> ModelProto:
     """The model with every f32 tensor in f16."""
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    for weight in model.graph.initializer:
+    for weight in (each for each in model.graph.initializer if each.data_type == TensorProto.FLOAT):
         weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(np.float16), weight.name))
     return model
 

@@ -87,7 +87,7 @@ def add_others(cases: Cases) -> None:
 # Of the cases of kernels over f32.
 KERNEL_CASES = (
     *("larger_kernel_odd", "wide_padding", "uneven_padding", "stride3", "uneven_window", "dilation3_stride2"),
-    *("one_row", "batch3", "images3", "filter2x2", "panels", "one_pixel1x1"),
+    *("one_row", "batch3", "images3", "filter2x2", "panels", "one_pixel1x1", "enlarged_unevenly"),
     *("one_pixel3x3", "padded1x1", "padded_rows1x1", "by_row", "by_image", "squeeze_excite", "pixel_bias"),
     *("apart_stride3", "apart_dilation3_stride2", "apart_longest_kernel", "average32x32", "average_of_what_is_there"),
     *("max_uneven_padding", "vectors", "vector", "depth1", "column1", "one_number", "batch_by_weight", "odd"),

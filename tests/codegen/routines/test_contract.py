@@ -49,9 +49,14 @@ FOR_CPUS = (
     "join_blocked",
     "join_slices",
     "join_slices_blocked",
+    "join_enlarged",
+    "join_enlarged_blocked",
     "single",
     "single_blocked",
     "single_planes",
+    "few",
+    "few_blocked",
+    "few_planes",
     "recurrent",
 )
 

@@ -38,26 +38,35 @@ KERNELS = (
     "single",
     "single_blocked",
     "single_planes",
+    "few",
+    "few_blocked",
+    "few_planes",
     "fused_winograd",
     "fused_winograd_blocked",
     "join",
     "join_blocked",
     "join_slices",
     "join_slices_blocked",
+    "join_enlarged",
+    "join_enlarged_blocked",
     "rowwise",
 )
 STOCK = ROUTINES[0]
 BY_NAME = {each.name: each for each in routines_for(()) if each.name in KERNELS}
 
 # Every parameter set is tried on these, the first one on the others.
-THOROUGH = ("panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")
+THOROUGH = ("several", "panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")
 FOR_OTHER_CPUS = (
     "sliced_channels",
     "sliced_thirds",
+    "enlarged_unevenly",
     "single",
     "single_stride3",
     "single_of_one_stride2",
     "single_pixel",
+    "several_pixels",
+    "several_stride3",
+    "several_of_three",
     "larger_kernel_odd",
     "wide_padding",
     "uneven_window",
@@ -81,8 +90,10 @@ FOR_OTHER_CPUS = (
 # Of these, those that run under emulation.
 EMULATED = (
     "sliced_thirds",
+    "enlarged_unevenly",
     "single_pixel",
     "single_stride3",
+    "several_pixels",
     "uneven_window",
     "batch3",
     "prime1x1",

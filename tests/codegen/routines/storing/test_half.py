@@ -29,6 +29,8 @@ EXPECTED = {
     "depthwise": {"half_window", "half_window_blocked"},
     "max_pool": {"half_window", "half_window_blocked"},
     "joined": {"half_join", "half_join_blocked"},
+    "enlarged": {"half_join_enlarged", "half_join_enlarged_blocked"},
+    "few": {"half_direct", "half_few", "half_few_blocked", "half_few_planes"},
     "linear": {"half_product"},
     "one_row": {"half_product"},
 }
@@ -42,6 +44,8 @@ def _cases() -> Cases:
     cases.convolution("depthwise", (1, 32, 10, 10), 32, groups=32)
     cases.pool("max_pool", "MaxPool", (1, 16, 11, 11), (1, 16, 6, 6), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     cases.joined("joined", (1, 48, 6, 5), (16, 32))
+    cases.enlarged("enlarged", (1, 32, 3, 5), (2, 2), [16])
+    cases.convolution("few", (1, 32, 9, 20), 3)
     cases.product("linear", (6, 48), (48, 64), followers=[Follower("Relu")])
     cases.product("one_row", (1, 64), (64, 40))
     return cases
