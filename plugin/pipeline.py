@@ -2,7 +2,8 @@
 
 open_workspace              check that the compiler knows the target, start workers
 import_network              load, prepare, import, fold weights, form layers      (in a worker); meanwhile ask the
-                            compiler about the CPU, and digest the sources that stored results depend on
+                            compiler about the CPU, digest the sources that stored results depend on, and load what
+                            a search needs
 find_variants
     calibrate               read the samples, find ranges if 8 bits are allowed
     check_measure           try a measure of the user's own on outputs that are as expected
@@ -31,6 +32,7 @@ from pathlib import Path
 
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
+from sartor.costing.layer_costs import load_search
 from sartor.costing.machines import Machines, machines_of
 from sartor.costing.time_budget import TimeBudget
 from sartor.frontend.loading import import_network, open_workspace
@@ -88,6 +90,7 @@ def _compile_on(machines: Machines, model: Path, output: Path, config: CompileCo
         Store.open(config.database, goes_on=True, hardware=machines.hardware) as store,
     ):
         bench = Bench(pool, directory, store, time, progress)
+        load_search(store, config.target, config.search)
         imported = import_network(model, config.importing, pool, progress, directory)
         check_files(model, output, config, imported.external)
         tunes_here = not machines.are_elsewhere and runs_here(config.target)

@@ -24,9 +24,9 @@ from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.search.contested import contested
-from sartor.tuning.search.cost_model import Sample
+from sartor.tuning.search.cost_model import Sample, load_ahead
 from sartor.tuning.search.found_so_far import FoundSoFar
-from sartor.tuning.search.search import INFORMED, SearchSettings
+from sartor.tuning.search.search import settings_for
 from sartor.tuning.search.search_run import Measured, SearchRun
 from sartor.tuning.search.shipped.times import shipped_samples
 from sartor.tuning.search.shortlist import best_guesses, shortlist
@@ -122,6 +122,13 @@ def _settled(cases: list[BenchmarkCase], tuner: Tuner, measured: Measured) -> Me
     return {**measured, **tuner.known(cases)}
 
 
+def load_search(store: Store, target: Target, search: Search) -> None:
+    """Begin to load what the search of a CPU's variants needs, if nothing is known that may make it needless."""
+    is_new = next(iter(store.measurements(here_only=True)), None) is None
+    if is_new and search is Search.MODEL and target.device == "cpu":
+        load_ahead()
+
+
 def _shipped(tuner: Tuner) -> tuple[Sample, ...]:
     """The package's times for the machine that measures, if that is this one: of another too little is known."""
     is_here = tuner.target.is_this_cpu and tuner.store.hardware == host().key
@@ -146,7 +153,8 @@ def _measured(
         found.learn(case, known)
     tuner.listener = found.told
     shipped = _shipped(tuner)
-    settings = replace(INFORMED if shipped else SearchSettings(), threads=tuner.target.threads)
+    described = [each.described for case in cases for each in case.variants[1:]]
+    settings = settings_for(described, shipped, tuner.target.threads)
     search = SearchRun(tuner, cases, counts, settings, found, shipped)
     if pins is None:
         found.expect(sum(len(case.variants) for case in cases))

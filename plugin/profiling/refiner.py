@@ -38,6 +38,8 @@ _RIVAL_ROUNDS = 2
 _NEAR = 1.3
 # A prediction with a larger relative error is replaced by the sum of the times measured in the network.
 _CLOSE = 0.1
+# Layers that are fused or overlap in the unsplit model do not make up for this ratio.
+_HOPELESS = 3.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ class Refiner:
         profiler: runs whole networks.
         selector: selects plans.
         budget: the time budget.
-        reserve: networks that are known to be far slower, and run only if all others prove wrong.
+        reserve: networks that are expected to be far slower than a plan, and run only if no plan is right or allowed,
+            or the best one takes so much longer than predicted that they no longer are.
         stock_estimate: seconds that the unsplit model is expected to take, if it is in the reserve.
     """
 
@@ -110,7 +113,7 @@ class Refiner:
     stock_estimate: float | None = None
 
     def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
-        """The best right network within the limits, one of the reserve if no other is right.
+        """The best right network within the limits, one of the reserve if no other is right or allowed.
 
         Arguments and errors are those of ``_refine``.
         """
@@ -118,7 +121,7 @@ class Refiner:
             return self._refine(tables, recipes)
         except DisturbedError:
             raise
-        except CompileError:
+        except (CompileError, InfeasibleError):
             if not self.reserve:
                 raise
         return self._refine(tables, [*recipes, *self.reserve])
@@ -146,8 +149,18 @@ class Refiner:
         for select_again in rounds:
             state = select_again(state)
         profiled = state.profiled or self.profiler.profile(state.tried)
-        self._warn_of_broken(state.tried)
-        return self._told(profiled, state.tables, state.found, state.tried)
+        tried = state.tried
+        if self._doubts_reserve(profiled, tried):
+            tried = (*tried, *self.reserve)
+            profiled = self.profiler.profile(tried)
+        self._warn_of_broken(tried)
+        return self._told(profiled, state.tables, state.found, tried)
+
+    def _doubts_reserve(self, profiled: Profiled, tried: Sequence[Recipe]) -> bool:
+        """Whether the best network took so long that the reserve, which predictions called hopeless, may be faster."""
+        if self.stock_estimate is None or all(each in tried for each in self.reserve):
+            return False
+        return not is_far_slower(self.stock_estimate, profiled.seconds)
 
     def _warn_of_broken(self, tried: Sequence[Recipe]) -> None:
         """Say which selected plans were lost: another is shipped, perhaps the stock model, which may be far slower."""
@@ -169,7 +182,7 @@ class Refiner:
             profiled = self.profiler.profile(tried)
         except DisturbedError:
             raise
-        except CompileError:
+        except (CompileError, InfeasibleError):
             tried = (*tried, *(each for each in self.reserve if each not in tried))
             if len(tried) == len(refined.tried):
                 raise
@@ -321,6 +334,11 @@ class Refiner:
             )
             for each, run in runs
         )
+
+
+def is_far_slower(expected: float, seconds: float) -> bool:
+    """Whether a network that is expected to take so long need not run beside one that takes ``seconds``."""
+    return expected > _HOPELESS * seconds
 
 
 def _fastest(by_threads: Mapping[int, float]) -> int | None:

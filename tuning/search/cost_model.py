@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FEWEST_SAMPLES = 24
 """With fewer samples, a learned model is no better than the analytic one."""
 
-# Only the newest samples are used: training on all of a large database would take longer than it saves.
+# Of a database only the newest are used: training on all of a large one would take longer than it saves.
 _MOST_SAMPLES = 4000
 
 # ACLTuner's hyperparameters (section 2.2) except alpha, which would shrink logarithms to zero. One thread, because
@@ -73,7 +73,7 @@ class Sample:
 
 
 def load_ahead() -> None:
-    """Import the library of trees in a thread: that takes more than a second, in which other processes compile."""
+    """Import the library of trees in a thread: that takes a second, in which other processes import or compile."""
     Thread(target=import_module, args=("xgboost",), daemon=True).start()
 
 

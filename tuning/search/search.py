@@ -9,15 +9,17 @@ part of the package for some machines, it is small (``shipped/informed.py``).
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sartor.codegen.analysis.task_bounds import weight_bytes
 from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass, Traits
 from sartor.tuning.search.cost_model import CostModel, Sample
 from sartor.tuning.search.leaders import groups, leaders
 from sartor.tuning.search.shipped.informed import fastest, promising
+from sartor.tuning.search.shipped.likeness import guide, is_covered, joint_model, kin
 from sartor.tuning.search.workgroups import WORKGROUP_PARAMETERS
 
 Picks = Mapping[str, tuple[str, ...]]
@@ -73,6 +75,12 @@ class SearchSettings:
 INFORMED = SearchSettings(rounds=1, share=0.2, gain=0.002)
 """Limits where many networks were measured elsewhere: chosen on tables of fifteen (docs/tuning.md)."""
 
+
+def settings_for(variants: Iterable[DescribedVariant], shipped: Sequence[Sample], threads: int) -> SearchSettings:
+    """Limits of the search among these variants: small ones only if the package's samples tell of nearly all."""
+    return replace(INFORMED if is_covered(variants, shipped) else SearchSettings(), threads=threads)
+
+
 # Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
 # in which a short kernel is compiled.
 _PACKED_BYTES = 20e6
@@ -119,8 +127,12 @@ class VariantSearch:
         return self._affordable(offers, spent * self.settings.share)
 
     def _model(self, samples: Sequence[Sample]) -> CostModel | None:
-        """A model of samples and of what is known of other networks."""
-        return CostModel.fit([*samples, *self.shipped], favours_fast=bool(self.shipped))
+        """A model of samples of this machine and of those that are part of the package."""
+        return joint_model(samples, self.shipped, self._guide)
+
+    @functools.cached_property
+    def _guide(self) -> CostModel | None:
+        return guide(self.shipped)
 
     def effort(self, picks: Picks) -> float:
         """The cost of compiling the picks, as a multiple of one short kernel's."""
@@ -147,17 +159,18 @@ class VariantSearch:
 
     def _informed(self) -> dict[str, list[DescribedVariant]]:
         """The best variants, where many networks were measured; as if uninformed where these tell nothing."""
-        model, own = self._model(self.samples), CostModel.fit(self.samples)
+        model = self._model(self.samples) if self.samples else self._guide
         if model is None:
             return self._uninformed()
-        seen = {_kin(each.variant) for each in self.shipped}
-        known = {task.key: [each for each in task.variants[1:] if _kin(each) in seen] for task in self.tasks}
+        own = CostModel.fit(self.samples)
+        seen = {kin(each.variant) for each in self.shipped}
+        known = {task.key: [each for each in task.variants[1:] if kin(each) in seen] for task in self.tasks}
         seconds = {task.key: task.count * fastest(task.facts, known[task.key], model) for task in self.tasks}
         total = sum(seconds.values()) or 1.0
         return {
             task.key: [
                 *promising(task.facts, known[task.key], model, seconds[task.key] / total),
-                *self._guesses(task, [each for each in task.variants[1:] if _kin(each) not in seen], own),
+                *self._guesses(task, [each for each in task.variants[1:] if kin(each) not in seen], own),
             ]
             for task in self.tasks
         }
@@ -191,12 +204,6 @@ class VariantSearch:
             beside = min(_best(known, task, variant.format_class) or _FAR * best, _FAR * best)
             gain = max(0.0, best - hoped) + self.settings.layout_weight * max(0.0, beside - hoped)
             yield _Offer(task.key, variant.descriptor, task.count * gain, _cost(variant, task.facts))
-
-
-def _kin(variant: DescribedVariant) -> tuple[object, ...]:
-    """Variants with equal values are comparable: the model that has seen some predicts the others."""
-    traits = variant.traits
-    return variant.dtype, traits.family, traits.blocked, traits.weights, traits.transforms_filters
 
 
 def _reads_less(traits: Traits) -> bool:

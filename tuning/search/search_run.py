@@ -14,6 +14,7 @@ from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, l
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch
+from sartor.tuning.search.shipped.likeness import guide, joint_model
 
 SEARCHED = ":searched"
 """Suffix of the descriptor under which the end of a task's search is stored."""
@@ -52,9 +53,9 @@ class SearchRun:
             return known
         tasks = [self._searched(case) for case in open_cases]
         search = VariantSearch(tasks, self._samples(open_cases), self.settings, self.shipped)
-        picks = search.first(_times(known))
-        if sum(len(case.variants) for case in open_cases) >= FEWEST_SAMPLES:
+        if not self.shipped and sum(len(case.variants) for case in open_cases) >= FEWEST_SAMPLES:
             load_ahead()
+        picks = search.first(_times(known))
         cost = search.effort(picks)
         first = _size(picks)
         for number in range(self.settings.rounds):
@@ -147,7 +148,8 @@ class SearchRun:
         missing = [case for case in self.cases if not _ok(known[case.key])]
         if not missing:
             return {}
-        model = CostModel.fit([*_samples_in(known), *self._samples(missing), *self.shipped])
+        samples = [*_samples_in(known), *self._samples(missing)]
+        model = joint_model(samples, self.shipped, guide(self.shipped))
         return {case.key: dict(self._predictions(case, model, known[case.key])) for case in missing}
 
     def _predictions(

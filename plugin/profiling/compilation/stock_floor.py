@@ -1,7 +1,8 @@
 """When the model that IREE compiles whole need not be built, as a plan is far faster.
 
-It is the floor: nothing is shipped that runs slower. Building it is an eighth of a cold compilation, and for most
-networks of convolutions it takes five times as long as the plan, which its layers tell as well.
+It is the floor: where it is built, nothing is shipped that runs slower. Building it is an eighth of a cold
+compilation, and for most networks of convolutions it takes five times as long as the plan, which its layers tell as
+well. A plan that takes longer than was predicted brings it back (``Refiner``).
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from collections.abc import Sequence
 
 from sartor.planning.recipe import Recipe
 from sartor.policies import PlanPolicy, Search
+from sartor.profiling.refiner import is_far_slower
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import UNLIMITED, Quantity
 
-# Layers that are fused or overlap in the unsplit model do not make up for this ratio.
-_HOPELESS = 3.0
 # A layer's stock code may be much slower alone than as a part of the model: ResNet-50's layers take three times as long
 # as the model. What a few layers take beyond this multiple of the best variant's time proves nothing about the model.
 _MOST = 16.0
@@ -54,7 +54,7 @@ def is_hopeless(recipe: Recipe, recipes: Sequence[Recipe], tables: Tables) -> bo
     planned = [each.plan.predicted for each in recipes if each.plan.predicted is not None]
     if not recipe.plan.unsplit or not planned:
         return False
-    return expected_seconds(recipe, tables) > _HOPELESS * min(planned)
+    return is_far_slower(expected_seconds(recipe, tables), min(planned))
 
 
 def _likely(key: str, tables: Tables) -> float:

@@ -245,7 +245,7 @@ def _refined(
     except DisturbedError:
         raise
     except CompileError as error:
-        if not guesses or len(recipes) > 1:
+        if not (guesses and all(each.plan.unsplit for each in recipes)):
             raise
         _LOG.warning("%s; a plan of guesses is selected, and not in time", str(error).partition("\n")[0])
         recipes, chosen = choose(tables, selector, profiler, whole=whole)
@@ -253,10 +253,11 @@ def _refined(
 
 
 def _apart(recipes: list[Recipe], tables: Tables, refiner: Refiner, leaves_out: bool) -> list[Recipe]:
-    """The recipes to run; ``refiner`` keeps those in reserve that are too slow to run unless all others prove wrong."""
+    """The recipes to run; ``refiner`` keeps those in reserve that seem too slow to run, and did not run before."""
     if not leaves_out:
         return recipes
-    refiner.reserve = tuple(each for each in recipes if is_hopeless(each, recipes, tables))
+    unknown = [each for each in recipes if refiner.profiler.run_of(each) is None]
+    refiner.reserve = tuple(each for each in unknown if is_hopeless(each, recipes, tables))
     refiner.stock_estimate = sum(expected_seconds(each, tables) for each in refiner.reserve) or None
     return [each for each in recipes if each not in refiner.reserve]
 

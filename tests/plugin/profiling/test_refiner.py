@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import CompileError
+from sartor.errors import CompileError, SartorError
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import Selected
 from sartor.planning.recipe import Recipe
@@ -21,6 +21,7 @@ from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits
+from sartor.tuning.selection.programming.infeasible import LimitError
 from tests.plugin.planning.selecting_fakes import (
     FakeTuner,
     ImportedOf,
@@ -332,11 +333,12 @@ class WrongProfiler(FakeProfiler):
     """One in which plans in one type prove wrong, by ``profile`` as by ``run_of``."""
 
     wrong: str = ""
+    refusal: SartorError = field(default_factory=lambda: CompileError("no network is right"))
 
     def profile(self, recipes: Sequence[Recipe]) -> Profiled:
         right = [each for each in recipes if types(each) != {self.wrong}]
         if not right:
-            raise CompileError("no network is right")
+            raise self.refusal
         return super().profile(right)
 
 
@@ -350,8 +352,31 @@ def test_the_reserve_runs_only_if_all_others_prove_wrong(imported_of: ImportedOf
     refiner = Refiner(cast(Profiler, profiler), select, reserve=(exact,), stock_estimate=1.0)
     found = refiner.refine(tables, recipes[:1])
     assert types(found.recipe) == {shipped}
-    assert found.plan.stock_estimate == (1.0 if found.profiled.baseline is None else None)
     assert any(types(each) == {"f32"} for each in profiler.ran) == (shipped == "f32")
+
+
+@pytest.mark.parametrize(("estimate", "is_built"), [(100 * UNIT, False), (2 * UNIT, True)])
+def test_a_plan_that_takes_longer_than_predicted_brings_the_reserve_back(
+    imported_of: ImportedOf, estimate: float, is_built: bool
+) -> None:
+    """By predictions the unsplit model was hopeless; the plan took as long as it is expected to take."""
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    recipes, tables = select.select(tables_of(select.imported, by_type(f32=2 * UNIT, bf16=UNIT), "bf16"), UNLIMITED)
+    (exact, *_), _ = select.select(tables_of(select.imported, by_type(f32=UNIT)), UNLIMITED)
+    profiler = WrongProfiler(by_type(f32=UNIT, bf16=8 * UNIT))
+    refiner = Refiner(cast(Profiler, profiler), select, reserve=(exact,), stock_estimate=estimate)
+    found = refiner.refine(tables, recipes[:1])
+    assert (exact in found.tried) == is_built
+    assert types(found.recipe) == ({"f32"} if is_built else {"bf16"})
+
+
+def test_the_reserve_keeps_a_bound_that_no_plan_keeps(imported_of: ImportedOf) -> None:
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    recipes, tables = select.select(tables_of(select.imported, by_type(f32=2 * UNIT, bf16=UNIT), "bf16"), UNLIMITED)
+    (exact, *_), _ = select.select(tables_of(select.imported, by_type(f32=UNIT)), UNLIMITED)
+    profiler = WrongProfiler(by_type(f32=2 * UNIT, bf16=UNIT), wrong="bf16", refusal=LimitError("too inexact", {}))
+    refiner = Refiner(cast(Profiler, profiler), select, reserve=(exact,), stock_estimate=100 * UNIT)
+    assert types(refiner.refine(tables, recipes[:1]).recipe) == {"f32"}
 
 
 def test_the_reserve_comes_after_a_file_that_proved_wrong(imported_of: ImportedOf) -> None:

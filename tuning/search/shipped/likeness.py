@@ -1,0 +1,70 @@
+"""How far times that were measured elsewhere tell of this machine and of a network's variants."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import median
+
+from sartor.codegen.ir.variants.traits import DescribedVariant
+from sartor.tuning.search.cost_model import CostModel, Sample
+
+# The median of fewer ratios may be that of a few odd layers.
+_FEWEST_RATIOS = 8
+# A search that knows less of its variants needs its later rounds.
+_MOST_UNSEEN = 0.1
+
+
+def kin(variant: DescribedVariant) -> tuple[object, ...]:
+    """Variants with equal values are comparable: a model that has seen some predicts the others."""
+    traits = variant.traits
+    family = traits.family or variant.routine
+    return variant.dtype, family, traits.blocked, traits.weights, traits.transforms_filters
+
+
+def is_covered(variants: Iterable[DescribedVariant], samples: Sequence[Sample]) -> bool:
+    """Whether samples tell of nearly all of some variants; False without samples or variants."""
+    seen = {kin(each.variant) for each in samples}
+    found = [kin(each) in seen for each in variants]
+    return bool(seen and found) and found.count(False) <= _MOST_UNSEEN * len(found)
+
+
+def guide(foreign: Sequence[Sample]) -> CostModel | None:
+    """A model of foreign samples alone; None if there are none, or too few."""
+    return CostModel.fit(foreign, favours_fast=True) if foreign else None
+
+
+def joint_model(own: Sequence[Sample], foreign: Sequence[Sample], guided_by: CostModel | None) -> CostModel | None:
+    """A model of samples of this machine and, at its pace, of foreign ones, of which ``guided_by`` is the ``guide``."""
+    if guided_by is None:
+        return CostModel.fit(own)
+    return CostModel.fit([*own, *at_pace_of(own, foreign, guided_by)], favours_fast=True)
+
+
+def at_pace_of(own: Sequence[Sample], foreign: Sequence[Sample], model: CostModel) -> Sequence[Sample]:
+    """Foreign samples with the times that this machine would take.
+
+    Machines of one class of instruction sets differ by a factor, which is the median ratio of what was measured here to
+    what a model of the foreign samples predicts. Unscaled, predictions of a faster machine would promise gains over the
+    times measured here that are none.
+
+    Args:
+        own: measured on this machine.
+        foreign: measured on another one.
+        model: trained on the foreign samples.
+    """
+    seen = {kin(each.variant) for each in foreign}
+    tasks: defaultdict[str, list[Sample]] = defaultdict(list)
+    for each in own:
+        if kin(each.variant) in seen:
+            tasks[each.facts].append(each)
+    ratios = [
+        each.seconds / predicted
+        for facts, listed in tasks.items()
+        for each, predicted in zip(listed, model.seconds(facts, [sample.variant for sample in listed]), strict=True)
+    ]
+    if len(ratios) < _FEWEST_RATIOS:
+        return foreign
+    pace = median(ratios)
+    return [replace(each, seconds=each.seconds * pace) for each in foreign]
