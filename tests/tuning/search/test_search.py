@@ -8,7 +8,7 @@ import pytest
 
 from sartor.codegen.routine_registry import described
 from sartor.tuning.search.cost_model import Sample
-from sartor.tuning.search.search import INFORMED, Searched, SearchSettings, VariantSearch
+from sartor.tuning.search.search import INFORMED, Searched, SearchSettings, VariantSearch, settings_for
 from tests.tuning.search.searched_tasks import (
     KERNELS,
     STOCK,
@@ -184,6 +184,34 @@ def test_own_samples_take_part_beside_shipped_ones() -> None:
     alone = VariantSearch(tasks, (), INFORMED, shipped).first({})
     beside = VariantSearch(tasks, contrary * 3, INFORMED, shipped).first({})
     assert alone != beside
+
+
+@pytest.mark.parametrize("pace", [0.25, 1.0, 4.0])
+def test_shipped_times_are_taken_at_this_machines_pace(pace: float) -> None:
+    """A machine that is slower throughout sees the same variants as promising, in the first round and later."""
+    tasks = list(TASKS.values())
+    shipped = [replace(each, seconds=each.seconds * pace) for each in OTHER]
+    search, alike = VariantSearch(tasks, (), INFORMED, shipped), VariantSearch(tasks, (), INFORMED, OTHER)
+    first = search.first({})
+    assert first == alike.first({})
+    assert search.later(measured(TASKS, first), 50.0) == alike.later(measured(TASKS, first), 50.0)
+
+
+def test_a_new_routine_is_not_taken_for_known() -> None:
+    joined = [f"cpu:f32/join.join{suffix}{{lines=1}}" for suffix in ("", "_blocked")]
+    new = [f"cpu:f32/join.join_enlarged{suffix}{{lines=1}}" for suffix in ("", "_blocked")]
+    facts = TASKS["64x14"].facts
+    shipped = [*OTHER, *(Sample(facts, described(each), 1e-5) for each in joined)]
+    tried = replace(TASKS["64x14"], variants=listed(STOCK, *new))
+    assert VariantSearch([tried], (), INFORMED, shipped).first({}) == VariantSearch([tried]).first({})
+
+
+def test_limits_are_small_only_where_nearly_all_is_known() -> None:
+    known = listed(*KERNELS)
+    narrow = listed(*(each.replace("cpu:f32", "cpu:bf16") for each in KERNELS))
+    assert settings_for(known, OTHER, 2) == replace(INFORMED, threads=2)
+    assert settings_for([*known, *narrow], OTHER, 2) == SearchSettings(threads=2)
+    assert settings_for(known, (), 1) == SearchSettings()
 
 
 def test_shipped_times_that_are_too_few_change_nothing() -> None:
