@@ -85,7 +85,7 @@ class GpuTiling:
 def multiply_in_region(rewrite: Rewrite, tiling: GpuTiling) -> None:
     """Move a layer's root, its initial value and the ops after it to one dispatch with tile sizes.
 
-    The function's activations, the RHS and the result get the narrower type, if there is one.
+    The function's activations, both factors and the result get the narrower type, if there is one.
 
     Raises:
         ValueError: if the layer is not of that form.
@@ -108,10 +108,14 @@ def multiply_in_region(rewrite: Rewrite, tiling: GpuTiling) -> None:
 
 
 def _narrow_operands(rewrite: Rewrite, root: ir.Operation, dtype: str) -> None:
-    """Give both factors a narrower type, and round the one that is a weight at compile time."""
-    weight = rewrite.weight_index(root.operands[1])
-    if weight is not None:
-        rewrite.extend_packing(weight, (Round(dtype),))
+    """Give both factors a narrower type, and round those that are weights at compile time.
+
+    Raises:
+        ValueError: if a factor is computed, or used elsewhere.
+    """
     for factor in list(root.operands)[:2]:
-        narrow_operand(factor, dtype)
+        source = narrow_operand(factor, dtype)
+        weight = rewrite.weight_index(source)
+        if weight is not None:
+            rewrite.extend_packing(weight, (Round(dtype),))
     widen_factors(root)
