@@ -67,10 +67,9 @@ def test_a_clock_that_varies_a_little_disturbs_nothing() -> None:
 
 def test_a_run_that_is_only_disturbed_keeps_its_samples() -> None:
     """A variant that itself heats the GPU so much is as slow in a network."""
-    found = steady(
-        {"hot": (2.0, 2.1), "cool": (1.0,) * 5}, {"hot": (900.0,) * 2, "cool": (1500.0,) * 5}, lambda _: (2.0, 900.0), SECONDS
-    )
-    assert found == {"hot": (2.0, 2.1), "cool": (1.0,) * 5}
+    samples = {"hot": (2.0, 2.1), "cool": (1.0,) * 5}
+    rates = {"hot": (900.0,) * 2, "cool": (1500.0,) * 5}
+    assert steady(samples, rates, lambda _: (2.0, 900.0), SECONDS) == samples
 
 
 def test_a_sample_that_stays_disturbed_is_left_out_after_some_tries() -> None:
@@ -102,9 +101,7 @@ def test_a_gpu_that_stays_slow_is_not_waited_for() -> None:
 def test_a_clock_that_rises_now_and_then_is_waited_for() -> None:
     rates = itertools.cycle([900.0, 900.0, 1500.0])
     taken = (1.0,) * 55 + (2.0,) * 45
-    found = steady(
-        {"kernel": taken}, {"kernel": (1500.0,) * 55 + (900.0,) * 45}, lambda _: (1.1, next(rates)), SECONDS
-    )
+    found = steady({"kernel": taken}, {"kernel": (1500.0,) * 55 + (900.0,) * 45}, lambda _: (1.1, next(rates)), SECONDS)
     assert found == {"kernel": (1.0,) * 55 + (1.1,) * 45}
 
 
