@@ -24,7 +24,7 @@ from typing import TypeAlias
 import onnx
 
 from benchmarks.gpu_peers import NOT_INSTALLED, PEERS
-from benchmarks.launches import launches
+from benchmarks.launches import launches_of
 from benchmarks.zoo import write
 from sartor.cli.options.common import read_architecture
 from sartor.codegen.ir.target import Target
@@ -36,6 +36,8 @@ _SHARE = 0.5
 _LEAST_SECONDS = 30.0
 # Timing a module and taking measurements home may take so long even when the time is over.
 _RESERVE = 60.0
+# A module is disassembled in less.
+_LEAST_TO_COUNT = 10.0
 _STOCK, _TUNED = "stock", "tuned"
 _KINDS: Mapping[str, tuple[str, ...]] = {_TUNED: (), "tf32": ("--precision", "tf32"), "f16": ("--precision", "f16")}
 _FAILED = "failed"
@@ -52,7 +54,6 @@ _SAID = 300
 Result: TypeAlias = dict[str, object]
 
 _WATCHED = "timestamp,clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active"
-# Operations of a command buffer that a GPU starts one by one.
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def _found(machine: Machine, name: str, model: Path, seconds: float) -> Iterator
         if isinstance(module, dict):
             yield kind, module
         else:
-            yield kind, timed(machine, name, kind, module, signature) | launched(machine, name, kind, module)
+            yield kind, timed(machine, name, kind, module, signature) | launched(machine, module)
     for peer in PEERS if machine.target.device == "cuda" else ():
         if machine.left < _LEAST_SECONDS:
             return
@@ -235,10 +236,10 @@ def timed(machine: Machine, name: str, kind: str, module: Path, options: Sequenc
     return _result(done)
 
 
-def launched(machine: Machine, name: str, kind: str, module: Path) -> Result:
+def launched(machine: Machine, module: Path) -> Result:
     """How often an inference starts something on the GPU: kernels, copies and fills; nothing if that is not known."""
-    done = machine.run(f"{name}.{kind}.dump", "iree-dump-module", "--output=disassembly", str(module))
-    return {} if done.returncode else {"launches": launches(done.stdout)}
+    count = launches_of(module, max(machine.left, _LEAST_TO_COUNT))
+    return {} if count is None else {"launches": count}
 
 
 def _result(done: subprocess.CompletedProcess[str]) -> Result:

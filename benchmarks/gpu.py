@@ -52,8 +52,8 @@ class Row:
         milliseconds: least time of an inference by who computed it.
         errors: relative error against ONNX Runtime by who computed it.
         layers: layers of the tuned plan.
-        launches: kernels, copies and fills of an inference by who computed it; empty in results from before they were
-            counted.
+        launches: kernels, copies and fills of an inference by who computed it, where they are known; empty in results
+            from before they were counted.
     """
 
     network: str
@@ -112,12 +112,12 @@ def measure(
     cores = os.cpu_count() or 1
     reference = OnnxRuntimeReference(model, threads=cores)(feeds)
     peers: dict[str, Run] = {OURS: sartor_peer(output, None, target.device)}
-    launches = {OURS: launches_of(output)}
+    counted = {OURS: launches_of(output)}
     for name, each, threads in ((STOCK, target, None), (STOCK_CPU, None, cores)):
         try:
             files = build_stock(model, directory, each)
             if each is not None:
-                launches[name] = launches_of(files.module)
+                counted[name] = launches_of(files.module)
             peers[name] = stock_peer(files, feeds, reference, threads, each.device if each else "cpu")
         except SartorError as error:
             print(f"{model.stem}: {name} does not take part: {error}")
@@ -126,6 +126,7 @@ def measure(
     # What compiles at the first call was compiled when the errors were measured.
     samples = time_interleaved(callables, min_rounds=_ROUNDS, warmup=0, clock=clock)
     least = {name: each.minimum * 1e3 for name, each in samples.items()}
+    launches = {name: count for name, count in counted.items() if count is not None}
     return Row(model.stem, str(target), seconds, processor_seconds, least, errors, len(artifact.plan.layers), launches)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from sartor.codegen.ir.layer import ENTRY
 from sartor.runtime.manifest import BOUND_SUFFIX
 
+_SECONDS = 60.0
 _LAUNCH = re.compile(
     r"^\s+vm\.call(?:\.variadic)? @hal\.command_buffer\.(?:dispatch|copy_buffer|fill_buffer)\b", re.MULTILINE
 )
@@ -25,12 +26,17 @@ def launches(disassembly: str) -> int:
     return len(_LAUNCH.findall(disassembly)) // bodies
 
 
-def launches_of(module: Path) -> int:
-    """The number of launches of an inference by a compiled module.
+def launches_of(module: Path, seconds: float = _SECONDS) -> int | None:
+    """The number of launches of an inference by a compiled module; None if it cannot be disassembled.
 
-    Raises:
-        subprocess.CalledProcessError: if it is no module.
+    Args:
+        module: the file.
+        seconds: how long that may take.
     """
     tool = Path(sys.executable).with_name("iree-dump-module")
-    done = subprocess.run([tool, "--output=disassembly", module], capture_output=True, text=True, check=True)
-    return launches(done.stdout)
+    command = [str(tool) if tool.exists() else tool.name, "--output=disassembly", str(module)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if done.returncode else launches(done.stdout)

@@ -146,7 +146,16 @@ def tool_device(settings: DeviceSettings) -> str:
     """
     if settings.kind == "cpu":
         return settings.driver
-    return f"{settings.driver}://{_find_gpu(settings).path}"
+    return f"{settings.driver}://{device_path(settings)}"
+
+
+def device_path(settings: DeviceSettings) -> str:
+    """What the driver names a GPU by: on CUDA its UUID, as ``nvidia-smi -L`` has it.
+
+    Raises:
+        DeviceError: if there is no such device.
+    """
+    return _find_gpu(settings).path
 
 
 def list_devices() -> list[DeviceInfo]:

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import cuda
 from benchmarks.gpu_peers import NOT_INSTALLED, PEERS
-from benchmarks.launches import launches
+from benchmarks.launches import launches, launches_of
 from tests.tiny_models import Builder
 
 DISASSEMBLY = """
@@ -120,6 +120,26 @@ def test_launches_of_an_entry_for_given_buffers_are_not_counted_twice() -> None:
     assert launches(DISASSEMBLY) == 3
     second = DISASSEMBLY.replace("@__init", "@fn3") + "vm.func @main_graph$bound(%r0: !vm.ref<?>) -> () {\n}\n"
     assert launches(DISASSEMBLY + second) == 3
+
+
+def test_a_file_that_is_no_module_has_no_count(tmp_path: Path) -> None:
+    (tmp_path / "m.vmfb").write_text("no module", encoding="utf-8")
+    assert launches_of(tmp_path / "m.vmfb") is None
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("iree-dump-module"), subprocess.TimeoutExpired("it", 1.0)])
+def test_without_a_count_a_network_keeps_its_times(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Commands):
+        def __call__(self, command: Sequence[str], timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
+            if Path(command[0]).name == "iree-dump-module":
+                raise error
+            return super().__call__(command, timeout)
+
+    assert run(tmp_path, monkeypatch, Failing()) == 0
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert results["lenet5"]["tuned"] == {"seconds": 1.0}
 
 
 def test_what_takes_too_long_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

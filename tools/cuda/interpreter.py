@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested
 from tools.cuda.arithmetic import ARITHMETIC, ASSEMBLY, SHAPES, constant, dtype_of
-from tools.cuda.matrices import WARP, multiply, row_places, to_lanes
+from tools.cuda.matrices import multiply, row_places, to_lanes
 from tools.cuda.memory import GlobalMemory, KernelFault, SharedMemory, bank_conflicts
 
 _UNIT, _WORD, _TURNED_BYTES = 16, 4, 2

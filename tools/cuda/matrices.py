@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-WARP = 32
+from sartor.codegen.ir.machines.cuda import WARP
+
 _LANE = np.arange(WARP)
 _GROUP, _QUAD = _LANE // 4, _LANE % 4
 # Of a number of TF32, 19 bits are read.

@@ -175,11 +175,13 @@ def time_at_steady_clock(
     least: Mapping[str, float],
     clock: ReadClock | None,
 ) -> dict[str, tuple[float, ...]]:
-    """As ``time_in_turn``; samples that were taken while the device's ``clock`` was low are taken again."""
+    """As ``time_in_turn``; samples that were taken while the device's ``clock`` was low are taken again, for at most as
+    long."""
     if clock is None:
         return time_in_turn(runs, baseline, settings, least)
     clocked = ClockedRuns(runs, clock)
-    return clocked.steady(time_in_turn(clocked.by_name, baseline, settings, least))
+    samples = time_in_turn(clocked.by_name, baseline, settings, least)
+    return clocked.steady(samples, max(settings.seconds, _MINIMUM_SECONDS))
 
 
 def time_in_turn(

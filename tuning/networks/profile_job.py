@@ -216,7 +216,9 @@ def _time_in_turn(
             each.run(block)
     samples = {index: each.samples for index, each in turns.items()}
     rates = {index: each.rates for index, each in turns.items()}
-    return steady(samples, rates, lambda index: turns[index].taken(block if turns[index] in active else 0))
+    return steady(
+        samples, rates, lambda index: turns[index].taken(block if turns[index] in active else 0), settings.seconds
+    )
 
 
 class _Turns:

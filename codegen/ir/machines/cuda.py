@@ -15,6 +15,9 @@ _MMA = (
     "<NV_MMA_SYNC_F32_16x8x16_F16>, <NV_MMA_SYNC_F16_16x8x16_F16>, <NV_MMA_SYNC_F32_16x8x16_BF16>, "
     "<NV_WMMA_F32_16x16x16_F16>, <NV_WMMA_F16_16x16x16_F16>"
 )
+WARP = 32
+"""Threads that run together, and that share the operands of an instruction on matrices."""
+
 NATIVE = "native"
 """Stands for the architecture of the GPU that is found."""
 

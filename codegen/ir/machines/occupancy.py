@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sartor.codegen.ir.machines.cuda import CudaArchitecture
+from sartor.codegen.ir.machines.cuda import WARP, CudaArchitecture
 
-_WARP = 32
 # Of a multiprocessor; registers are given to whole warps in units, and a fourth of the warps are on each of its parts.
 _REGISTERS, _UNIT, _PARTS = 1 << 16, 256, 4
 MOST_REGISTERS = 255
@@ -32,24 +31,19 @@ class Footprint:
 
     def resident(self, gpu: CudaArchitecture) -> int:
         """Workgroups that a multiprocessor holds; 0 if not one fits."""
-        warps = -(-self.threads // _WARP)
+        warps = -(-self.threads // WARP)
         shared = -(-(self.shared_bytes + _RESERVED) // _SHARED_UNIT) * _SHARED_UNIT
         if self.registers > MOST_REGISTERS or self.shared_bytes > gpu.shared_bytes:
             return 0
         return min(
             gpu.resident_groups,
-            gpu.resident_threads // (warps * _WARP),
+            gpu.resident_threads // (warps * WARP),
             _warps_by_registers(self.registers) // warps,
             gpu.shared_total // shared,
         )
 
-    def occupancy(self, gpu: CudaArchitecture) -> float:
-        """Part of the warps that a multiprocessor can hold."""
-        warps = -(-self.threads // _WARP)
-        return self.resident(gpu) * warps * _WARP / gpu.resident_threads
-
 
 def _warps_by_registers(registers: int) -> int:
     """Warps for which a multiprocessor has registers, the same number on each of its parts."""
-    of_warp = -(-registers * _WARP // _UNIT) * _UNIT
+    of_warp = -(-registers * WARP // _UNIT) * _UNIT
     return _REGISTERS // _PARTS // of_warp * _PARTS

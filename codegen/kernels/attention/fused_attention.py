@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.kernels.attention.score_rows import ScoreRows, SoftmaxRows
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.threads import WARP, ThreadAssembler
+from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.loops.epilogue import Epilogue
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, ROWS, MatrixInstruction
 from sartor.codegen.kernels.tensor_cores.matrix_rhs import MatrixRows, MatrixStages

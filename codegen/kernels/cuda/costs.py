@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from sartor.codegen.ir.machines.core import WIDE, Core
-from sartor.codegen.ir.machines.cuda import CudaArchitecture
+from sartor.codegen.ir.machines.cuda import WARP, CudaArchitecture
 from sartor.codegen.ir.variants.traits import Sizes
-from sartor.codegen.kernels.emit.threads import WARP
 from sartor.codegen.kernels.tensor_cores.instructions import MatrixInstruction
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling, BlockWork
 

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.machines.cuda import CudaArchitecture
-from sartor.codegen.kernels.emit.threads import WARP
+from sartor.codegen.ir.machines.cuda import WARP, CudaArchitecture
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, ROWS
 
 DEPTH_OF_THREADS = 16
@@ -43,13 +42,11 @@ class Tiles:
         workgroup: part of a workgroup.
         own: part of a thread, or matrices of 16x8 numbers that a warp has.
         depth: a step of the reduction.
-        is_padded: whether the workgroup's part exceeds the result.
     """
 
     workgroup: tuple[int, ...]
     own: tuple[int, ...]
     depth: int
-    is_padded: bool = False
 
 
 def thread_tiles(result: Sequence[int], gpu: CudaArchitecture) -> Iterator[Tiles]:
@@ -101,20 +98,24 @@ def matrix_tiles(result: Sequence[int], tiled: int, reduction: int, gpu: CudaArc
     return found[:_TRIED]
 
 
+def pads_rows(result: Sequence[int]) -> bool:
+    """Whether no matrices divide the result's last dimension but one, so that workgroups exceed it."""
+    return result[-2] % ROWS != 0
+
+
 def _matrices(result: Sequence[int], depth: int) -> Iterator[Tiles]:
     *outer, width, channels = result
-    widths = [each for each in _WIDTHS if width % each == 0]
-    is_padded = not widths
+    is_padded = pads_rows(result)
     if is_padded and width > _WIDEST_PADDED:
         return
-    widths = widths or [-(-width // ROWS) * ROWS]
+    widths = [-(-width // ROWS) * ROWS] if is_padded else [each for each in _WIDTHS if width % each == 0]
     rows = [[each for each in _ROWS_OF_GROUP if extent % each == 0] for extent in outer]
     across = [each for each in _COLUMNS_OF_GROUP if channels % each == 0]
     for *high, wide, many in itertools.product(*rows, widths, across):
         group = (*high, wide, many)
         own = _of_warp(group, _MOST_PADDED_MATRICES if is_padded else _MOST_MATRICES)
         if own is not None and (math.prod(group[:-1]) + many) * depth * _HALF_BYTES <= _SHARED_BYTES:
-            yield Tiles(group, own, depth, is_padded)
+            yield Tiles(group, own, depth)
 
 
 def _of_warp(group: Sequence[int], most: int) -> tuple[int, ...] | None:

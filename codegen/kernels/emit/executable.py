@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.invocations import InvocationAssembler
-from sartor.codegen.kernels.emit.threads import WARP, ThreadAssembler
+from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.mlir.dispatches import executable_target
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested

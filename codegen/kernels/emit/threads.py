@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.mlir.iree_compiler import arith, ir, memref, vector
-
-WARP = 32
-"""Threads that run together, and that share the operands of an instruction on matrices."""
 
 _SHARED = "#gpu.address_space<workgroup>"
 _BYTE = 8

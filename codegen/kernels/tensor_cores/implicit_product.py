@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.threads import WARP, ThreadAssembler
+from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, DEPTH_BYTES, ROWS, MatrixInstruction, halves
 from sartor.codegen.kernels.tensor_cores.matrix_rhs import MatrixRows, MatrixStages
 from sartor.codegen.kernels.tensor_cores.results import Sums, TileResult

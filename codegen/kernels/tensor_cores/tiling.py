@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Self
 
-from sartor.codegen.ir.machines.cuda import CudaArchitecture
+from sartor.codegen.ir.machines.cuda import WARP, CudaArchitecture
 from sartor.codegen.ir.machines.occupancy import MOST_REGISTERS, Footprint
 from sartor.codegen.ir.variants.routine import Parameters, integer
-from sartor.codegen.kernels.emit.threads import WARP
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, DEPTH_BYTES, ROWS, MatrixInstruction
 
 UNIT = 16

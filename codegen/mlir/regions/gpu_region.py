@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.ir.packing import Round
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import loop_sizes
@@ -12,7 +13,8 @@ from sartor.codegen.mlir.regions.narrow_operands import narrow_operand, round_re
 from sartor.codegen.mlir.rewriting.initial import simplify_initial
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
-WARP = 32
+# IREE's product of matrices for tensor cores: rows, columns and depth.
+_MATRIX = (16, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,14 @@ class GpuTiling:
         if self.is_padded:
             padded = {"padding": [*whole, self.depth]}
             padded |= {"padding_conv": [*whole, 0, 0, 0]} if is_convolution else {}
-        kind = f"#iree_gpu.mma_layout<NV_MMA_SYNC_F32_16x8x16_{str(self.storage).upper()}>"
+        extents = "x".join(map(str, _MATRIX))
+        kind = f"#iree_gpu.mma_layout<NV_MMA_SYNC_F32_{extents}_{str(self.storage).upper()}>"
         return {
             "convert_acc_gemm": None,
             "mma_kind": kind,
             **padded,
             "promote_operands": [0, 1],
-            "reduction": [*([0] * rank), self.depth // 16],
+            "reduction": [*([0] * rank), self.depth // _MATRIX[-1]],
             "subgroup": [*units, *self.own, 0],
             "workgroup": [*whole, 0],
         }
@@ -85,7 +88,7 @@ class GpuTiling:
 def multiply_in_region(rewrite: Rewrite, tiling: GpuTiling) -> None:
     """Move a layer's root, its initial value and the ops after it to one dispatch with tile sizes.
 
-    The function's activations, the RHS and the result get the narrower type, if there is one.
+    The function's activations, both factors and the result get the narrower type, if there is one.
 
     Raises:
         ValueError: if the layer is not of that form.
@@ -108,10 +111,14 @@ def multiply_in_region(rewrite: Rewrite, tiling: GpuTiling) -> None:
 
 
 def _narrow_operands(rewrite: Rewrite, root: ir.Operation, dtype: str) -> None:
-    """Give both factors a narrower type, and round the one that is a weight at compile time."""
-    weight = rewrite.weight_index(root.operands[1])
-    if weight is not None:
-        rewrite.extend_packing(weight, (Round(dtype),))
+    """Give both factors a narrower type, and round those that are weights at compile time.
+
+    Raises:
+        ValueError: if a factor is computed, or used elsewhere.
+    """
     for factor in list(root.operands)[:2]:
-        narrow_operand(factor, dtype)
+        source = narrow_operand(factor, dtype)
+        weight = rewrite.weight_index(source)
+        if weight is not None:
+            rewrite.extend_packing(weight, (Round(dtype),))
     widen_factors(root)

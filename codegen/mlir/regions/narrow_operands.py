@@ -14,8 +14,11 @@ _RESHAPES = frozenset({"tensor.collapse_shape", "tensor.expand_shape"})
 _PAD = "tensor.pad"
 
 
-def narrow_operand(value: ir.Value, dtype: str) -> None:
+def narrow_operand(value: ir.Value, dtype: str) -> ir.Value:
     """Change a value, of which there is one use, and what it is a reshape or a padding of to a narrower type.
+
+    Returns:
+        The argument that it is.
 
     Raises:
         ValueError: if it is used elsewhere, or computed.
@@ -28,8 +31,7 @@ def narrow_operand(value: ir.Value, dtype: str) -> None:
     elif op is not None and op.name not in _RESHAPES:
         raise ValueError("an operand is computed in the layer")
     value.set_type(ir.Type.parse(tensor_type(tensor_parts(value)[0], dtype)))
-    if op is not None:
-        narrow_operand(op.operands[0], dtype)
+    return value if op is None else narrow_operand(op.operands[0], dtype)
 
 
 def _narrow_padding(pad: ir.Operation, dtype: str) -> None:

@@ -14,12 +14,19 @@ from sartor.codegen.analysis.convolution import Convolution, convolution_of
 from sartor.codegen.analysis.matmul import product_rewrite, product_shape
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, Traits
-from sartor.codegen.kernels.cuda.iree_tiles import DEPTH_OF_THREADS, Tiles, matrix_tiles, thread_tiles, warps_of
+from sartor.codegen.kernels.cuda.iree_tiles import (
+    DEPTH_OF_THREADS,
+    Tiles,
+    matrix_tiles,
+    pads_rows,
+    thread_tiles,
+    warps_of,
+)
 from sartor.codegen.kernels.cuda.layers import gpu_of
-from sartor.codegen.kernels.emit.threads import WARP
 from sartor.codegen.kernels.tensor_cores.instructions import ROWS
 from sartor.codegen.mlir.regions.gpu_region import GpuTiling, multiply_in_region
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
@@ -91,9 +98,9 @@ class IreeImplicit:
         if self.storage is None:
             threads = math.prod(whole // part for whole, part in zip(group, own, strict=True))
             return GpuTiling(group, own, DEPTH_OF_THREADS, threads)
-        depth, is_padded = integer(parameters["depth"]), bool(result[-2] % ROWS)
+        depth = integer(parameters["depth"])
         threads = warps_of(Tiles(group, own, depth)) * WARP
-        return GpuTiling(group, own, depth, threads, self.storage, is_padded)
+        return GpuTiling(group, own, depth, threads, self.storage, pads_rows(result))
 
     def _multiplies_pixels(self, task: Task) -> bool:
         """Whether a convolution is a product of its pixels, whose number matrices divide though no row of pixels is."""

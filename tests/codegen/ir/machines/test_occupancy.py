@@ -42,10 +42,3 @@ KIB = 1 << 10
 )
 def test_the_scarcest_resource_counts(architecture: str, footprint: Footprint, resident: int) -> None:
     assert footprint.resident(ARCHITECTURES[architecture]) == resident
-
-
-def test_occupancy_is_a_part_of_the_warps() -> None:
-    gpu = ARCHITECTURES["sm_80"]
-    assert Footprint(256, 32).occupancy(gpu) == 1.0
-    assert Footprint(256, 64).occupancy(gpu) == 0.5
-    assert Footprint(256, 128).occupancy(gpu) == 0.25

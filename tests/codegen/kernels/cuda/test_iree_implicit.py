@@ -37,6 +37,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     cases.convolution("pixels", (1, 64, 12, 8), 128, (1, 1), residual=True)
     cases.product("product", (64, 48), (48, 128), gelu=True)
     cases.product("attention", (2, 32, 16), (2, 16, 64), weight=False, bias=False)
+    weight = cases.builder.weight(64, 48)
+    mixed = cases.builder.op("MatMul", "mixed", weight, cases.source("mixed.x", (48, 128)))
+    cases.finish("mixed", mixed, (64, 128))
     cases.convolution("grouped", (1, 32, 7, 7), 64, groups=2)
     cases.convolution("thin", (1, 3, 8, 8), 64)
     folder = tmp_path_factory.mktemp("cases")
@@ -69,7 +72,7 @@ def _accepted(layer: Layer, target: Target, storage: str | None = None) -> list[
 
 
 @pytest.mark.parametrize("storage", ERRORS)
-@pytest.mark.parametrize("name", ["padded", "strided", "pointwise", "pixels", "product", "attention"])
+@pytest.mark.parametrize("name", ["padded", "strided", "pointwise", "pixels", "product", "attention", "mixed"])
 def test_the_region_computes_the_layer(name: str, storage: str | None, found: Found) -> None:
     layer, weights = found[name]
     first = _accepted(layer, GPU, storage)[0].implementation
