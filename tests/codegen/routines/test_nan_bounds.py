@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 import sartor.backend
 from sartor.codegen.ir.layer import Task
@@ -105,3 +105,30 @@ def test_other_comparisons_stay() -> None:
     with module.context:
         keep_nan(module)
     assert "arith.cmpf ult" in str(module)
+
+
+def _read_at(operator: str) -> ModelProto:
+    """A model that reads pixels at computed positions."""
+    if operator == "Gather":
+        bounds = {"least": np.array(0, np.float32), "most": np.array(7, np.float32)}
+        nodes = [
+            node("Clip", ["x", "least", "most"], ["inside"]),
+            node("Cast", ["inside"], ["index"], to=TensorProto.INT64),
+            node("Gather", ["read", "index"], ["y"]),
+        ]
+        return model(nodes, [("read", (8,), TensorProto.INT8), ("x", (4,), FLOAT)], [("y", (4,), TensorProto.INT8)], bounds)
+    sampled = node("GridSample", ["read", "x"], ["y"], mode="nearest", padding_mode="border", align_corners=1)
+    return model([sampled], [("read", (1, 1, 4, 4), FLOAT), ("x", (1, 1, 4, 2), FLOAT)], [("y", (1, 1, 1, 4), FLOAT)])
+
+
+def test_an_index_computed_from_nan_lies_inside() -> None:
+    read, x = np.arange(8, dtype=np.int8), np.array([np.nan, 1, 2, 3], np.float32)
+    np.testing.assert_array_equal(sartor.backend.run_model(_read_at("Gather"), [read, x])[0], [0, 1, 2, 3])
+
+
+def test_a_pixel_at_a_position_of_nan_lies_inside() -> None:
+    read = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4) + 100
+    grid = np.array([np.nan, 1, 1, 1, 1, np.nan, -1, -1], np.float32).reshape(1, 1, 4, 2)
+    (found,) = sartor.backend.run_model(_read_at("GridSample"), [read, grid])
+    assert found.min() >= 100
+    np.testing.assert_array_equal(found.reshape(-1)[[1, 3]], [115, 100])
