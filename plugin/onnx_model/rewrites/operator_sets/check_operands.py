@@ -13,12 +13,14 @@ from typing import Any
 from onnx import ModelProto, NodeProto
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, opset, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.infer import infer_shapes
-from sartor.onnx_model.graphs.walk import describe_node, nodes
+from sartor.onnx_model.graphs.walk import describe_node
 
 # Before, GroupNormalization had a scale for each group.
 _SCALES_BY_CHANNEL = 21
+# Before, BatchNormalization may have had one for each element of a sample.
+_NORMS_BY_CHANNEL = 9
 _CLASSES = 2
 
 
@@ -57,14 +59,21 @@ Reasons = Iterator[str]
 
 
 def check_operands(model: ModelProto) -> tuple[str, ...]:
-    """Check sizes of operands and attributes against each other; changes nothing.
+    """Check sizes of operands and attributes against each other; adds inferred shapes to the model if some are unknown.
 
     Raises:
         UnsupportedModelError: some do not fit; the message names the node, and what does not fit.
     """
-    if not any(node.op_type in _CHECKS for node in nodes(model)):
+    checked = [
+        (node, editor)
+        for editor in editors(model.graph)
+        for node in editor.nodes
+        if not node.domain and node.op_type in _CHECKS
+    ]
+    if not checked:
         return ()
-    infer_shapes(model)
+    if any(editor.shape(name) is None for node, editor in checked for name in node.input if name):
+        infer_shapes(model)
     version = opset(model)
 
     def check(node: NodeProto, editor: GraphEditor) -> None:
@@ -80,9 +89,14 @@ def check_operands(model: ModelProto) -> tuple[str, ...]:
 
 def _length(of: _Checked, index: int, name: str, length: int, made: str) -> Reasons:
     """A reason if an input is known to be no vector of ``length``."""
+    return _shape(of, index, name, (length,), made)
+
+
+def _shape(of: _Checked, index: int, name: str, expected: tuple[int, ...], made: str) -> Reasons:
+    """A reason if an input is known to have another shape."""
     shape = of.known(index)
-    if shape is not None and shape != (length,):
-        yield f"has {list(shape)} as the shape of its input '{name}', where {made} need [{length}]"
+    if shape is not None and shape != expected:
+        yield f"has {list(shape)} as the shape of its input '{name}', where {made} need {list(expected)}"
 
 
 def _single_or(of: _Checked, index: int, name: str, length: int, made: str) -> Reasons:
@@ -93,8 +107,11 @@ def _single_or(of: _Checked, index: int, name: str, length: int, made: str) -> R
 
 
 def _batch_normalisation(of: _Checked) -> Reasons:
+    is_by_element = of.version < _NORMS_BY_CHANNEL and not of.attributes.get("spatial", 1)
+    expected = of.shape[1:] if is_by_element else (of.channels,)
+    made = f"samples of shape {list(expected)}" if is_by_element else f"{of.channels} channels"
     for index, name in enumerate(("scale", "B", "input_mean", "input_var"), 1):
-        yield from _length(of, index, name, of.channels, f"{of.channels} channels")
+        yield from _shape(of, index, name, expected, made)
 
 
 def _group_normalisation(of: _Checked) -> Reasons:
@@ -157,7 +174,7 @@ def _one_hot(of: _Checked) -> Reasons:
     depth, values = of.editor.constant(of.node.input[1]), of.known(2)
     if depth is not None and depth.size != 1:
         yield f"has {list(depth.shape)} as the shape of its input 'depth', which is one number"
-    if depth is not None and math.floor(depth.reshape(-1)[0]) < 1:
+    if depth is not None and not 1 <= depth.reshape(-1)[0] < math.inf:
         yield f"has {depth.reshape(-1)[0]} as its input 'depth', which is a number of classes"
     if values is not None and values != (_CLASSES,):
         yield f"has {list(values)} as the shape of its input 'values', which are those of off and on"

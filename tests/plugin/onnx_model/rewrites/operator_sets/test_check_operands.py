@@ -12,6 +12,7 @@ from onnx import ModelProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, weights
 
 _NORMS = {"scale": (4,), "B": (4,), "input_mean": (4,), "input_var": (4,)}
@@ -40,6 +41,33 @@ def _built(operator: str, sizes: Mapping[str, tuple[int, ...]], changed: Mapping
 @pytest.mark.parametrize("operator", _SIZES)
 def test_operands_that_fit_are_prepared(operator: str) -> None:
     assert prepare(_built(operator, {}, {})).model.graph.node
+
+
+@pytest.mark.parametrize("opset", [7, 8])
+def test_each_element_of_a_sample_may_be_normalised_by_itself(opset: int) -> None:
+    built = _built("BatchNormalization", dict.fromkeys(_NORMS, (4, 5, 5)), {"spatial": 0})
+    built.opset_import[0].version = opset
+    assert prepare(built).model.graph.node
+    built = _built("BatchNormalization", {**dict.fromkeys(_NORMS, (4, 5, 5)), "B": (4,)}, {"spatial": 0})
+    built.opset_import[0].version = opset
+    with pytest.raises(UnsupportedModelError, match=r"'B', where samples of shape \[4, 5, 5\] need \[4, 5, 5\];"):
+        prepare(built)
+
+
+def test_shapes_are_inferred_only_where_one_is_unknown() -> None:
+    built = _built("BatchNormalization", {}, {})
+    assert check_operands(built) == ()
+    assert not built.graph.value_info
+    built.graph.node.insert(0, node("Relu", ["image"], ["x"]))
+    built.graph.input[0].name = "image"
+    check_operands(built)
+    assert [each.name for each in built.graph.value_info] == ["x"]
+
+
+def test_operators_of_other_domains_are_not_looked_at() -> None:
+    built = _built("BatchNormalization", {"B": (3,)}, {})
+    built.graph.node[0].domain = "custom"
+    assert check_operands(built) == ()
 
 
 @pytest.mark.parametrize(
@@ -128,13 +156,15 @@ def test_scales_and_zero_points_are_as_many(
     ("depth", "values", "reason"),
     [
         (0, (2,), "has 0 as its input 'depth', which is a number of classes"),
+        (float("inf"), (2,), "has inf as its input 'depth', which is a number of classes"),
+        (float("nan"), (2,), "has nan as its input 'depth', which is a number of classes"),
         (-3, (2,), "has -3 as its input 'depth', which is a number of classes"),
         ([3, 4], (2,), "has [2] as the shape of its input 'depth', which is one number"),
         (3, (3,), "has [3] as the shape of its input 'values', which are those of off and on"),
         (3, (2,), ""),
     ],
 )
-def test_one_hot_has_classes(depth: int | list[int], values: tuple[int, ...], reason: str) -> None:
+def test_one_hot_has_classes(depth: float | list[int], values: tuple[int, ...], reason: str) -> None:
     operands = {"depth": np.array(depth), "values": np.ones(values, np.float32)}
     built = node("OneHot", ["x", "depth", "values"], ["y"], name="odd")
     whole = model([built], [("x", (3,), INT64)], [("y", (3, 3), FLOAT)], operands)
