@@ -50,6 +50,12 @@ def test_one_zero_point_for_each_row_of_the_left_operand() -> None:
     _check(_drawn(5, 7), _drawn(7, 3), [_drawn(5)], "CPU")
 
 
+def test_a_vector_has_one_zero_point() -> None:
+    """It has no rows, so its zero point is no column."""
+    for zero in (_drawn(1), np.array(7, np.uint8)):
+        _check(_drawn(5), _drawn(5, 4), [zero], "CPU")
+
+
 @pytest.mark.vulkan
 @pytest.mark.skipif(not sartor.backend.supports_device("VULKAN"), reason="no Vulkan driver")
 def test_on_vulkan_widened_operands_are_whole_before_they_are_read() -> None:

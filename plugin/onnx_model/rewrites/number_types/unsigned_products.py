@@ -6,46 +6,68 @@ it optimises most (docs/iree-notes.md).
 
 from __future__ import annotations
 
+from functools import partial
+
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, optional_input, rewrite_nodes
-from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, editors, opset, optional_input, rewrite_nodes
 
 _OPERATOR = "MatMulInteger"
-_COLUMN_AXIS, _AXES_ARE_INPUTS = 1, 13
+_COLUMN_AXIS = 1
 
 
 def with_widened_operands(model: ModelProto) -> ModelProto:
-    """A copy in which such products are ``MatMul`` of int32; the model itself if it has no product of integers."""
-    if not any(node.op_type == _OPERATOR for node in nodes(model)):
+    """A copy in which such products are ``MatMul`` of int32; the model itself if it has no such product."""
+    if not any(_is_affected(node, editor) for editor in editors(model.graph) for node in editor.nodes):
         return model
     copy = ModelProto()
     copy.CopyFrom(model)
-    rewrite_nodes(copy, _widened)
+    rewrite_nodes(copy, partial(_widened, version=opset(model)))
     return copy
 
 
-def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != _OPERATOR:
+def _operands(node: NodeProto) -> list[tuple[str, str]]:
+    """Names of both operands, and of their zero points, which are empty without."""
+    return [(node.input[index], optional_input(node, index + 2)) for index in range(2)]
+
+
+def _is_affected(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a node multiplies unsigned integers without a zero point."""
+    if node.domain or node.op_type != _OPERATOR:
+        return False
+    return any(editor.element_type(name) == TensorProto.UINT8 and not zero for name, zero in _operands(node))
+
+
+def _widened(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    if not _is_affected(node, editor):
         return None
-    operands = [(node.input[index], optional_input(node, index + 2)) for index in range(2)]
-    if not any(editor.element_type(name) == TensorProto.UINT8 and not zero for name, zero in operands):
-        return None
-    emit = Emitter(editor, node)
+    emit, (left, right) = Emitter(editor, node), _operands(node)
     # A vector of zero points has one for each row of the left operand, and for each column of the right one.
-    left = _centred(emit, *operands[0], "left", is_by_row=True)
-    right = _centred(emit, *operands[1], "right", is_by_row=False)
-    emit("MatMul", left, right, output=node.output[0])
+    is_by_row = _rank(editor, left[0]) > 1 and _rank(editor, left[1]) == 1
+    rows = _centred(emit, *left, "left", version if is_by_row else None)
+    emit("MatMul", rows, _centred(emit, *right, "right", None), output=node.output[0])
     return emit.nodes
 
 
-def _centred(emit: Emitter, values: str, zero: str, part: str, *, is_by_row: bool) -> str:
-    """An operand minus its zero points, in 32 bits."""
+def _rank(editor: GraphEditor, name: str) -> int:
+    return len(editor.shape(name) or ()) if name else 0
+
+
+def _centred(emit: Emitter, values: str, zero: str, part: str, by_row: int | None) -> str:
+    """An operand minus its zero points, in 32 bits.
+
+    Args:
+        emit: emits the nodes.
+        values: the operand.
+        zero: its zero points; empty without.
+        part: part of the nodes' names.
+        by_row: the version of the operators if there is a zero point for each row; None if not.
+    """
     words = emit("Cast", values, part=part, to=TensorProto.INT32)
     if not zero:
         return words
     points = emit("Cast", zero, part=f"{part}_zero", to=TensorProto.INT32)
-    if is_by_row and len(emit.editor.shape(zero) or ()) == 1:
-        points = emit.raised(points, _COLUMN_AXIS, _AXES_ARE_INPUTS)
+    if by_row is not None:
+        points = emit.raised(points, _COLUMN_AXIS, by_row)
     return emit("Sub", words, points, part=f"{part}_centre")
