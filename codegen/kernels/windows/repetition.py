@@ -10,7 +10,7 @@ import numpy as np
 
 from sartor.codegen.ir.layouts import IMAGE_RANK
 from sartor.codegen.mlir.iree_compiler import arith, ir
-from sartor.codegen.mlir.operations import body_of, defining_op
+from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps
 
 _EXTRACT, _INDEX = "tensor.extract", "linalg.index"
 _BATCH, _CHANNEL, _ROW, _COLUMN = range(IMAGE_RANK)
@@ -66,7 +66,7 @@ def repetition_of(value: ir.Value) -> Repetition | None:
     carried out for all positions, and the pixels that they give are looked at.
     """
     op = defining_op(value)
-    if op is None or op.name != "linalg.generic" or len(op.operands) != 1 or len(op.results) != 1:
+    if op is None or op.name != "linalg.generic" or len(op.operands) != 1 or not _writes_in_order(op):
         return None
     extract = defining_op(list(body_of(op).operations)[-1].operation.operands[0])
     if extract is None or extract.name != _EXTRACT:
@@ -81,6 +81,13 @@ def repetition_of(value: ir.Value) -> Repetition | None:
     repeats = all(_repeats(*each) for each in zip(indices, range(IMAGE_RANK), shape, factors, strict=True))
     is_image = factors[_BATCH] == factors[_CHANNEL] == 1
     return Repetition(origin, factors[_ROW], factors[_COLUMN]) if repeats and is_image else None
+
+
+def _writes_in_order(op: ir.Operation) -> bool:
+    """Whether what is computed at a position of the loops is stored there."""
+    kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+    is_parallel = len(op.results) == 1 and all("parallel" in kind for kind in kinds)
+    return is_parallel and indexing_maps(op) == [ir.AffineMap.get_identity(IMAGE_RANK, op.context)]
 
 
 def _repeats(index: ir.Value, axis: int, size: int, factor: int) -> bool:
