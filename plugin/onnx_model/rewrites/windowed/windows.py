@@ -143,7 +143,7 @@ def _transposed_totals(window: Window, found: dict[str, Sequence[int]]) -> list[
     """Total padding of a transposed convolution for its ``output_shape``, or else for ``input * stride``."""
     rank = len(window.sizes)
     wanted = [size * stride for size, stride in zip(window.sizes, window.strides, strict=True)]
-    wanted = list(found.get("output_shape", wanted))[-rank:]
+    wanted = list(found.get("output_shape", wanted))
     extra = found.get("output_padding", [0] * rank)
     return [
         window.strides[axis] * (window.sizes[axis] - 1) + extra[axis] + window.extent(axis) - wanted[axis]
