@@ -77,7 +77,8 @@ def _concat(function: ir.Operation) -> ir.Operation | None:
 
 
 def _is_enlarged(op: ir.Operation) -> bool:
-    return len(op.results) == 1 and repetition_of(op.results[0]) is not None
+    found = repetition_of(op.results[0]) if len(op.results) == 1 else None
+    return found is not None and found.rows * found.columns > 1
 
 
 def _dimension(concat: ir.Operation) -> int:

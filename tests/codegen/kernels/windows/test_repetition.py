@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,12 @@ def test_what_is_stored_transposed_is_not_taken_for_enlarged(stored: str, *, is_
         (op,) = [each for each in nested(module.operation) if each.name == "linalg.generic"]
         found = repetition_of(op.results[0])
         assert (found is not None and (found.rows, found.columns) == (2, 2)) == is_enlarged
+
+
+def test_a_copy_of_an_image_is_not_enlarged(found: dict[str, Layer]) -> None:
+    same = _ENLARGED.replace("MAP", "a, b, c, d").replace("1x2x3x3", "1x2x6x6")
+    same = same.replace("ROW", "%row = linalg.index 2 : index").replace("COLUMN", "%column = linalg.index 3 : index")
+    assert concatenation_of(replace(found["double"].task, body=same)) is None
 
 
 def test_what_is_enlarged_is_computed_before(tmp_path: Path) -> None:
