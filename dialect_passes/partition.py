@@ -228,7 +228,8 @@ def _turns_batches(op: ir.Operation, root: ir.Operation) -> bool:
 
 
 def _enlarges(op: ir.Operation) -> bool:
-    """Whether an op repeats elements of what it reads, so that the ops before it would be computed repeatedly."""
+    """Whether an op reads elements repeatedly; the kernel that enlarges images reads an argument of its layer, so what
+    is computed before is a layer of its own."""
     if op.name != "linalg.generic" or len(op.operands) != 1:
         return False
     read = [each for each in nested(op) if each.name == "tensor.extract"]
