@@ -43,7 +43,10 @@ SAMPLES = 2
 # Bounds of the cosine distance by precision. A random plan may round every layer, so its relative error is large. The
 # cosine distance still separates rounding from wrong results.
 _ROUNDED = {
-    **{Precision.BF16: 0.02, Precision.F16: 0.02, Precision.INT8: 0.15, Precision.INT8_WEIGHTS: 0.02},
+    Precision.BF16: 0.02,
+    Precision.F16: 0.02,
+    Precision.INT8: 0.15,
+    Precision.INT8_WEIGHTS: 0.02,
     Precision.MIXED: 0.15,
 }
 
