@@ -64,11 +64,14 @@ class IreeImplicit:
         if isinstance(extents, Rejected):
             return extents
         result, reduction = extents
+        if 0 in result or reduction == 0:
+            return Rejected("nothing is multiplied")
         if reduction % DEPTH_OF_THREADS:
             return Rejected(f"the extent of its reduction is no multiple of {DEPTH_OF_THREADS}")
         tiled = 3 if task.kind is LayerKind.CONVOLUTION and not by_product else 2
         tiles = thread_tiles(result, gpu) if self.storage is None else matrix_tiles(result, tiled, reduction, gpu)
-        return [self._named(each) for each in tiles] or Rejected("no tiles divide its result")
+        sums = " by threads with enough sums" if self.storage is None else ""
+        return [self._named(each) for each in tiles] or Rejected(f"no tiles divide its result{sums}")
 
     def _named(self, tiles: Tiles) -> Parameters:
         if self.storage is None:

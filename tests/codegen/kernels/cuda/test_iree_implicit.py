@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested
 from sartor.codegen.routines import LOW_PRECISION, routines_for
+from sartor.codegen.routines.cuda import iree_implicit
 from sartor.codegen.routines.cuda.iree_implicit import IreeImplicit
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.runtime.driver.signature import Array
@@ -113,7 +115,9 @@ def test_tensor_cores_multiply_narrower_types(architecture: str, storage: str, f
         for name in ("padded", "pixels", "attention")
     }
     kernels = [text for text in ptx_of(compiled(subjects, target)) if "mma.sync" in text]
-    assert sum(text.count(".entry ") for text in kernels) >= len(subjects)
+    entries = re.findall(r"\.entry (\w+)\(", "".join(kernels))
+    by_layer = {name: sum(f"s_{name}_" in each for each in entries) for name in subjects}
+    assert by_layer == {"padded": 2, "pixels": 1, "attention": 1}
     for text in kernels:
         counted = instructions(text, f"mma.sync.aligned.m16n8k16.row.col.f32.{storage}", "ld.shared", "st.shared")
         assert min(counted.values()) > 0
@@ -148,6 +152,16 @@ def test_an_activation_that_is_multiplied_and_added_is_not_narrowed(storage: str
     ((layer, _),) = layers(tmp_path, {"cases": cases.model})
     answers = variants_of(IreeImplicit(storage=storage), layer.task, GPU)
     assert {isinstance(each, Rejected) and each.reason for each in answers} == {"an operand has other uses"}
+
+
+@pytest.mark.parametrize("storage", ERRORS)
+@pytest.mark.parametrize("extents", [((2, 0, 128), 32), ((1, 14, 14, 0), 32), ((2, 32, 128), 0)])
+def test_what_has_no_elements_has_no_tiles(
+    extents: tuple[tuple[int, ...], int], storage: str | None, found: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iree_implicit, "_extents", lambda task, by_product: extents)
+    answer = IreeImplicit(storage=storage).parameters(found["attention"][0].task, GPU)
+    assert answer == Rejected("nothing is multiplied")
 
 
 @pytest.mark.parametrize(("name", "reason"), [("grouped", "neither a convolution"), ("thin", "no multiple of 16")])
