@@ -254,6 +254,11 @@ _EXTREME = _tilings(
 )
 _WINDOWS = _tilings((1, 1, 1, 9, 2, 1), (1, 3, 8, 5, 3, 1), (1, 20, 1, 99, 1, 1))
 _ROWS = _EXTREME[:4]
+# More workgroups than rows, of which some have none, and in planes more vectors than a row has.
+_SUMS: list[Parameters] = [{"vectors": 1, "row_groups": 30}]
+_PLANES: list[Parameters] = [*_SUMS, {"vectors": 9, "row_groups": 1}]
+# Tiles wider than a row, which begin with a pixel's first repetition.
+_REPEATED = _tilings((1, 96, 1, 1, 1, 1), (1, 6, 9, 99, 1, 1))
 
 
 def extreme_winograd(*tiles: int) -> Iterator[Parameters]:
@@ -285,6 +290,10 @@ EXTREME: Mapping[str, Mapping[str, list[Parameters]]] = {
     "apart_stride3": {"window": _WINDOWS},
     "apart_wide_padding": {"window_blocked": _WINDOWS},
     "max_uneven_padding": {"window": _WINDOWS},
+    "single": {"single": _SUMS, "single_blocked": _SUMS, "single_planes": _PLANES},
+    "several": {"few": _SUMS, "few_blocked": _SUMS, "few_planes": _PLANES},
+    "enlarged": {"join_enlarged": _REPEATED, "join_enlarged_blocked": _REPEATED},
+    "enlarged_unevenly": {"join_enlarged": _REPEATED},
     "odd": {"product": _ROWS},
     "many": {"product": _ROWS},
 }
