@@ -26,13 +26,13 @@ _AROUND = 8
 
 
 @dataclass(frozen=True)
-class SingleCost:
-    """The cost of reading an image once for each tap, a vector for each multiply-add."""
+class PlaneCost:
+    """The cost of a multiply-add for each vector of pixels, or of input channels, and each output channel."""
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
-        taps = sizes["kernel_height"] * sizes["kernel_width"] * sizes["depth"]
         vectors = -(-sizes["rows"] * sizes["columns"] // core.lanes)
-        return sizes["batch"] * vectors * taps / min(core.loads, core.multiplies)
+        sums = sizes["batch"] * vectors * sizes["channels"]
+        return sums * (sizes["depth"] + _AROUND) / core.multiplies
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SingleChannel(ConvolutionRoutine):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, family="single", sizes=PlaneTiling.names(), estimate=SingleCost())
+        return replace(super().traits, family="single", sizes=PlaneTiling.names(), estimate=PlaneCost())
 
     @property
     def is_single(self) -> bool:
@@ -94,16 +94,6 @@ class SingleChannel(ConvolutionRoutine):
 
 
 @dataclass(frozen=True)
-class FewCost:
-    """The cost of a multiply-add for each vector of pixels, or of input channels, and each output channel."""
-
-    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
-        vectors = -(-sizes["rows"] * sizes["columns"] // core.lanes)
-        sums = sizes["batch"] * vectors * sizes["channels"]
-        return sums * (sizes["depth"] + _AROUND) / core.multiplies
-
-
-@dataclass(frozen=True)
 class FewChannels(SingleChannel):
     """A few output channels, of which a vector would be half empty, stored as planes, with elementwise ops fused.
 
@@ -114,7 +104,7 @@ class FewChannels(SingleChannel):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, family="few", estimate=FewCost())
+        return replace(super().traits, family="few")
 
     @property
     def is_single(self) -> bool:
