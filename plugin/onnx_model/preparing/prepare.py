@@ -25,6 +25,7 @@ from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
 from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm
+from sartor.onnx_model.rewrites.arithmetic.log_sums import finite_log_sums
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
 from sartor.onnx_model.rewrites.arithmetic.unit_reductions import written_unit_reductions
@@ -151,6 +152,7 @@ LOWER: tuple[Rewrite, ...] = (
     plain_quantization,
     carry_types,
     widen_reductions,
+    finite_log_sums,
     widen_unsigned,
     trim_windows,
     fold_constants,

@@ -25,7 +25,7 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
     if before is None or after is None:
         return None
-    axes = _axes(node, editor, len(before))
+    axes = reduced_axes(node, editor, len(before))
     if axes is None or any(before[axis] != 1 for axis in axes):
         return None
     emit = Emitter(editor, node)
@@ -34,7 +34,7 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def _axes(node: NodeProto, editor: GraphEditor, rank: int) -> list[int] | None:
+def reduced_axes(node: NodeProto, editor: GraphEditor, rank: int) -> list[int] | None:
     """The reduced axes: all of them if none are given; None if they are computed, or if nothing is reduced then."""
     found = attributes(node)
     axes: list[int] = found.get("axes", [])

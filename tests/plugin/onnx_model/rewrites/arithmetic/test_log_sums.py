@@ -1,0 +1,35 @@
+"""Logarithms of sums of exponentials, of values whose exponentials are no finite numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, run
+from tests.plugin.onnx_model.conftest import Prepare
+
+_VALUES = np.array([[1e5, -1, 3], [-np.inf] * 3, [np.inf, 1, 2], [-1e5] * 3, [np.nan, 1, 2]], np.float32)
+
+
+@pytest.mark.parametrize("keeps", [0, 1])
+@pytest.mark.parametrize("opset", [13, 18])
+def test_the_largest_value_is_subtracted_first(keeps: int, opset: int, prepare_quickly: Prepare) -> None:
+    is_input = opset == 18
+    nodes = [
+        node("ReduceLogSumExp", ["x", "axes"], ["y"], keepdims=keeps)
+        if is_input
+        else node("ReduceLogSumExp", ["x"], ["y"], axes=[1], keepdims=keeps)
+    ]
+    constants = {"axes": np.array([-1])} if is_input else {}
+    built = model(nodes, [("x", _VALUES.shape, FLOAT)], ["y"], constants, opset=opset)
+    prepared = prepare_quickly(built).model
+    kinds = [item.op_type for item in prepared.graph.node]
+    assert "ReduceLogSumExp" not in kinds
+    assert kinds.index("ReduceMax") < kinds.index("Exp")
+    np.testing.assert_allclose(run(prepared, {"x": _VALUES})["y"], run(built, {"x": _VALUES})["y"], rtol=1e-6)
+
+
+def test_integers_stay(prepare_quickly: Prepare) -> None:
+    built = model([node("ReduceLogSumExp", ["x"], ["y"])], [("x", (3, 2), INT64)], ["y"], opset=18)
+    built.graph.output[0].type.tensor_type.elem_type = INT64
+    assert "ReduceMax" not in [item.op_type for item in prepare_quickly(built).model.graph.node]
