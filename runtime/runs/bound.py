@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,10 @@ class BoundRun:
         """Arrays by name, and what runs the model on them."""
         self._execute = execute
         self._inputs, self._outputs = MappingProxyType(dict(inputs)), MappingProxyType(dict(outputs))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be copied or sent to another process, as the memory is the device's."""
+        raise UsageError("a bound run cannot be copied or pickled; bind again where it is needed")
 
     @property
     def inputs(self) -> Mapping[str, DeviceArray]:
