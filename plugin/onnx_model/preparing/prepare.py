@@ -25,10 +25,9 @@ from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
 from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm
-from sartor.onnx_model.rewrites.arithmetic.log_sums import finite_log_sums
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
+from sartor.onnx_model.rewrites.arithmetic.reductions import finite_log_sums, written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
-from sartor.onnx_model.rewrites.arithmetic.unit_reductions import written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs

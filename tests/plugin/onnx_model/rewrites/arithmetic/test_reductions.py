@@ -1,4 +1,4 @@
-"""Logarithms of sums of exponentials, of values whose exponentials are no finite numbers."""
+"""Reductions over one element, and logarithms of sums of exponentials that are no finite numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
 _VALUES = np.array([[1e5, -1, 3], [-np.inf] * 3, [np.inf, 1, 2], [-1e5] * 3, [np.nan, 1, 2]], np.float32)
+
+
+@pytest.mark.parametrize("operator", ["ReduceL1", "ReduceL2", "ReduceLogSumExp"])
+@pytest.mark.parametrize(("inputs", "keep"), [(["x"], 0), (["x"], 1), (["x", "none"], 1)])
+def test_without_axes_all_are_reduced(operator: str, inputs: list[str], keep: int, prepare_quickly: Prepare) -> None:
+    constants = {"none": np.zeros(0, np.int64)} if len(inputs) > 1 else {}
+    nodes = [node(operator, inputs, ["y"], keepdims=keep)]
+    built = model(nodes, [("x", (1, 1), FLOAT)], ["y"], constants, opset=18)
+    prepared, feeds = prepare_quickly(built).model, {"x": np.array([[-2.5]], np.float32)}
+    assert operator not in [item.op_type for item in prepared.graph.node]
+    np.testing.assert_allclose(run(prepared, feeds)["y"], run(built, feeds)["y"], rtol=1e-6)
+
+
+def test_without_axes_none_may_be_reduced(prepare_quickly: Prepare) -> None:
+    nodes = [node("ReduceL2", ["x"], ["y"], noop_with_empty_axes=1)]
+    prepared = prepare_quickly(model(nodes, [("x", (1, 1), FLOAT)], ["y"], opset=18)).model
+    assert "Abs" not in [item.op_type for item in prepared.graph.node]
 
 
 @pytest.mark.parametrize("keeps", [0, 1])
