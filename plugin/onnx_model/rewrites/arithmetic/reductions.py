@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 
-_EXPONENTIATED = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64}
+_EXPONENTIATED: dict[int, Any] = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64}
 _OF_ONE = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log", "ReduceLogSumExp": "Identity"}
 
 
@@ -52,8 +54,8 @@ def _finite(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if before is None or after is None or 0 in before or _axes(node, editor, len(before)) is None:
         return None
     emit, value, axes = Emitter(editor, node), node.input[0], node.input[1:]
-    given = {"axes": attributes(node).get("axes"), "keepdims": 1}
-    limits = np.finfo(_EXPONENTIATED[editor.element_type(value)])
+    given: dict[str, Any] = {"axes": attributes(node).get("axes"), "keepdims": 1}
+    limits: Any = np.finfo(_EXPONENTIATED[editor.element_type(value)])
     largest = emit("ReduceMax", value, *axes, part="largest", **given)
     largest = emit("Max", largest, emit.constant(float(limits.min), "least", limits.dtype), part="above")
     largest = emit("Min", largest, emit.constant(float(limits.max), "most", limits.dtype), part="below")
