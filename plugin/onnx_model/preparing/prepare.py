@@ -26,6 +26,7 @@ from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
 from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
+from sartor.onnx_model.rewrites.arithmetic.powers import signed_powers
 from sartor.onnx_model.rewrites.arithmetic.reductions import finite_log_sums, written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
@@ -145,6 +146,7 @@ LOWER: tuple[Rewrite, ...] = (
     matmul_vectors,
     guarded_norm,
     finite_remainders,
+    signed_powers,
     expand_determinants,
     split_zero_points,
     pad_integer_conv,
