@@ -22,6 +22,7 @@ from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
 from sartor.onnx_model.rewrites.arithmetic.activations import numeric_bounds, written_softsign, written_tanh_gelu
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
+from sartor.onnx_model.rewrites.arithmetic.extremes import kept_nan
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
 from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm
@@ -154,6 +155,7 @@ LOWER: tuple[Rewrite, ...] = (
     carry_types,
     widen_reductions,
     finite_log_sums,
+    kept_nan,
     widen_unsigned,
     trim_windows,
     fold_constants,
