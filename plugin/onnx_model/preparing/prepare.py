@@ -28,7 +28,7 @@ from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_el
 from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.powers import signed_powers
-from sartor.onnx_model.rewrites.arithmetic.reductions import finite_log_sums, written_unit_reductions
+from sartor.onnx_model.rewrites.arithmetic.reductions import finite_log_sums, integer_means, written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
@@ -121,6 +121,7 @@ LOWER: tuple[Rewrite, ...] = (
     paired_operands,
     expand_to_result,
     written_unit_reductions,
+    integer_means,
     dequantise_early,
     lift_signals,
     crop_pads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 
 _EXPONENTIATED: dict[int, Any] = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64}
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 _OF_ONE = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log", "ReduceLogSumExp": "Identity"}
 
 
@@ -62,6 +64,29 @@ def _finite(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     powers = emit("Exp", emit("Sub", value, largest, part="difference"), part="exp")
     total = emit("Add", emit("ReduceLogSum", powers, *axes, **given), largest, part="add")
     emit("Reshape", total, emit.constant(list(after), "shape"), part="shape", output=node.output[0])
+    return emit.nodes
+
+
+def integer_means(model: ModelProto) -> tuple[str, ...]:
+    """Divide the sum for ``ReduceMean`` of integers; returns the names of the replaced nodes.
+
+    IREE 3.13 rejects it, and names no node: "failed to legalize operation 'torch.constant.int'".
+    """
+    return rewrite_nodes(model, _integer_mean)
+
+
+def _integer_mean(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "ReduceMean" or editor.element_type(node.input[0]) not in _INTEGERS:
+        return None
+    before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
+    axes = None if before is None else _axes(node, editor, len(before))
+    if before is None or after is None or axes is None:
+        return None
+    emit = Emitter(editor, node)
+    total = emit("ReduceSum", node.input[0], emit.constant(axes, "axes"), keepdims=1)
+    count = emit.like(math.prod(before[axis] for axis in axes), node.input[0], "count")
+    mean = emit("Div", total, count, part="mean")
+    emit("Reshape", mean, emit.constant(list(after), "shape"), part="shape", output=node.output[0])
     return emit.nodes
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
+INT32 = TensorProto.INT32
 _VALUES = np.array([[1e5, -1, 3], [-np.inf] * 3, [np.inf, 1, 2], [-1e5] * 3, [np.nan, 1, 2]], np.float32)
 
 
@@ -50,3 +52,15 @@ def test_integers_stay(prepare_quickly: Prepare) -> None:
     built = model([node("ReduceLogSumExp", ["x"], ["y"])], [("x", (3, 2), INT64)], ["y"], opset=18)
     built.graph.output[0].type.tensor_type.elem_type = INT64
     assert "ReduceMax" not in [item.op_type for item in prepare_quickly(built).model.graph.node]
+
+
+@pytest.mark.parametrize("keeps", [0, 1])
+@pytest.mark.parametrize(("kind", "element"), [(np.int32, INT32), (np.int64, INT64)])
+def test_means_of_integers_are_divided_sums(kind: type, element: int, keeps: int, prepare_quickly: Prepare) -> None:
+    values = np.array([[7, -2, -9], [-1, 0, 0]], kind)
+    nodes = [node("ReduceMean", ["x", "axes"], ["y"], keepdims=keeps)]
+    output = [("y", (2, 1) if keeps else (2,), element)]
+    built = model(nodes, [("x", (2, 3), element)], output, {"axes": np.array([-1])}, opset=18)
+    prepared = prepare_quickly(built).model
+    assert "ReduceMean" not in [item.op_type for item in prepared.graph.node]
+    np.testing.assert_array_equal(run(prepared, {"x": values})["y"], run(built, {"x": values})["y"])
