@@ -25,7 +25,7 @@ from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.extremes import kept_nan
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
-from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm
+from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm, scales_of_zeros
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.powers import signed_powers
 from sartor.onnx_model.rewrites.arithmetic.reductions import finite_log_sums, integer_means, written_unit_reductions
@@ -148,6 +148,7 @@ LOWER: tuple[Rewrite, ...] = (
     matmul_vectors,
     guarded_norm,
     finite_remainders,
+    scales_of_zeros,
     signed_powers,
     expand_determinants,
     split_zero_points,
