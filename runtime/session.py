@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -112,6 +112,10 @@ class Session:
         self._executor: ThreadPoolExecutor | None = None
         self._may_keep = self._has_small_runs()
         self._small: SmallRuns | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be copied or sent to another process, as the device is this one's."""
+        raise UsageError("a session cannot be copied or pickled; open the same file again where it is needed")
 
     @property
     def manifest(self) -> Manifest | None:

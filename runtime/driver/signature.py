@@ -197,7 +197,7 @@ def check_names(specs: Sequence[TensorSpec], given: Sequence[str]) -> None:
     if unknown := sorted(set(given) - set(expected)):
         raise UsageError(f"the model has no input {_quoted(unknown)}; its inputs are {_quoted(expected)}")
     if missing := [name for name in expected if name not in given]:
-        raise UsageError(f"no value is given for input {_quoted(missing)}")
+        raise UsageError(f"no value is given for {'inputs' if len(missing) > 1 else 'input'} {_quoted(missing)}")
 
 
 def plain_array(value: object, what: str) -> Array:

@@ -13,11 +13,13 @@ def check_regular(path: Path) -> None:
     """Make sure that a path is no pipe, device or socket. What is not there, and folders, are left to the reader.
 
     Raises:
-        OSError: if it is one.
+        OSError: if it is one, or ``-`` where no file has that name.
     """
     try:
         mode = path.stat().st_mode
     except OSError:
+        if str(path) == "-":
+            raise OSError(errno.EINVAL, "standard input is not read, write it to a file first", "-") from None
         return
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, "it is no regular file, copy its content to one", str(path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,10 @@ class BoundRun:
         """Arrays by name, and what runs the model on them."""
         self._execute = execute
         self._inputs, self._outputs = MappingProxyType(dict(inputs)), MappingProxyType(dict(outputs))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be copied or sent to another process, as the memory is the device's."""
+        raise UsageError("a bound run cannot be copied or pickled; bind again where it is needed")
 
     @property
     def inputs(self) -> Mapping[str, DeviceArray]:
@@ -62,6 +67,8 @@ def bound_outputs(
             known.
         DeviceError: if the device has no memory left.
     """
+    if not isinstance(given, Mapping):
+        raise UsageError(f"outputs is of type {type(given).__name__}, expected device arrays by output name")
     names = [spec.name for spec in signature.outputs]
     if unknown := [name for name in given if name not in names]:
         raise UsageError(f"the model has no output '{unknown[0]}'; its outputs are {names}")
@@ -75,7 +82,11 @@ def _output(spec: TensorSpec, given: DeviceArray | None, device: NativeDevice) -
     if given is None:
         return upload(np.zeros(shape, spec.numpy_dtype), device)
     if not isinstance(given, DeviceArray) or given.device is not device:
-        raise UsageError(f"output '{spec.name}' can be bound to an array of the device '{device}' alone")
+        held = f"on '{given.device}'" if isinstance(given, DeviceArray) else f"of type {type(given).__name__}"
+        raise UsageError(
+            f"output '{spec.name}' can be bound to an array of the device '{device}' alone, and this one is {held}; "
+            "make one with Session.to_device"
+        )
     check_array(spec, given.dtype, given.shape, "output")
     return given
 

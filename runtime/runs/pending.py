@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from sartor.errors import SartorError, UsageError
 from sartor.runtime.driver.device_array import DeviceArray
@@ -40,6 +41,10 @@ class PendingRun:
             to_host: makes arrays of all outputs: those that were asked for, cut to size.
         """
         self._wait, self._selected, self._to_host = wait, selected, to_host
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be copied or sent to another process, as the run is this one's."""
+        raise UsageError("a pending run cannot be copied or pickled; wait for its result, which can")
 
     def done(self) -> bool:
         """Whether the run has finished or failed."""

@@ -206,9 +206,11 @@ def existing_file(path: Path) -> Path:
     Raises:
         UsageError: if not.
     """
-    if not path.is_file():
-        raise UsageError(f"'{path}' is not there" if not path.exists() else f"'{path}' is not a file")
-    return path
+    if path.is_file():
+        return path
+    if str(path) == "-" or path.is_fifo() or path.is_char_device():
+        raise UsageError(f"'{path}' is not a regular file: standard input and pipes are not read; write a file first")
+    raise UsageError(f"'{path}' is not a file" if path.exists() else f"'{path}' is not there")
 
 
 def check_error_bound(bound: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import sys
@@ -81,6 +82,8 @@ def _typer_sentence(error: Any) -> str:
 
 def _sentence(error: OSError) -> str:
     reason = error.strerror or str(error)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        reason += ": allow more, with 'ulimit -n 1024' in this shell or fewer programs at once"
     return f"'{error.filename}': {reason}" if error.filename else reason
 
 

@@ -22,12 +22,14 @@ from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
 from sartor.onnx_model.rewrites.arithmetic.activations import numeric_bounds, written_softsign, written_tanh_gelu
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
+from sartor.onnx_model.rewrites.arithmetic.extremes import kept_nan
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
-from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm
+from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm, scales_of_zeros
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
+from sartor.onnx_model.rewrites.arithmetic.powers import signed_powers
+from sartor.onnx_model.rewrites.arithmetic.reductions import finite_log_sums, integer_means, written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
-from sartor.onnx_model.rewrites.arithmetic.unit_reductions import written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
@@ -119,6 +121,7 @@ LOWER: tuple[Rewrite, ...] = (
     paired_operands,
     expand_to_result,
     written_unit_reductions,
+    integer_means,
     dequantise_early,
     lift_signals,
     crop_pads,
@@ -145,12 +148,16 @@ LOWER: tuple[Rewrite, ...] = (
     matmul_vectors,
     guarded_norm,
     finite_remainders,
+    scales_of_zeros,
+    signed_powers,
     expand_determinants,
     split_zero_points,
     pad_integer_conv,
     plain_quantization,
     carry_types,
     widen_reductions,
+    finite_log_sums,
+    kept_nan,
     widen_unsigned,
     trim_windows,
     fold_constants,

@@ -37,6 +37,10 @@ def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
             _check_bound(value, model)
     if shapes:
         forget_shapes(model)
+    for value in model.graph.output:
+        if value.name in inputs:
+            # Inference describes results of nodes only.
+            value.type.tensor_type.shape.CopyFrom(inputs[value.name].type.tensor_type.shape)
     return tuple(shapes)
 
 

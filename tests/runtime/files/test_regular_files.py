@@ -46,6 +46,14 @@ def test_what_is_no_regular_file_is_refused_unread(special: Path, reader: str) -
         _READERS[reader](special)
 
 
+def test_standard_input_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="'-' cannot be read: standard input is not read, write it to a file first"):
+        open_module(Path("-"))
+    Path("-").touch()
+    check_regular(Path("-"))
+
+
 def test_files_and_folders_and_nothing_are_left_to_the_reader(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for each in (tmp_path, tmp_path / "file", tmp_path / "file" / "below", tmp_path / "nothing"):

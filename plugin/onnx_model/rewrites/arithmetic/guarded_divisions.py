@@ -19,6 +19,28 @@ def finite_remainders(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, _guarded_remainder)
 
 
+def scales_of_zeros(model: ModelProto) -> tuple[str, ...]:
+    """Make 1 of the scale that ``DynamicQuantizeLinear`` finds for zeros alone; IREE 3.13 gives 0, ONNX Runtime 1.
+
+    Where the scale is only multiplied by, both give 0, and the node stays as passes on quantised products know it.
+    """
+    return rewrite_nodes(model, _scaled)
+
+
+def _scaled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "DynamicQuantizeLinear":
+        return None
+    readers = {reader.op_type for reader in editor.consumers(node.output[1])}
+    if not editor.is_output(node.output[1]) and readers <= {"DequantizeLinear", "Mul"}:
+        return None
+    emit, source = Emitter(editor, node), node.input[0]
+    values, scale, zero = node.output
+    found = emit.many("DynamicQuantizeLinear", source, outputs=(values, "", zero))[1]
+    is_nothing = emit("Equal", found, emit.like(0.0, source, "nothing"), part="is_nothing")
+    emit("Where", is_nothing, emit.like(1.0, source, "one"), found, part="scale", output=scale)
+    return emit.nodes
+
+
 def _guarded_remainder(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type != "Mod" or not attributes(node).get("fmod", 0):
         return None

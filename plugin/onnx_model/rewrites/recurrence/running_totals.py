@@ -14,7 +14,8 @@ _OPERATORS = {"CumProd": "Mul", "CumSum": "Add"}
 def scan_by_doubling(model: ModelProto) -> tuple[str, ...]:
     """Combine each element with the one 1, 2, 4, … before it (Hillis and Steele 1986).
 
-    IREE 3.13 has no CumProd, and fails on CumSum of float64.
+    IREE 3.13 has no CumProd, and fails on CumSum of float64. To exclude the element itself, IREE subtracts it from the
+    sum, which is no number behind an infinity and cancels behind a large value: elements are shifted instead.
     """
     return rewrite_nodes(model, _scanned)
 
@@ -23,7 +24,7 @@ def _scanned(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type not in _OPERATORS:
         return None
     if node.op_type == "CumSum" and editor.element_type(node.input[0]) != TensorProto.DOUBLE:
-        return None
+        return _inclusive(node, editor)
     shape, axes = editor.shape(node.input[0]), editor.constant(node.input[1])
     if shape is None or axes is None:
         return None
@@ -37,6 +38,19 @@ def _scanned(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         value = emit(_OPERATORS[node.op_type], value, before, part=f"add{distance}")
         distance *= 2
     emit("Identity", value, output=node.output[0])
+    return emit.nodes
+
+
+def _inclusive(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """An exclusive running sum as an inclusive one of elements that are shifted by one."""
+    shape, axes, found = editor.shape(node.input[0]), editor.constant(node.input[1]), attributes(node)
+    if shape is None or axes is None or not found.get("exclusive") or 0 in shape:
+        return None
+    if editor.element_type(node.input[0]) not in (TensorProto.FLOAT, TensorProto.FLOAT16):
+        return None
+    emit = Emitter(editor, node)
+    shifted = _shifted(emit, node.input[0], shape, int(axes.item()) % len(shape), 1)
+    emit("CumSum", shifted, node.input[1], output=node.output[0], reverse=found.get("reverse"))
     return emit.nodes
 
 

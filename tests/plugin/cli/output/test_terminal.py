@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
+import os
 import subprocess
 import sys
 
 import pytest
+import typer
 from rich.console import Console
 
 from sartor.cli.output import terminal
@@ -46,3 +49,16 @@ def test_what_was_found_so_far_is_below_the_bars(monkeypatch: pytest.MonkeyPatch
     shown = [line for line in screen.getvalue().splitlines() if line.strip()]
     assert any("3 of 4 kinds of layers measured" in line for line in shown)
     tell_found(lambda *_: None, "whoever does not want to know is not told")
+
+
+def test_too_few_open_files_come_with_a_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def fail() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["sartor"])
+        assert terminal._exit_code(app) == 1
+    assert "ulimit -n 1024" in capsys.readouterr().err

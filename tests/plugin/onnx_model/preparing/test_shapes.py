@@ -119,3 +119,11 @@ def test_a_shape_that_an_input_decides_is_refused_by_node(prepare_quickly: Prepa
     built = model([node("BlackmanWindow", ["n"], ["y"])], [("n", (), INT64)], ["y"])
     with pytest.raises(UnsupportedModelError, match=r"'y', computed by node '\w+' \(BlackmanWindow\),.*--bind n="):
         prepare_quickly(built)
+
+
+@pytest.mark.parametrize(("declared", "shapes"), [(None, {"x": (2, 3)}), (("n", 3), {"x": (2, 3)}), ((2, 3), {})])
+def test_an_input_that_is_an_output_has_its_shape_there(
+    declared: tuple[int | str, ...] | None, shapes: dict[str, tuple[int, ...]], prepare_quickly: Prepare
+) -> None:
+    built = model([node("Relu", ["a"], ["y"])], [("a", (2,), FLOAT), ("x", declared, FLOAT)], ["y", "x"])
+    assert [(each.name, each.shape) for each in _bind(built, **shapes).outputs] == [("y", (2,)), ("x", (2, 3))]

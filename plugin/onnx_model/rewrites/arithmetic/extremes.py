@@ -1,0 +1,36 @@
+"""Lets Max and Min of two operands keep NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, rewrite_nodes
+
+
+def kept_nan(model: ModelProto) -> tuple[str, ...]:
+    """Return the first operand of ``Max`` and ``Min`` where it is NaN; returns the names of the changed nodes.
+
+    IREE 3.13 returns the second operand where the comparison fails, so that only its NaN are kept. A constant without
+    any is made the first operand, which costs nothing.
+    """
+    return rewrite_nodes(model, _kept)
+
+
+def _kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type not in ("Max", "Min") or len(node.input) != 2 or not editor.element_type(node.input[0]):
+        return None
+    emit, (first, second) = Emitter(editor, node), node.input
+    if emit.dtype(first).kind in "iu" or _is_number(editor.constant(first)):
+        return None
+    if _is_number(editor.constant(second)):
+        emit.copy([second, first], node.output[0])
+        return emit.nodes
+    extreme = emit(node.op_type, first, second)
+    emit("Where", emit("IsNaN", first, part="is_nan"), first, extreme, part="result", output=node.output[0])
+    return emit.nodes
+
+
+def _is_number(values: Array | None) -> bool:
+    return values is not None and not np.isnan(values).any()

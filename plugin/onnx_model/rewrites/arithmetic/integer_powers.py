@@ -1,0 +1,53 @@
+"""Powers of integers by repeated squaring: IREE computes them in floating point, and constant ones not at all."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+
+_SIGNED = (TensorProto.INT32, TensorProto.INT64)
+_BITS = 6
+"""Of exponents that matter: with larger ones only 0, 1 and -1 have powers that are 64-bit integers."""
+
+
+def is_integer_power(emit: Emitter) -> bool:
+    """Whether base and exponent of a Pow are signed integers; those of a constant exponent may be whole floats."""
+    base, exponent = (emit.editor.element_type(name) for name in emit.node.input)
+    known = emit.editor.constant(emit.node.input[1])
+    is_whole = known is not None and np.isfinite(known).all() and not (np.asarray(known, np.float64) % 1).any()
+    return base in _SIGNED and (exponent in _SIGNED or bool(is_whole))
+
+
+def emit_integer_power(emit: Emitter) -> None:
+    """The power as the node's output: the product of those squares of squares whose bit the exponent has.
+
+    As for 1 divided by it, a negative exponent leaves 1 and -1 alone, and makes 0 of all else.
+    """
+    base, exponent = emit.node.input
+    if emit.editor.element_type(exponent) != TensorProto.INT64:
+        exponent = emit("Cast", exponent, part="exponent", to=TensorProto.INT64)
+    one, bits = emit.like(1, base, "one"), _reduced(emit, exponent)
+    value, square = one, base
+    for bit in range(_BITS):
+        shifted = emit("Div", bits, emit.constant(np.int64(1 << bit), "bit"), part="shift") if bit else bits
+        is_set = emit("Equal", _parity(emit, shifted), emit.constant(np.int64(1), "set"), part="is_set")
+        value = emit("Where", is_set, emit("Mul", value, square, part="product"), value, part="power")
+        square = emit("Mul", square, square, part="square")
+    is_unit = emit("Equal", emit("Abs", base, part="size"), one, part="is_unit")
+    inverse = emit("Where", is_unit, value, emit.like(0, base, "zero"), part="inverse")
+    is_negative = emit("Less", exponent, emit.constant(np.int64(0), "nothing"), part="negative")
+    emit("Where", is_negative, inverse, value, output=emit.node.output[0])
+
+
+def _reduced(emit: Emitter, exponent: str) -> str:
+    """The exponent's size, in which one of more bits is replaced by the largest of its parity."""
+    size, last = emit("Abs", exponent, part="exponent_size"), (1 << _BITS) - 2
+    largest = emit("Add", _parity(emit, size), emit.constant(np.int64(last), "last"), part="largest")
+    is_small = emit("Less", size, emit.constant(np.int64(last), "limit"), part="small")
+    return emit("Where", is_small, size, largest, part="bits")
+
+
+def _parity(emit: Emitter, value: str) -> str:
+    return emit("Mod", value, emit.constant(np.int64(2), "two"), part="parity")

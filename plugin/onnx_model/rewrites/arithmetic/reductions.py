@@ -1,0 +1,104 @@
+"""Writes out reductions on which IREE fails, or which it computes to infinity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+
+_EXPONENTIATED: dict[int, Any] = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64}
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
+_OF_ONE = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log", "ReduceLogSumExp": "Identity"}
+
+
+def written_unit_reductions(model: ModelProto) -> tuple[str, ...]:
+    """Replace reductions over dimensions of one element by what they compute of it; returns the nodes' names.
+
+    IREE 3.13 aborts on those of ``ReduceL2`` and ``ReduceLogSumExp``: "dialect conversion attempted to replace a root
+    operation that has no parent block".
+    """
+    return rewrite_nodes(model, _written)
+
+
+def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type not in _OF_ONE:
+        return None
+    before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
+    if before is None or after is None:
+        return None
+    axes = _axes(node, editor, len(before))
+    if axes is None or any(before[axis] != 1 for axis in axes):
+        return None
+    emit = Emitter(editor, node)
+    value = emit(_OF_ONE[node.op_type], node.input[0])
+    emit("Reshape", value, emit.constant(list(after), "shape"), part="shape", output=node.output[0])
+    return emit.nodes
+
+
+def finite_log_sums(model: ModelProto) -> tuple[str, ...]:
+    """Subtract the largest value before ``ReduceLogSumExp`` takes exponentials; returns the nodes' names.
+
+    IREE 3.13 takes them of the values as they are, which gives infinity above 88 in float32. The largest value is
+    limited to finite ones, as infinity minus itself is no number.
+    """
+    return rewrite_nodes(model, _finite)
+
+
+def _finite(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "ReduceLogSumExp" or editor.element_type(node.input[0]) not in _EXPONENTIATED:
+        return None
+    before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
+    if before is None or after is None or 0 in before or _axes(node, editor, len(before)) is None:
+        return None
+    emit, value, axes = Emitter(editor, node), node.input[0], node.input[1:]
+    given: dict[str, Any] = {"axes": attributes(node).get("axes"), "keepdims": 1}
+    limits: Any = np.finfo(_EXPONENTIATED[editor.element_type(value)])
+    largest = emit("ReduceMax", value, *axes, part="largest", **given)
+    largest = emit("Max", largest, emit.constant(float(limits.min), "least", limits.dtype), part="above")
+    largest = emit("Min", largest, emit.constant(float(limits.max), "most", limits.dtype), part="below")
+    powers = emit("Exp", emit("Sub", value, largest, part="difference"), part="exp")
+    total = emit("Add", emit("ReduceLogSum", powers, *axes, **given), largest, part="add")
+    emit("Reshape", total, emit.constant(list(after), "shape"), part="shape", output=node.output[0])
+    return emit.nodes
+
+
+def integer_means(model: ModelProto) -> tuple[str, ...]:
+    """Divide the sum for ``ReduceMean`` of integers; returns the names of the replaced nodes.
+
+    IREE 3.13 rejects it, and names no node: "failed to legalize operation 'torch.constant.int'".
+    """
+    return rewrite_nodes(model, _integer_mean)
+
+
+def _integer_mean(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "ReduceMean" or editor.element_type(node.input[0]) not in _INTEGERS:
+        return None
+    before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
+    axes = None if before is None else _axes(node, editor, len(before))
+    if before is None or after is None or axes is None:
+        return None
+    emit = Emitter(editor, node)
+    total = emit("ReduceSum", node.input[0], emit.constant(axes, "axes"), keepdims=1)
+    count = emit.like(math.prod(before[axis] for axis in axes), node.input[0], "count")
+    mean = emit("Div", total, count, part="mean")
+    emit("Reshape", mean, emit.constant(list(after), "shape"), part="shape", output=node.output[0])
+    return emit.nodes
+
+
+def _axes(node: NodeProto, editor: GraphEditor, rank: int) -> list[int] | None:
+    """The reduced axes: all of them if none are given; None if they are computed, or if nothing is reduced then."""
+    found = attributes(node)
+    axes: list[int] = found.get("axes", [])
+    if name := optional_input(node, 1):
+        given = editor.constant(name)
+        if given is None:
+            return None
+        axes = given.tolist()
+    if not axes and found.get("noop_with_empty_axes"):
+        return None
+    return axes or list(range(rank))

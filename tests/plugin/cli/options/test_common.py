@@ -1,0 +1,26 @@
+"""Files that are named on the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sartor.cli.options.common import existing_file
+from sartor.errors import UsageError
+
+
+def test_models_are_not_read_from_standard_input_or_pipes(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (Path("-"), Path("/dev/null"), pipe):
+        with pytest.raises(UsageError, match=f"'{path}' is not a regular file: standard input and pipes are not read"):
+            existing_file(path)
+
+
+def test_other_paths_are_not_taken_for_pipes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a file"):
+        existing_file(tmp_path)
+    with pytest.raises(UsageError, match="is not there"):
+        existing_file(tmp_path / "absent")

@@ -1,0 +1,66 @@
+"""Reductions over one element, and logarithms of sums of exponentials that are no finite numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, run
+from tests.plugin.onnx_model.conftest import Prepare
+
+INT32 = TensorProto.INT32
+_VALUES = np.array([[1e5, -1, 3], [-np.inf] * 3, [np.inf, 1, 2], [-1e5] * 3, [np.nan, 1, 2]], np.float32)
+
+
+@pytest.mark.parametrize("operator", ["ReduceL1", "ReduceL2", "ReduceLogSumExp"])
+@pytest.mark.parametrize(("inputs", "keep"), [(["x"], 0), (["x"], 1), (["x", "none"], 1)])
+def test_without_axes_all_are_reduced(operator: str, inputs: list[str], keep: int, prepare_quickly: Prepare) -> None:
+    constants = {"none": np.zeros(0, np.int64)} if len(inputs) > 1 else {}
+    nodes = [node(operator, inputs, ["y"], keepdims=keep)]
+    built = model(nodes, [("x", (1, 1), FLOAT)], ["y"], constants, opset=18)
+    prepared, feeds = prepare_quickly(built).model, {"x": np.array([[-2.5]], np.float32)}
+    assert operator not in [item.op_type for item in prepared.graph.node]
+    np.testing.assert_allclose(run(prepared, feeds)["y"], run(built, feeds)["y"], rtol=1e-6)
+
+
+def test_without_axes_none_may_be_reduced(prepare_quickly: Prepare) -> None:
+    nodes = [node("ReduceL2", ["x"], ["y"], noop_with_empty_axes=1)]
+    prepared = prepare_quickly(model(nodes, [("x", (1, 1), FLOAT)], ["y"], opset=18)).model
+    assert "Abs" not in [item.op_type for item in prepared.graph.node]
+
+
+@pytest.mark.parametrize("keeps", [0, 1])
+@pytest.mark.parametrize("opset", [13, 18])
+def test_the_largest_value_is_subtracted_first(keeps: int, opset: int, prepare_quickly: Prepare) -> None:
+    is_input = opset == 18
+    nodes = [
+        node("ReduceLogSumExp", ["x", "axes"], ["y"], keepdims=keeps)
+        if is_input
+        else node("ReduceLogSumExp", ["x"], ["y"], axes=[1], keepdims=keeps)
+    ]
+    constants = {"axes": np.array([-1])} if is_input else {}
+    built = model(nodes, [("x", _VALUES.shape, FLOAT)], ["y"], constants, opset=opset)
+    prepared = prepare_quickly(built).model
+    kinds = [item.op_type for item in prepared.graph.node]
+    assert "ReduceLogSumExp" not in kinds
+    assert kinds.index("ReduceMax") < kinds.index("Exp")
+    np.testing.assert_allclose(run(prepared, {"x": _VALUES})["y"], run(built, {"x": _VALUES})["y"], rtol=1e-6)
+
+
+def test_integers_stay(prepare_quickly: Prepare) -> None:
+    built = model([node("ReduceLogSumExp", ["x"], ["y"])], [("x", (3, 2), INT64)], ["y"], opset=18)
+    built.graph.output[0].type.tensor_type.elem_type = INT64
+    assert "ReduceMax" not in [item.op_type for item in prepare_quickly(built).model.graph.node]
+
+
+@pytest.mark.parametrize("keeps", [0, 1])
+@pytest.mark.parametrize(("kind", "element"), [(np.int32, INT32), (np.int64, INT64)])
+def test_means_of_integers_are_divided_sums(kind: type, element: int, keeps: int, prepare_quickly: Prepare) -> None:
+    values = np.array([[7, -2, -9], [-1, 0, 0]], kind)
+    nodes = [node("ReduceMean", ["x", "axes"], ["y"], keepdims=keeps)]
+    output = [("y", (2, 1) if keeps else (2,), element)]
+    built = model(nodes, [("x", (2, 3), element)], output, {"axes": np.array([-1])}, opset=18)
+    prepared = prepare_quickly(built).model
+    assert "ReduceMean" not in [item.op_type for item in prepared.graph.node]
+    np.testing.assert_array_equal(run(prepared, {"x": values})["y"], run(built, {"x": values})["y"])
