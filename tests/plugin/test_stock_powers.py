@@ -16,11 +16,12 @@ _WHOLE = ([-3, -1, 0, 1, 2, 5], [0, 1, 2, 3, 7])
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64, np.int32])
 def test_computed_exponents(kind: type) -> None:
     bases, exponents = _FLOATS if np.dtype(kind).kind == "f" else _WHOLE
-    x, y = (each.astype(kind) for each in np.meshgrid(bases, exponents))
+    feeds: list[Array] = [each.astype(kind) for each in np.meshgrid(bases, exponents)]
+    shape = feeds[0].shape
     element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    inputs = [("x", x.shape, element), ("y", y.shape, element)]
-    built = model([node("Pow", ["x", "y"], ["z"])], inputs, [("z", x.shape, element)], opset=18)
-    _check(built, [x, y], 2e-3 if kind is np.float16 else 1e-5)
+    inputs = [("x", shape, element), ("y", shape, element)]
+    built = model([node("Pow", ["x", "y"], ["z"])], inputs, [("z", shape, element)], opset=18)
+    _check(built, feeds, 2e-3 if kind is np.float16 else 1e-5)
 
 
 def test_constant_exponents() -> None:

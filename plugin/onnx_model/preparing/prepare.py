@@ -22,17 +22,17 @@ from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
 from sartor.onnx_model.rewrites.arithmetic.activations import numeric_bounds, written_softsign, written_tanh_gelu
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
-from sartor.onnx_model.rewrites.arithmetic.extremes import kept_nan
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
-from sartor.onnx_model.rewrites.arithmetic.guarded_divisions import finite_remainders, guarded_norm, scales_of_zeros
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
-from sartor.onnx_model.rewrites.arithmetic.powers import signed_powers
 from sartor.onnx_model.rewrites.arithmetic.reductions import finite_log_sums, integer_means, written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
+from sartor.onnx_model.rewrites.exceptional.extremes import kept_nan
+from sartor.onnx_model.rewrites.exceptional.guarded_divisions import finite_remainders, guarded_norm, scales_of_zeros
+from sartor.onnx_model.rewrites.exceptional.powers import signed_powers
 from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, run
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
 INT32 = TensorProto.INT32
@@ -57,7 +57,7 @@ def test_integers_stay(prepare_quickly: Prepare) -> None:
 @pytest.mark.parametrize("keeps", [0, 1])
 @pytest.mark.parametrize(("kind", "element"), [(np.int32, INT32), (np.int64, INT64)])
 def test_means_of_integers_are_divided_sums(kind: type, element: int, keeps: int, prepare_quickly: Prepare) -> None:
-    values = np.array([[7, -2, -9], [-1, 0, 0]], kind)
+    values: Array = np.array([[7, -2, -9], [-1, 0, 0]], kind)
     nodes = [node("ReduceMean", ["x", "axes"], ["y"], keepdims=keeps)]
     output = [("y", (2, 1) if keeps else (2,), element)]
     built = model(nodes, [("x", (2, 3), element)], output, {"axes": np.array([-1])}, opset=18)

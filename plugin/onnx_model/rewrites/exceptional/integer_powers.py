@@ -31,23 +31,23 @@ def emit_integer_power(emit: Emitter) -> None:
     one, bits = emit.like(1, base, "one"), _reduced(emit, exponent)
     value, square = one, base
     for bit in range(_BITS):
-        shifted = emit("Div", bits, emit.constant(np.int64(1 << bit), "bit"), part="shift") if bit else bits
-        is_set = emit("Equal", _parity(emit, shifted), emit.constant(np.int64(1), "set"), part="is_set")
+        shifted = emit("Div", bits, emit.constant(np.asarray(1 << bit, np.int64), "bit"), part="shift") if bit else bits
+        is_set = emit("Equal", _parity(emit, shifted), emit.constant(np.asarray(1, np.int64), "set"), part="is_set")
         value = emit("Where", is_set, emit("Mul", value, square, part="product"), value, part="power")
         square = emit("Mul", square, square, part="square")
     is_unit = emit("Equal", emit("Abs", base, part="size"), one, part="is_unit")
     inverse = emit("Where", is_unit, value, emit.like(0, base, "zero"), part="inverse")
-    is_negative = emit("Less", exponent, emit.constant(np.int64(0), "nothing"), part="negative")
+    is_negative = emit("Less", exponent, emit.constant(np.asarray(0, np.int64), "nothing"), part="negative")
     emit("Where", is_negative, inverse, value, output=emit.node.output[0])
 
 
 def _reduced(emit: Emitter, exponent: str) -> str:
     """The exponent's size, in which one of more bits is replaced by the largest of its parity."""
     size, last = emit("Abs", exponent, part="exponent_size"), (1 << _BITS) - 2
-    largest = emit("Add", _parity(emit, size), emit.constant(np.int64(last), "last"), part="largest")
-    is_small = emit("Less", size, emit.constant(np.int64(last), "limit"), part="small")
+    largest = emit("Add", _parity(emit, size), emit.constant(np.asarray(last, np.int64), "last"), part="largest")
+    is_small = emit("Less", size, emit.constant(np.asarray(last, np.int64), "limit"), part="small")
     return emit("Where", is_small, size, largest, part="bits")
 
 
 def _parity(emit: Emitter, value: str) -> str:
-    return emit("Mod", value, emit.constant(np.int64(2), "two"), part="parity")
+    return emit("Mod", value, emit.constant(np.asarray(2, np.int64), "two"), part="parity")

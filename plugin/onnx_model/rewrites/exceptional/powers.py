@@ -6,18 +6,16 @@ import math
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, rewrite_nodes
-from sartor.onnx_model.rewrites.arithmetic.integer_powers import emit_integer_power, is_integer_power
+from sartor.onnx_model.rewrites.exceptional.integer_powers import emit_integer_power, is_integer_power
 
 _BASES = frozenset({"bfloat16", "float16", "float32", "float64", "int32", "int64"})
 _LARGEST_PRODUCT = 64
 """Whole exponents up to this one are products in IREE."""
-_NEVER_NEGATIVE = frozenset(
-    {"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sigmoid", "Softmax", "Softplus"}
-)
+_NEVER_NEGATIVE = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sigmoid", "Softmax", "Softplus"})
 _KEEP_SIGNS = frozenset({"Add", "Div", "Identity", "Max", "Mul", "Pow", "ReduceMax", "ReduceMean", "ReduceSum", "Sqrt"})
 _CHAIN = 8
 """Nodes in a row that are asked for the sign of their results."""
