@@ -116,7 +116,8 @@ def _read_at(operator: str) -> ModelProto:
             node("Cast", ["inside"], ["index"], to=TensorProto.INT64),
             node("Gather", ["read", "index"], ["y"]),
         ]
-        return model(nodes, [("read", (8,), TensorProto.INT8), ("x", (4,), FLOAT)], [("y", (4,), TensorProto.INT8)], bounds)
+        given = [("read", (8,), TensorProto.INT8), ("x", (4,), FLOAT)]
+        return model(nodes, given, [("y", (4,), TensorProto.INT8)], bounds)
     sampled = node("GridSample", ["read", "x"], ["y"], mode="nearest", padding_mode="border", align_corners=1)
     return model([sampled], [("read", (1, 1, 4, 4), FLOAT), ("x", (1, 1, 4, 2), FLOAT)], [("y", (1, 1, 1, 4), FLOAT)])
 
