@@ -233,13 +233,13 @@ def _refined(
     unsplit model is not built where it is hopeless.
     """
     recipes, chosen = choose(tables, selector, profiler, guesses, whole=whole)
-    recipes = _apart(recipes, chosen, refiner, leaves_out)
+    recipes = _apart(recipes, chosen, profiler, refiner, leaves_out)
     if selector.policy.target.device != "cpu" and (end := lost_by_fusion(recipes, profiler)):
         _LOG.warning("the plan with fused layers ended as %s; one without them is selected", end)
         recipes, chosen = choose(
             without_fusions(tables, selector.imported.graph), selector, profiler, guesses, whole=whole
         )
-        recipes = _apart(recipes, chosen, refiner, leaves_out)
+        recipes = _apart(recipes, chosen, profiler, refiner, leaves_out)
     try:
         return refiner.refine(chosen, recipes)
     except DisturbedError:
@@ -252,11 +252,13 @@ def _refined(
         return refiner.refine(chosen, recipes)
 
 
-def _apart(recipes: list[Recipe], tables: Tables, refiner: Refiner, leaves_out: bool) -> list[Recipe]:
+def _apart(
+    recipes: list[Recipe], tables: Tables, profiler: Profiler, refiner: Refiner, leaves_out: bool
+) -> list[Recipe]:
     """The recipes to run; ``refiner`` keeps those in reserve that seem too slow to run, and did not run before."""
     if not leaves_out:
         return recipes
-    unknown = [each for each in recipes if refiner.profiler.run_of(each) is None]
+    unknown = [each for each in recipes if profiler.run_of(each) is None]
     refiner.reserve = tuple(each for each in unknown if is_hopeless(each, recipes, tables))
     refiner.stock_estimate = sum(expected_seconds(each, tables) for each in refiner.reserve) or None
     return [each for each in recipes if each not in refiner.reserve]
