@@ -110,6 +110,18 @@ def test_a_full_search_measures_all(config: CompileConfig, model_file: ModelFile
     assert counts[Search.MODEL] < counts[Search.FULL]
 
 
+def test_a_stock_model_that_ran_is_compared_by_every_later_search(
+    config: CompileConfig, model_file: ModelFile, tmp_path: Path
+) -> None:
+    known = replace(config, database=tmp_path / "known.db")
+    for search in (Search.FULL, Search.MODEL):
+        plan = compile_model(model_file(MODEL), tmp_path / "net.vmfb", replace(known, search=search)).plan
+        assert plan.stock_estimate is None
+        assert plan.baseline is not None
+        assert plan.measured is not None
+        assert plan.measured <= plan.baseline
+
+
 def test_the_module_carries_its_plan_without_times(artifact: Artifact) -> None:
     with Session(artifact.path, threads=1) as session:
         assert session.manifest is not None

@@ -16,10 +16,10 @@ def groups(
     variants: Sequence[DescribedVariant], key: Callable[[DescribedVariant], object]
 ) -> list[list[DescribedVariant]]:
     """Group variants with equal keys; groups are in the order of their first variants."""
-    groups: dict[object, list[DescribedVariant]] = {}
+    found: dict[object, list[DescribedVariant]] = {}
     for each in variants:
-        groups.setdefault(key(each), []).append(each)
-    return list(groups.values())
+        found.setdefault(key(each), []).append(each)
+    return list(found.values())
 
 
 def leaders(facts: str, variants: Sequence[DescribedVariant]) -> Iterator[DescribedVariant]:
