@@ -25,14 +25,22 @@ from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
-from sartor.onnx_model.rewrites.arithmetic.reductions import finite_log_sums, integer_means, written_unit_reductions
+from sartor.onnx_model.rewrites.arithmetic.reductions import (
+    exact_norms,
+    finite_log_sums,
+    integer_means,
+    written_unit_reductions,
+)
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
+from sartor.onnx_model.rewrites.exceptional.angles import reduced_angles
 from sartor.onnx_model.rewrites.exceptional.extremes import kept_nan
 from sartor.onnx_model.rewrites.exceptional.guarded_divisions import finite_remainders, guarded_norm, scales_of_zeros
+from sartor.onnx_model.rewrites.exceptional.hyperbolic import written_hyperbolic
 from sartor.onnx_model.rewrites.exceptional.powers import signed_powers
+from sartor.onnx_model.rewrites.exceptional.signs import exact_signs
 from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
@@ -150,13 +158,17 @@ LOWER: tuple[Rewrite, ...] = (
     finite_remainders,
     scales_of_zeros,
     signed_powers,
+    written_hyperbolic,
+    reduced_angles,
+    exact_signs,
     expand_determinants,
     split_zero_points,
     pad_integer_conv,
     plain_quantization,
     carry_types,
-    widen_reductions,
     finite_log_sums,
+    exact_norms,
+    widen_reductions,
     kept_nan,
     widen_unsigned,
     trim_windows,

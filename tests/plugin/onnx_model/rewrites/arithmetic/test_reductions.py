@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
@@ -48,10 +48,33 @@ def test_the_largest_value_is_subtracted_first(keeps: int, opset: int, prepare_q
     np.testing.assert_allclose(run(prepared, {"x": _VALUES})["y"], run(built, {"x": _VALUES})["y"], rtol=1e-6)
 
 
-def test_integers_stay(prepare_quickly: Prepare) -> None:
-    built = model([node("ReduceLogSumExp", ["x"], ["y"])], [("x", (3, 2), INT64)], ["y"], opset=18)
-    built.graph.output[0].type.tensor_type.elem_type = INT64
-    assert "ReduceMax" not in [item.op_type for item in prepare_quickly(built).model.graph.node]
+@pytest.mark.parametrize("kind", [np.float16, np.float64, np.int32, np.int64])
+@pytest.mark.parametrize("keeps", [0, 1])
+def test_logarithms_of_other_types_are_taken_in_wide_floats(kind: type, keeps: int, prepare_quickly: Prepare) -> None:
+    values: Array = np.array([[3e4, -1, 3], [-5, -9, -8], [200, 1, 250]], kind)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    nodes = [node("ReduceLogSumExp", ["x", "axes"], ["y"], keepdims=keeps)]
+    built = model(nodes, [("x", (3, 3), element)], [("y", None, element)], {"axes": np.array([1])}, opset=18)
+    wide = values.astype(float)
+    largest = wide.max(axis=1, keepdims=True)
+    expected = largest + np.log(np.exp(wide - largest).sum(axis=1, keepdims=True))
+    actual = run(prepare_quickly(built).model, {"x": values})["y"]
+    np.testing.assert_allclose(actual.reshape(3, 1), expected.astype(kind), rtol=1e-3)
+    assert actual.ndim == 1 + keeps
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("kind", [np.float64, np.int32, np.int64])
+def test_norms_keep_all_digits(kind: type, opset: int, prepare_quickly: Prepare) -> None:
+    values: Array = np.array([[16777217, 0, 0], [3, 4, 12], [0, 0, 0]], kind)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    inputs, options = (["x", "axes"], {}) if opset == 18 else (["x"], {"axes": [1]})
+    nodes = [node("ReduceL2", inputs, ["y"], keepdims=0, **options)]
+    constants = {"axes": np.array([1])} if opset == 18 else {}
+    built = model(nodes, [("x", (3, 3), element)], [("y", None, element)], constants, opset=opset)
+    prepared = prepare_quickly(built).model
+    assert "ReduceL2" not in [item.op_type for item in prepared.graph.node]
+    assert run(prepared, {"x": values})["y"].tolist() == [16777217, 13, 0]
 
 
 @pytest.mark.parametrize("keeps", [0, 1])

@@ -1,0 +1,64 @@
+"""Reduces angles to one turn before sine, cosine and tangent, whose approximations in IREE are of few turns."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+
+_KINDS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_MANY = 113
+"""Turns that are almost a whole number, 710, of radians: its products with counts below 2**15 have no rounding."""
+_TURN = 2 * np.pi
+_COARSE = 6.28125
+"""A turn's first eight bits; products of these with counts of turns below ``_MANY`` have no rounding."""
+_LARGEST = 2.0**26
+"""Angles from here on are taken for 0: neighbours in float32 are more than a turn apart."""
+
+
+def reduced_angles(model: ModelProto) -> tuple[str, ...]:
+    """Subtract whole turns from the operand of ``Sin``, ``Cos`` and ``Tan``, in float32.
+
+    IREE 3.13 subtracts quarter turns with constants of one float, so that an angle of 1e5 has an error of 6e-3, and the
+    cosine of 3e9 a value of -3e13. Here turns are subtracted in parts (Cody and Waite, Software Manual for the
+    Elementary Functions, 1980, chapter 8), which is right up to 2.3e7.
+    """
+    return rewrite_nodes(model, _reduced)
+
+
+def _reduced(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    kind = editor.element_type(node.input[0]) if node.op_type in ("Sin", "Cos", "Tan") else 0
+    if kind not in _KINDS:
+        return None
+    emit, is_wide = Emitter(editor, node), kind == TensorProto.FLOAT
+    angle = node.input[0] if is_wide else emit("Cast", node.input[0], part="widen", to=TensorProto.FLOAT)
+    value = emit.copy([_within_a_turn(emit, angle)], node.output[0] if is_wide else "")
+    if not is_wide:
+        emit("Cast", value, part="narrow", output=node.output[0], to=kind)
+    return emit.nodes
+
+
+def _within_a_turn(emit: Emitter, angle: str) -> str:
+    """The angle less whole turns; of infinities NaN."""
+    whole = round(_MANY * _TURN)
+    many = _count(emit, angle, _MANY * _TURN, "many")
+    rest = _less(emit, angle, many, whole, "without_many")
+    turns = _count(emit, rest, _TURN, "turns")
+    rest = _less(emit, rest, turns, _COARSE, "without_turns")
+    rest = _less(emit, rest, turns, _TURN - _COARSE, "within")
+    rest = _less(emit, rest, many, _MANY * _TURN - whole, "within_many")
+    size = emit("Abs", angle, part="angle_size")
+    is_known = emit("Less", size, emit.constant(_LARGEST, "largest", np.float32), part="is_known")
+    return emit("Where", is_known, rest, emit("Sub", angle, angle, part="unknown"), part="angle")
+
+
+def _count(emit: Emitter, angle: str, unit: float, part: str) -> str:
+    inverse = emit.constant(1 / unit, f"{part}_inverse", np.float32)
+    return emit("Round", emit("Mul", angle, inverse, part=f"{part}_count"), part=part)
+
+
+def _less(emit: Emitter, angle: str, count: str, unit: float, part: str) -> str:
+    product = emit("Mul", count, emit.constant(unit, f"{part}_unit", np.float32), part=f"{part}_product")
+    return emit("Sub", angle, product, part=part)

@@ -1,0 +1,22 @@
+"""Results that differ on purpose, or where those that are compared with differ from one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_BEYOND = "the exact result is no value of the type, where ONNX leaves it open; ONNX Runtime takes the nearest"
+_LOGARITHMS = "logarithms of integers are rounded towards 0; ONNX Runtime adds integers that it rounded before"
+_FAR = "angles from 2**26 on are taken for 0"
+_ORDER = "sums that cancel depend on their order, which is that of a tree here"
+_SHORT = "the evaluator's constants are those of float32"
+
+DEVIATIONS: Mapping[tuple[str, str], str] = {
+    **{(name, kind): _BEYOND for name in ("Pow", "ReduceL2", "ReduceSumSquare") for kind in ("int32", "int64")},
+    ("ReduceMean", "int64"): "ONNX Runtime and ONNX's evaluator round the mean to float64",
+    **{(name, kind): _LOGARITHMS for name in ("ReduceLogSum", "ReduceLogSumExp") for kind in ("int32", "int64")},
+    **{(name, "float32"): _FAR for name in ("Cos", "Sin", "Tan")},
+    ("CumSum", "float64"): _ORDER,
+    ("HardSwish", "float64"): _SHORT,
+    ("Selu", "float64"): _SHORT,
+}
+"""Why a case that is wrong by comparison is right, by operator and type."""
