@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 
-_COMPUTED_IN = {
+_COMPUTED_IN: Mapping[int, int] = {
     TensorProto.FLOAT: TensorProto.FLOAT,
     TensorProto.FLOAT16: TensorProto.FLOAT,
     TensorProto.BFLOAT16: TensorProto.FLOAT,

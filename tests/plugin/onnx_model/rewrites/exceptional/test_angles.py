@@ -45,7 +45,7 @@ def test_there_is_a_bound_beyond_which_angles_are_0(prepare_quickly: Prepare) ->
 @pytest.mark.parametrize("operator", list(_FUNCTIONS))
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 def test_the_functions_keep_their_results(operator: str, kind: type, prepare_quickly: Prepare) -> None:
-    angles = np.array([0, 0.5, -1, 3, 100, -1000.5, 6e4], kind)
+    angles: Array = np.array([0, 0.5, -1, 3, 100, -1000.5, 6e4], kind)
     element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
     built = model([node(operator, ["x"], ["y"])], [("x", angles.shape, element)], [("y", angles.shape, element)])
     expected = _FUNCTIONS[operator](angles.astype(float))

@@ -32,15 +32,15 @@ def _computed(operator: str, values: Array, prepare: Prepare) -> tuple[Array, li
     prepared = prepare(built).model
     # ONNX Runtime computes Atanh in float32 alone.
     with np.errstate(all="ignore"):
-        result = np.asarray(ReferenceEvaluator(prepared).run(None, {"x": values})[0])
-    return result, [each.op_type for each in prepared.graph.node]
+        results: Any = ReferenceEvaluator(prepared).run(None, {"x": values})
+    return np.asarray(results[0]), [each.op_type for each in prepared.graph.node]
 
 
 @pytest.mark.parametrize("operator", ["Sinh", "Cosh", "Asinh", "Acosh"])
 @pytest.mark.parametrize(("kind", "tolerance"), [(np.float32, 2e-6), (np.float64, 1e-14)])
 def test_results_are_right_at_every_size(operator: str, kind: type, tolerance: float, prepare_quickly: Prepare) -> None:
     sizes = np.concatenate([_SIZES, _LARGE, [709.5] if kind is np.float64 else []])
-    values = np.concatenate([sizes, -sizes]).astype(kind)
+    values: Array = np.concatenate([sizes, -sizes]).astype(kind)
     actual, kinds = _computed(operator, values, prepare_quickly)
     assert operator not in kinds
     with np.errstate(all="ignore"):

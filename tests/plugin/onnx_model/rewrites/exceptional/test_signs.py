@@ -20,7 +20,7 @@ def _computed(operator: str, values: Array, prepare: Prepare) -> tuple[Array, li
 @pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
 def test_integers_are_subtracted_from_0(kind: type, prepare_quickly: Prepare) -> None:
     limits = np.iinfo(kind)
-    values = np.array([limits.min, limits.max, 0, 1, -1, min(2**24 + 1, limits.max)], kind)
+    values: Array = np.array([limits.min, limits.max, 0, 1, -1, min(2**24 + 1, limits.max)], kind)
     prepared = model([node("Neg", ["x"], ["y"])], [("x", (6,), helper.np_dtype_to_tensor_dtype(values.dtype))], ["y"])
     prepared.graph.output[0].type.tensor_type.elem_type = prepared.graph.input[0].type.tensor_type.elem_type
     kinds = [each.op_type for each in prepare_quickly(prepared).model.graph.node]
