@@ -71,7 +71,7 @@ from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.onnx_model.rewrites.structure.sorted_selections import sort_selections
-from sartor.onnx_model.rewrites.windowed.cropped_pads import crop_pads
+from sartor.onnx_model.rewrites.windowed.cropped_pads import concatenate_pads, crop_pads
 from sartor.onnx_model.rewrites.windowed.depth_to_space import transposed_blocks
 from sartor.onnx_model.rewrites.windowed.one_dimension import lift_signals
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
@@ -136,6 +136,7 @@ LOWER: tuple[Rewrite, ...] = (
     explicit_padding,
     round_down,
     pad_rounded_up,
+    concatenate_pads,
     transposed_blocks,
     stretched_conv,
     split_groups,

@@ -20,7 +20,7 @@ _SERIES = {np.dtype(np.float32): 5, np.dtype(np.float64): 9}
 
 
 def written_hyperbolic(model: ModelProto) -> tuple[str, ...]:
-    """Write out ``Sinh``, ``Cosh``, ``Asinh`` and ``Acosh``; compute ``Asin`` and ``Atanh`` of short floats in float32.
+    """Write out ``Sinh``, ``Cosh``, ``Asinh`` and ``Acosh``; compute them and others of short floats in float32.
 
     IREE 3.13 computes exponentials that overflow before their half does, squares that overflow before their root does,
     and differences of numbers close to 1 where an argument is small; in float16 nothing is left of 6e-5.
@@ -35,7 +35,7 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, source = Emitter(editor, node), node.input[0]
     own = emit.dtype(source)
     is_narrow = own.name in _NARROW
-    if not is_narrow and node.op_type in ("Asin", "Atanh"):
+    if not is_narrow and rule is _itself:
         return None
     if is_narrow:
         source = emit("Cast", source, part="widen", to=helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)))
@@ -45,7 +45,7 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _itself(emit: Emitter, source: str, kind: np.dtype[Any]) -> str:
-    return emit(emit.node.op_type, source)
+    return emit.copy([source])
 
 
 def _halves(emit: Emitter, source: str, kind: np.dtype[Any]) -> tuple[str, str]:
@@ -115,6 +115,9 @@ _RULES: Mapping[str, Callable[[Emitter, str, np.dtype[Any]], str]] = {
     "Asin": _itself,
     "Asinh": _asinh,
     "Atanh": _itself,
+    "Celu": _itself,
     "Cosh": _cosh,
+    "Elu": _itself,
+    "Selu": _itself,
     "Sinh": _sinh,
 }

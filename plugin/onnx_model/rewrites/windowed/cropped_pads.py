@@ -1,4 +1,4 @@
-"""Cuts off what negative pads remove, so that pads only add; gives pads axes of 64 bits."""
+"""Makes pads such that IREE compiles: they only add, have axes of 64 bits, and are not padded again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from onnx import ModelProto, NodeProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
+
+_ZERO_PADDED = frozenset({"AveragePool", "Conv", "LpPool"})
+_WINDOWED = _ZERO_PADDED | {"ConvInteger", "MaxPool", "QLinearConv"}
 
 
 def crop_pads(model: ModelProto) -> tuple[str, ...]:
@@ -49,3 +52,65 @@ def _with_long_axes(node: NodeProto, editor: GraphEditor, axes: Array) -> list[N
     emit = Emitter(editor, node)
     emit.copy([*node.input[:3], emit.constant(axes.astype(np.int64), "axes")], output=node.output[0])
     return emit.nodes
+
+
+def concatenate_pads(model: ModelProto) -> tuple[str, ...]:
+    """Write a pad of what is computed as concatenations if another value is padded around it; returns the nodes' names.
+
+    IREE 3.13 puts all three into one dispatch without workgroups, and rejects that: "write affecting operations on
+    global resources are restricted to workgroup distributed contexts".
+    """
+    return rewrite_nodes(model, _concatenated)
+
+
+def _concatenated(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "Pad" or attributes(node).get("mode", "constant") not in ("constant", b"constant"):
+        return None
+    shape, pads, value = editor.shape(node.input[0]), _pads(node, editor), _value(node, editor)
+    if shape is None or pads is None or value is None or editor.producer(node.input[0]) is None:
+        return None
+    if not any(_pads_otherwise(reader, value, editor) for reader in editor.consumers(node.output[0])):
+        return None
+    emit, whole, current = Emitter(editor, node), list(shape), node.input[0]
+    padded = [axis for axis, sides in enumerate(pads) if any(sides)]
+    for axis in padded:
+        parts = [_filled(emit, whole, axis, size, value) if size else "" for size in pads[axis]]
+        names = [name for name in (parts[0], current, parts[1]) if name]
+        output = node.output[0] if axis == padded[-1] else ""
+        current = emit("Concat", *names, part="" if output else "pad", output=output, axis=axis)
+        whole[axis] += sum(pads[axis])
+    return emit.nodes or None
+
+
+def _filled(emit: Emitter, whole: list[int], axis: int, size: int, value: float) -> str:
+    shape = [size if index == axis else length for index, length in enumerate(whole)]
+    return emit.constant(np.full(shape, value, emit.dtype(emit.node.input[0])), "pad")
+
+
+def _pads(node: NodeProto, editor: GraphEditor) -> list[tuple[int, int]] | None:
+    """How much a Pad adds before and after each axis; None if that is computed, or less than nothing."""
+    rank, pads = editor.rank(node.input[0]), editor.constant(optional_input(node, 1))
+    name = optional_input(node, 3)
+    axes = editor.constant(name) if name else np.arange(rank or 0)
+    if rank is None or pads is None or axes is None or (pads < 0).any():
+        return None
+    sides = [(0, 0)] * rank
+    for axis, low, high in zip(axes, *np.split(pads, 2), strict=True):
+        sides[int(axis)] = (int(low), int(high))
+    return sides
+
+
+def _value(node: NodeProto, editor: GraphEditor) -> float | None:
+    """What a Pad adds; None if that is computed."""
+    name = optional_input(node, 2)
+    known = editor.constant(name) if name else np.zeros(1)
+    return None if known is None or known.size != 1 else float(known.flat[0])
+
+
+def _pads_otherwise(reader: NodeProto, value: float, editor: GraphEditor) -> bool:
+    """Whether a reader pads what it reads by another value, as pooling does by the lowest."""
+    if reader.op_type == "Pad":
+        pads = _pads(reader, editor)
+        return _value(reader, editor) != value and (pads is None or any(map(any, pads)))
+    zero_is_padded = reader.op_type in _ZERO_PADDED and value == 0
+    return reader.op_type in _WINDOWED and any(attributes(reader).get("pads", ())) and not zero_is_padded

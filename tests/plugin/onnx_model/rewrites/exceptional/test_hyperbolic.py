@@ -63,6 +63,15 @@ def test_a_small_brain_float_is_computed_in_float32(prepare_quickly: Prepare) ->
     assert next(each.op_type for each in prepare_quickly(built).model.graph.node) == "Cast"
 
 
+def test_small_differences_of_short_floats_are_computed_in_float32(prepare_quickly: Prepare) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(np.float16))
+    built = model([node("Elu", ["x"], ["y"], alpha=0.5)], [("x", (3,), kind)], [("y", (3,), kind)])
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node] == ["Cast", "Elu", "Cast"]
+    results: Any = ReferenceEvaluator(prepared).run(None, {"x": np.array([-1e-3, 2, -9], np.float16)})
+    np.testing.assert_allclose(results[0], [-5e-4, 2, -0.5], rtol=1e-3)
+
+
 @pytest.mark.parametrize("operator", ["Asin", "Atanh"])
 def test_float32_stays_where_it_is_right(operator: str, prepare_quickly: Prepare) -> None:
     assert _computed(operator, np.array([0.5], np.float32), prepare_quickly)[1] == [operator]

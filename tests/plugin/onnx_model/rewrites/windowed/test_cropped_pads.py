@@ -1,12 +1,14 @@
-"""Pads that are negative."""
+"""Pads that are negative, and pads before others."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import NodeProto, helper
 
+from sartor import backend
 from sartor.errors import UnsupportedModelError
-from tests.plugin.onnx_model.builders import FLOAT, ints, model, node, run, weights
+from tests.plugin.onnx_model.builders import FLOAT, Array, ints, model, node, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
 
@@ -27,3 +29,51 @@ def test_cropping_more_than_there_is(pads: tuple[int, ...], prepare_quickly: Pre
     built = model([node("Pad", ["x", "p"], ["y"])], [("x", (2, 3), FLOAT)], ["y"], {"p": ints(*pads)}, opset=18)
     with pytest.raises(UnsupportedModelError, match=r"node 'pad' \(Pad\)"):
         prepare_quickly(built)
+
+
+_SECOND: dict[str, tuple[NodeProto, dict[str, Array]]] = {
+    "pad": (node("Pad", ["padded", "q"], ["y"], name="second"), {"q": ints(0, 0, 3, 0, 1, 0, 0, 0)}),
+    "conv": (node("Conv", ["padded", "w"], ["y"], pads=[1, 0, 1, 2]), {"w": weights(4, 3, 2, 2)}),
+    "maxpool": (node("MaxPool", ["padded"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), {}),
+    "averagepool": (node("AveragePool", ["padded"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), {}),
+}
+_PADS = ints(0, 0, 1, 0, 0, 0, 2, 3)
+
+
+@pytest.mark.parametrize("second", list(_SECOND))
+@pytest.mark.parametrize("axes", [None, ints(3, -2)])
+def test_a_pad_before_other_padding_is_a_concatenation(
+    second: str, axes: Array | None, prepare_quickly: Prepare
+) -> None:
+    last, constants = _SECOND[second]
+    given = {"p": _PADS} if axes is None else {"p": ints(0, 1, 3, 2), "a": axes}
+    first = node("Pad", ["positive", "p", "v", *(["a"] if axes is not None else [])], ["padded"])
+    nodes = [node("Relu", ["x"], ["positive"]), first, last]
+    constants = {**constants, **given, "v": np.float32(0.5)}
+    built = model(nodes, [("x", (2, 3, 5, 7), FLOAT)], ["y"], constants, opset=18)
+    prepared, x = prepare_quickly(built).model, weights(2, 3, 5, 7)
+    kinds = [item.op_type for item in prepared.graph.node]
+    assert kinds[:3] == ["Relu", "Concat", "Concat"]
+    expected = run(built, {"x": x})["y"]
+    np.testing.assert_allclose(run(prepared, {"x": x})["y"], expected, rtol=1e-6)
+    built.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, expected.shape))
+    np.testing.assert_allclose(backend.prepare(built).run([x])[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "mode", "last"),
+    [
+        ("Identity", 0.5, "constant", "conv"),
+        ("Relu", 0, "constant", "conv"),
+        ("Relu", 0, "constant", "pad"),
+        ("Relu", 0.5, "edge", "conv"),
+    ],
+)
+def test_other_pads_stay(before: str, value: float, mode: str, last: str, prepare_quickly: Prepare) -> None:
+    after, constants = _SECOND[last]
+    first = node("Pad", ["before", "p", "v"] if mode == "constant" else ["before", "p"], ["padded"], mode=mode)
+    constants = {**constants, "p": _PADS, **({"v": np.float32(value)} if mode == "constant" else {})}
+    built = model([node(before, ["x"], ["before"]), first, after], [("x", (2, 3, 5, 7), FLOAT)], ["y"], constants)
+    prepared, x = prepare_quickly(built).model, weights(2, 3, 5, 7)
+    assert "Concat" not in [item.op_type for item in prepared.graph.node]
+    np.testing.assert_allclose(run(prepared, {"x": x})["y"], run(built, {"x": x})["y"], rtol=1e-6)
