@@ -16,7 +16,7 @@ _NARROW = frozenset({"bfloat16", "float16"})
 _LARGE = {np.dtype(np.float32): 1e4, np.dtype(np.float64): 1e8}
 """From here on 1 is nothing beside the square, which may overflow."""
 _SERIES = {np.dtype(np.float32): 5, np.dtype(np.float64): 9}
-"""Terms of sinh's Taylor series that are exact to the last digit below 1."""
+"""Terms of the Taylor series of sinh that are exact to the last digit below 1, and of atanh below 0.1."""
 
 
 def written_hyperbolic(model: ModelProto) -> tuple[str, ...]:
@@ -64,24 +64,35 @@ def _cosh(emit: Emitter, source: str, kind: np.dtype[Any]) -> str:
 
 def _sinh(emit: Emitter, source: str, kind: np.dtype[Any]) -> str:
     size = emit("Sub", *_halves(emit, source, kind), part="difference")
-    large = emit("Mul", size, emit("Sign", source, part="sign"), part="signed")
+    signed = emit("Mul", size, emit("Sign", source, part="sign"), part="signed")
+    terms = [1 / math.factorial(2 * index + 1) for index in range(1, _SERIES[kind])]
+    near = _odd_series(emit, source, terms, kind)
+    return _where_large(emit, emit("Abs", source, part="argument"), 1.0, signed, near, kind)
+
+
+def _atanh(emit: Emitter, source: str, kind: np.dtype[Any]) -> str:
+    terms = [1 / (2 * index + 1) for index in range(1, _SERIES[kind])]
+    near = _odd_series(emit, source, terms, kind)
+    far = emit("Atanh", source)
+    return _where_small(emit, emit("Abs", source, part="argument"), 0.1, near, far, kind)
+
+
+def _odd_series(emit: Emitter, source: str, terms: list[float], kind: np.dtype[Any]) -> str:
+    """``x`` and, from its cube on, the terms of a power series: what is added is small beside ``x``."""
     square = emit("Mul", source, source, part="square")
-    terms = [1 / math.factorial(2 * index + 1) for index in range(_SERIES[kind])]
     series = emit.constant(terms[-1], "term", kind)
-    for term in reversed(terms[1:-1]):
+    for term in reversed(terms[:-1]):
         product = emit("Mul", series, square, part="product")
         series = emit("Add", product, emit.constant(term, "term", kind), part="sum")
-    cube = emit("Mul", emit("Mul", square, source, part="cube"), series, part="rest")
-    return _where_large(
-        emit, emit("Abs", source, part="argument"), 1.0, large, emit("Add", source, cube, part="series"), kind
-    )
+    rest = emit("Mul", emit("Mul", square, source, part="cube"), series, part="rest")
+    return emit("Add", source, rest, part="series")
 
 
 def _asinh(emit: Emitter, source: str, kind: np.dtype[Any]) -> str:
     """``atanh(x / sqrt(1 + x x))`` below 1, ``log(x + sqrt(1 + x x))`` above, and ``log(2 x)`` far above."""
     one, size = emit.constant(1.0, "one", kind), emit("Abs", source, part="size")
     root = emit("Sqrt", emit("Add", emit("Mul", source, source, part="square"), one, part="above"), part="root")
-    near = emit("Atanh", emit("Div", source, root, part="sine"), part="near")
+    near = _atanh(emit, emit("Div", source, root, part="sine"), kind)
     signed = emit("Mul", _far(emit, size, root, kind), emit("Sign", source, part="sign"), part="signed")
     return _where_large(emit, size, 1.0, signed, near, kind)
 
@@ -91,7 +102,7 @@ def _acosh(emit: Emitter, source: str, kind: np.dtype[Any]) -> str:
     one, two = emit.constant(1.0, "one", kind), emit.constant(2.0, "two", kind)
     below, above = emit("Sub", source, one, part="below"), emit("Add", source, one, part="above")
     tangent = emit("Sqrt", emit("Div", below, above, part="square"), part="tangent")
-    near = emit("Mul", emit("Atanh", tangent, part="half"), two, part="near")
+    near = emit("Mul", _atanh(emit, tangent, kind), two, part="near")
     root = emit("Sqrt", emit("Mul", below, above, part="product"), part="root")
     chosen = _where_large(emit, source, 2.0, _far(emit, source, root, kind), near, kind)
     is_number = emit("GreaterOrEqual", source, one, part="is_number")
@@ -105,6 +116,11 @@ def _far(emit: Emitter, size: str, root: str, kind: np.dtype[Any]) -> str:
     return _where_large(emit, size, _LARGE[kind], large, middle, kind)
 
 
+def _where_small(emit: Emitter, value: str, bound: float, small: str, large: str, kind: np.dtype[Any]) -> str:
+    is_small = emit("Less", value, emit.constant(bound, "bound", kind), part="is_small")
+    return emit("Where", is_small, small, large, part="chosen")
+
+
 def _where_large(emit: Emitter, value: str, bound: float, large: str, small: str, kind: np.dtype[Any]) -> str:
     is_large = emit("Greater", value, emit.constant(bound, "bound", kind), part="is_large")
     return emit("Where", is_large, large, small, part="chosen")
@@ -114,7 +130,7 @@ _RULES: Mapping[str, Callable[[Emitter, str, np.dtype[Any]], str]] = {
     "Acosh": _acosh,
     "Asin": _itself,
     "Asinh": _asinh,
-    "Atanh": _itself,
+    "Atanh": _atanh,
     "Celu": _itself,
     "Cosh": _cosh,
     "Elu": _itself,

@@ -36,13 +36,13 @@ def _computed(operator: str, values: Array, prepare: Prepare) -> tuple[Array, li
     return np.asarray(results[0]), [each.op_type for each in prepared.graph.node]
 
 
-@pytest.mark.parametrize("operator", ["Sinh", "Cosh", "Asinh", "Acosh"])
+@pytest.mark.parametrize("operator", ["Sinh", "Cosh", "Asinh", "Acosh", "Atanh"])
 @pytest.mark.parametrize(("kind", "tolerance"), [(np.float32, 2e-6), (np.float64, 1e-14)])
 def test_results_are_right_at_every_size(operator: str, kind: type, tolerance: float, prepare_quickly: Prepare) -> None:
     sizes = np.concatenate([_SIZES, _LARGE, [709.5] if kind is np.float64 else []])
     values: Array = np.concatenate([sizes, -sizes]).astype(kind)
     actual, kinds = _computed(operator, values, prepare_quickly)
-    assert operator not in kinds
+    assert operator not in kinds or operator == "Atanh"
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(actual, _FUNCTIONS[operator](values.astype(float)).astype(kind), rtol=tolerance)
 
@@ -72,6 +72,6 @@ def test_small_differences_of_short_floats_are_computed_in_float32(prepare_quick
     np.testing.assert_allclose(results[0], [-5e-4, 2, -0.5], rtol=1e-3)
 
 
-@pytest.mark.parametrize("operator", ["Asin", "Atanh"])
+@pytest.mark.parametrize("operator", ["Asin", "Elu"])
 def test_float32_stays_where_it_is_right(operator: str, prepare_quickly: Prepare) -> None:
     assert _computed(operator, np.array([0.5], np.float32), prepare_quickly)[1] == [operator]

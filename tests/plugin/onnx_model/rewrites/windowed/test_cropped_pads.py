@@ -49,7 +49,7 @@ def test_a_pad_before_other_padding_is_a_concatenation(
     given = {"p": _PADS} if axes is None else {"p": ints(0, 1, 3, 2), "a": axes}
     first = node("Pad", ["positive", "p", "v", *(["a"] if axes is not None else [])], ["padded"])
     nodes = [node("Relu", ["x"], ["positive"]), first, last]
-    constants = {**constants, **given, "v": np.float32(0.5)}
+    constants = {**constants, **given, "v": np.array(0.5, np.float32)}
     built = model(nodes, [("x", (2, 3, 5, 7), FLOAT)], ["y"], constants, opset=18)
     prepared, x = prepare_quickly(built).model, weights(2, 3, 5, 7)
     kinds = [item.op_type for item in prepared.graph.node]
@@ -72,7 +72,7 @@ def test_a_pad_before_other_padding_is_a_concatenation(
 def test_other_pads_stay(before: str, value: float, mode: str, last: str, prepare_quickly: Prepare) -> None:
     after, constants = _SECOND[last]
     first = node("Pad", ["before", "p", "v"] if mode == "constant" else ["before", "p"], ["padded"], mode=mode)
-    constants = {**constants, "p": _PADS, **({"v": np.float32(value)} if mode == "constant" else {})}
+    constants = {**constants, "p": _PADS, **({"v": np.array(value, np.float32)} if mode == "constant" else {})}
     built = model([node(before, ["x"], ["before"]), first, after], [("x", (2, 3, 5, 7), FLOAT)], ["y"], constants)
     prepared, x = prepare_quickly(built).model, weights(2, 3, 5, 7)
     assert "Concat" not in [item.op_type for item in prepared.graph.node]
