@@ -19,6 +19,7 @@ from tools.extremes.values import TYPES, convertible, extremes
         *[("Abs", "uint8"), ("Abs", "uint64"), ("Neg", "int32"), ("Neg", "int64"), ("Sign", "float32")],
         *[("Sinh", "float32"), ("Asinh", "float64"), ("Acosh", "float16"), ("Cosh", "float32")],
         *[("ReduceL2", "float64"), ("ReduceLogSumExp", "float16"), ("Pow", "float16"), ("Max", "float32")],
+        *[("Cast float16", "float64"), ("Elu", "float16"), ("Atanh", "float32")],
     ],
 )
 def test_what_was_wrong_once_is_right(operator: str, kind: str, capsys: pytest.CaptureFixture[str]) -> None:

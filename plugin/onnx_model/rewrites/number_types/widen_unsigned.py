@@ -1,4 +1,4 @@
-"""Rewrites operators on uint8 that IREE computes as if the values were int8."""
+"""Rewrites operators on uint8 that IREE computes as if the values were int8, and casts that lose values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorP
 def widen_unsigned(model: ModelProto) -> tuple[str, ...]:
     """Insert casts around operators that IREE 3.13 imports with signed comparison or division for uint8.
 
-    A cast from floats to uint8 becomes two, by int32: IREE casts to int8, where values above 127 are undefined.
+    A cast from floats to uint8 becomes two, by int32: IREE casts to int8, where values above 127 are undefined. So does
+    one from float64 to float16, by float32: IREE's makes 0 of subnormal float16.
     """
     return rewrite_nodes(model, _widened)
 
@@ -41,6 +42,10 @@ def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _cast(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if attributes(node)["to"] == TensorProto.FLOAT16 and editor.element_type(node.input[0]) == TensorProto.DOUBLE:
+        emit = Emitter(editor, node)
+        emit.copy([emit("Cast", node.input[0], part="float", to=TensorProto.FLOAT)], node.output[0])
+        return emit.nodes
     if attributes(node)["to"] == TensorProto.INT16 and editor.element_type(node.input[0]) != TensorProto.INT16:
         return _cast_to_short(node, editor)
     if attributes(node)["to"] != TensorProto.UINT8 or editor.element_type(node.input[0]) not in _FLOATS:
