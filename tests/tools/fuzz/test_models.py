@@ -8,7 +8,7 @@ import pytest
 
 from tools.fuzz.graph import Graph
 from tools.fuzz.models import Family, generate, joined
-from tools.fuzz.operators.windows import window
+from tools.fuzz.operators.windows import all_read, window
 
 OPSET = 18
 SEEDS = range(12)
@@ -44,3 +44,10 @@ def test_windows_without_padding_fit_into_the_image() -> None:
     drawn = [window(graph, (2,)) for _ in range(300)]
     kernels = [each["kernel_shape"][0] for each in drawn if each.get("auto_pad") == "VALID"]
     assert {1, 2} == set(kernels)
+
+
+@pytest.mark.parametrize(("size", "pads", "is_read"), [(1, [1, 1], False), (2, [1, 1], True), (1, [0, 2], True)])
+def test_windows_over_padding_alone_are_told_apart(size: int, pads: list[int], is_read: bool) -> None:
+    attributes = {"kernel_shape": [2], "strides": [1], "dilations": [2], "pads": pads}
+    assert all_read((size,), attributes) is is_read
+    assert all_read((size,), {**attributes, "pads": [0, 0]})

@@ -101,12 +101,28 @@ def pooling(graph: Graph) -> None:
     image = graph.image(3, 4, 4)
     largest = graph.chance(0.5)
     attributes = window(graph, image.shape[2:], dilates=largest or graph.opset >= _DILATED_AVERAGES, narrow=True)
+    if not all_read(image.shape[2:], attributes):
+        attributes = {"kernel_shape": [1] * (image.rank - 2), "strides": attributes["strides"]}
     if "pads" in attributes and graph.chance(0.25) and _begin_inside(image.shape[2:], attributes):
         attributes["ceil_mode"] = 1
     if largest:
         graph.op("MaxPool", image, exact=True, **attributes)
     else:
         graph.op("AveragePool", image, count_include_pad=graph.integer(0, 1), **attributes)
+
+
+def all_read(sizes: Sequence[int], attributes: Mapping[str, Any]) -> bool:
+    """Whether each window reads an element: the largest of padding alone is the lowest float, -inf or not a number."""
+    pads, dilations = attributes.get("pads", ()), attributes.get("dilations", ())
+    if not any(pads) or not dilations:
+        return True
+    for axis, (size, kernel, dilation) in enumerate(zip(sizes, attributes["kernel_shape"], dilations, strict=True)):
+        begin, end = pads[axis], pads[axis + len(sizes)]
+        last = size + end - (kernel - 1) * dilation
+        for start in range(-begin, last, attributes["strides"][axis]):
+            if not any(0 <= start + tap * dilation < size for tap in range(kernel)):
+                return False
+    return True
 
 
 def _begin_inside(sizes: Sequence[int], attributes: Mapping[str, Any]) -> bool:
