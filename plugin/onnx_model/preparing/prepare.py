@@ -37,9 +37,10 @@ from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initi
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
 from sartor.onnx_model.rewrites.exceptional.angles import reduced_angles
 from sartor.onnx_model.rewrites.exceptional.extremes import kept_nan
-from sartor.onnx_model.rewrites.exceptional.guarded_divisions import finite_remainders, guarded_norm, scales_of_zeros
+from sartor.onnx_model.rewrites.exceptional.guarded_divisions import guarded_norm, scales_of_zeros
 from sartor.onnx_model.rewrites.exceptional.hyperbolic import written_hyperbolic
 from sartor.onnx_model.rewrites.exceptional.powers import signed_powers
+from sartor.onnx_model.rewrites.exceptional.remainders import exact_remainders
 from sartor.onnx_model.rewrites.exceptional.signs import exact_signs
 from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
@@ -156,7 +157,7 @@ LOWER: tuple[Rewrite, ...] = (
     scan_by_doubling,
     matmul_vectors,
     guarded_norm,
-    finite_remainders,
+    exact_remainders,
     scales_of_zeros,
     signed_powers,
     written_hyperbolic,

@@ -14,11 +14,6 @@ def guarded_norm(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, _lowered)
 
 
-def finite_remainders(model: ModelProto) -> tuple[str, ...]:
-    """Give ``Mod`` of floating-point values its dividend where the divisor is infinite; IREE 3.13 computes NaN."""
-    return rewrite_nodes(model, _guarded_remainder)
-
-
 def scales_of_zeros(model: ModelProto) -> tuple[str, ...]:
     """Make 1 of the scale that ``DynamicQuantizeLinear`` finds for zeros alone; IREE 3.13 gives 0, ONNX Runtime 1.
 
@@ -38,25 +33,6 @@ def _scaled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     found = emit.many("DynamicQuantizeLinear", source, outputs=(values, "", zero))[1]
     is_nothing = emit("Equal", found, emit.like(0.0, source, "nothing"), part="is_nothing")
     emit("Where", is_nothing, emit.like(1.0, source, "one"), found, part="scale", output=scale)
-    return emit.nodes
-
-
-def _guarded_remainder(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Mod" or not attributes(node).get("fmod", 0):
-        return None
-    emit, (value, divisor) = Emitter(editor, node), node.input
-    known = editor.constant(divisor)
-    if emit.dtype(value).kind in "iu" or (known is not None and np.isfinite(known).all()):
-        return None
-    infinity = emit.like(float("inf"), value, "infinity")
-    is_kept = emit(
-        "And",
-        emit("Equal", emit("Abs", divisor, part="divisor_size"), infinity, part="infinite"),
-        emit("Less", emit("Abs", value, part="size"), infinity, part="finite"),
-        part="kept",
-    )
-    remainder = emit("Mod", value, divisor, part="remainder", fmod=1)
-    emit("Where", is_kept, value, remainder, output=node.output[0])
     return emit.nodes
 
 
