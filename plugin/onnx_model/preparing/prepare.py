@@ -24,6 +24,7 @@ from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinan
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
+from sartor.onnx_model.rewrites.arithmetic.gathered_parts import gather_parts
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.reductions import (
     exact_norms,
@@ -155,6 +156,7 @@ LOWER: tuple[Rewrite, ...] = (
     compare_scattered,
     multiply_fourier,
     scan_by_doubling,
+    gather_parts,
     matmul_vectors,
     guarded_norm,
     exact_remainders,

@@ -1,0 +1,61 @@
+"""Parts whose elements are apart in memory, and gathers that read them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import NodeProto, helper
+
+from sartor import backend
+from tests.plugin.onnx_model.builders import FLOAT, Array, ints, model, node, run, weights
+from tests.plugin.onnx_model.conftest import Prepare
+
+_SHAPE = (2, 3, 6, 10)
+_CUTS: dict[str, tuple[NodeProto, dict[str, Array]]] = {
+    "every_other": (
+        node("Slice", ["x", "s", "e", "a", "t"], ["part"], name="cut"),
+        {"s": ints(0, 1), "e": ints(6, 10**6), "a": ints(2, -1), "t": ints(2, 2)},
+    ),
+    "one": (node("Slice", ["x", "s", "e", "a"], ["part"], name="cut"), {"s": ints(1), "e": ints(2), "a": ints(3)}),
+    "first_of_two": (node("Split", ["x", "n"], ["part", "rest"], name="cut", axis=3), {"n": ints(1, 9)}),
+}
+_READERS: dict[str, tuple[list[NodeProto], dict[str, Array]]] = {
+    "gather": ([node("Gather", ["part", "i"], ["y"], axis=2)], {"i": ints(2, 0)}),
+    "backwards": (
+        [node("Slice", ["part", "bs", "be", "ba", "bt"], ["y"], name="back")],
+        {"bs": ints(-1), "be": ints(-(10**6)), "ba": ints(2), "bt": ints(-1)},
+    ),
+    "enlarged": ([node("Resize", ["part", "", "f"], ["y"], mode="nearest")], {"f": np.array([1, 1, 2, 2], np.float32)}),
+    "reshaped": (
+        [node("Unsqueeze", ["part", "ua"], ["deep"]), node("Gather", ["deep", "i"], ["y"], axis=3)],
+        {"ua": ints(0), "i": ints(2, 0)},
+    ),
+}
+
+
+@pytest.mark.parametrize("cut", list(_CUTS))
+@pytest.mark.parametrize("reader", list(_READERS))
+def test_parts_that_are_gathered_from_are_gathered(cut: str, reader: str, prepare_quickly: Prepare) -> None:
+    (first, constants), (readers, others) = _CUTS[cut], _READERS[reader]
+    built = model([first, *readers], [("x", _SHAPE, FLOAT)], ["y"], {**constants, **others})
+    x = weights(*_SHAPE)
+    expected = run(built, {"x": x})["y"]
+    prepared = prepare_quickly(built).model
+    assert any(item.op_type == "Gather" and "cut" in item.name for item in prepared.graph.node)
+    np.testing.assert_array_equal(run(prepared, {"x": x})["y"], expected)
+    built.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, expected.shape))
+    np.testing.assert_allclose(backend.prepare(built).run([x])[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("operator", ["Relu", "Softmax"])
+def test_parts_that_others_read_stay(operator: str, prepare_quickly: Prepare) -> None:
+    first, constants = _CUTS["every_other"]
+    built = model([first, node(operator, ["part"], ["y"])], [("x", _SHAPE, FLOAT)], ["y"], constants)
+    assert [item.op_type for item in prepare_quickly(built).model.graph.node] == ["Slice", operator]
+
+
+def test_neighbours_stay(prepare_quickly: Prepare) -> None:
+    first = node("Slice", ["x", "s", "e", "a"], ["part"], name="cut")
+    constants = {"s": ints(1), "e": ints(7), "a": ints(3), "i": ints(2, 0)}
+    built = model([first, node("Gather", ["part", "i"], ["y"], axis=2)], [("x", _SHAPE, FLOAT)], ["y"], constants)
+    assert [item.op_type for item in prepare_quickly(built).model.graph.node] == ["Slice", "Gather"]
