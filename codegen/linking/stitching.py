@@ -23,13 +23,13 @@ from sartor.codegen.linking.functions.borrowed_inputs import protect_inputs
 from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound_function, entry_functions
 from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
-from sartor.codegen.linking.functions.widened_operands import widen_apart
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
 from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
+from sartor.codegen.mlir.widened_operands import drop_barriers, widen_apart
 
 
 @dataclass(frozen=True)
@@ -355,6 +355,7 @@ def compile_unsplit(
         return module
 
     def finish(module: ir.Module) -> None:
+        drop_barriers(module)
         join_overwriting_functions(module)
         if late:
             with module.context:
