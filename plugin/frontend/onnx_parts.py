@@ -44,7 +44,7 @@ def cut_into_parts(model: ModelProto, nodes: int = PART_NODES) -> list[ModelProt
     if not cuts:
         return [model]
     bounds = [0, *cuts, len(graph.node)]
-    splitter = _Splitter(model, reads)
+    splitter = Splitter(model)
     return [splitter.part(begin, end) for begin, end in itertools.pairwise(bounds)]
 
 
@@ -78,12 +78,16 @@ def _may_cross(value: ValueInfoProto | None) -> bool:
     return element in _PASSED or (element in _MAY_BE_SIZES and math.prod(shape) > _MOST_SIZES)
 
 
-class _Splitter:
-    """Makes models of ranges of nodes."""
+class Splitter:
+    """Makes models of ranges of nodes.
 
-    def __init__(self, model: ModelProto, reads: Sequence[Set[str]]) -> None:
+    Args:
+        model: nodes are sorted, the types of values are inferred.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
         self._model = model
-        self._reads = reads
+        self._reads = reads = [names_read(node) for node in model.graph.node]
         self._types: Mapping[str, ValueInfoProto] = _types(model.graph)
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._results = {value.name for value in model.graph.output}
@@ -103,7 +107,7 @@ class _Splitter:
         # A subgraph's own names are read too, and have no type here.
         given = (name for name in read if name not in own and name not in self._constants)
         part.graph.input.extend(self._types[name] for name in given if name in self._types)
-        part.graph.output.extend(self._types[name] for name in leaving)
+        part.graph.output.extend(self._types[name] for name in leaving if name in self._types)
         inner = (name for name in made if name not in kept)
         part.graph.value_info.extend(self._types[name] for name in inner if name in self._types)
         return part
