@@ -28,7 +28,6 @@ from sartor.codegen.linking.weights.parameters import Make, Parameters
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
-from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
 from sartor.codegen.mlir.widened_operands import drop_barriers, widen_apart
 
 
@@ -345,7 +344,6 @@ def compile_unsplit(
         for view in module.body.operations if manifest else ():
             if view.operation.name == "util.func":
                 view.operation.attributes["iree.reflection"] = reflection
-        keep_nan(module)
         protect_inputs(module)
         if target.device == "vulkan":
             widen_apart(module)

@@ -19,8 +19,16 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from sartor.codegen.mlir.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
+from sartor.codegen.mlir.iree_compiler import (
+    ParamData,
+    WeightImporter,
+    bytecode,
+    ir,
+    onnx_importer,
+    translate_bytecode,
+)
 from sartor.codegen.mlir.operations import names_in
+from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
 from sartor.codegen.subgraphs.recurrent_calls import call_recurrences, expanded
 from sartor.dialect_passes.join_parts import Part, join_parts
 from sartor.errors import CompileError, UnsupportedModelError
@@ -175,9 +183,16 @@ def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModul
         inferred = onnx.shape_inference.infer_shapes(renamed, data_prop=True)
     find = partial(first_refused, inferred, partial(_is_refused, flags=flags))
     try:
-        return ImportedModule(_lowered(inferred, flags), weights)
+        return ImportedModule(_keeping_nan(_lowered(inferred, flags)), weights)
     except CompileError as error:
         raise UnsupportedModelError(_refusal(str(error), model, find)) from None
+
+
+def _keeping_nan(lowered: bytes) -> bytes:
+    """A whole network whose bounds keep NaN, for its layers and its unsplit module alike."""
+    module = ir.Module.parse(lowered, ir.Context())
+    keep_nan(module)
+    return bytecode(module.operation)
 
 
 def _is_refused(model: onnx.ModelProto, flags: Sequence[str]) -> bool:
