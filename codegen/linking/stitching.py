@@ -25,10 +25,10 @@ from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound
 from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
+from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers, widen_apart
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
-from sartor.codegen.mlir.widened_operands import drop_barriers, widen_apart
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource
+from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
+from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers, widen_apart
 from sartor.codegen.mlir.iree_compiler import ir, translate
-from sartor.codegen.mlir.nearest_even import round_by_adding
 from sartor.codegen.mlir.operations import symbol
-from sartor.codegen.mlir.widened_operands import drop_barriers, widen_apart
 from sartor.errors import CompileError
 
 _STORED = re.compile(r"util\.global\.store [^\n]*@([A-Za-z_$][\w$.]*)")

@@ -32,8 +32,7 @@ from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
 from sartor.codegen.subgraphs.recurrent_calls import call_recurrences, expanded
 from sartor.dialect_passes.join_parts import Part, join_parts
 from sartor.errors import CompileError, UnsupportedModelError
-from sartor.frontend.first_refused import first_refused
-from sartor.frontend.onnx_parts import cut_into_parts
+from sartor.frontend.onnx_parts import cut_into_parts, first_refused
 from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
 from sartor.onnx_model.graphs.infer import may_learn_from_data, without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array

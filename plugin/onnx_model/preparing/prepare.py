@@ -123,8 +123,8 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     flush_denormals,
     check_sizes,
 )
-# Replace operators that IREE cannot import, or compiles to wrong results. Nodes that replace others may have no elements
-# either.
+# Replace operators that IREE cannot import, or compiles to wrong results. What has no elements is a constant before
+# other rewrites read shapes, and so is what they make of it.
 LOWER: tuple[Rewrite, ...] = (
     without_elements,
     expand_standard,

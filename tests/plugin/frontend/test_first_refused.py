@@ -7,7 +7,7 @@ import math
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from sartor.frontend.first_refused import first_refused
+from sartor.frontend.onnx_parts import first_refused
 
 _LENGTH = 100
 

@@ -5,11 +5,10 @@ Such a dimension may be of an input, or be left by a slice.
 
 from __future__ import annotations
 
-import numpy as np
 from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
 
 # Those of no elements that have a result sum over nothing.
 _SUMS = ("Einsum", "Gemm", "MatMul", "MatMulInteger", "ReduceMean")
@@ -27,28 +26,27 @@ def without_elements(model: ModelProto) -> tuple[str, ...]:
 
 def _without_elements(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, result = Emitter(editor, node), editor.shape(node.output[0])
-    read = [editor.shape(name) for name in node.input if name]
-    is_known = not node.domain and len(node.output) == 1 and result is not None
-    if not is_known or not any(each is not None and 0 in each for each in read):
+    read = [editor.shape(name) or () for name in node.input if name]
+    if node.domain or len(node.output) > 1 or result is None or not any(0 in each for each in read):
         return None
-    zeros = np.zeros(result, emit.dtype(node.output[0]))
-    if zeros.dtype.kind not in _NUMBERS:
+    if emit.dtype(node.output[0]).kind not in _NUMBERS:
         return None
-    if node.op_type in _SCATTERS and read[1] is not None and 0 in read[1]:
+    if node.op_type in _SCATTERS and 0 in read[1]:
         emit("Identity", node.input[0], output=node.output[0])
     elif 0 in result or node.op_type in _SUMS:
-        _put(emit, zeros)
+        _put_zeros(emit, list(result))
     else:
         return None
     return emit.nodes
 
 
-def _put(emit: Emitter, zeros: Array) -> None:
+def _put_zeros(emit: Emitter, shape: list[int]) -> None:
     """Emit zeros as the node's result, and the bias of a ``Gemm`` in addition."""
-    node, value = emit.node, emit.constant(zeros, "nothing")
+    node = emit.node
+    zero, sizes = emit.like(0, node.output[0], "zero"), emit.constant(shape, "shape")
     if node.op_type == "Gemm" and len(node.input) > 2 and node.input[2]:
         scale = next((each.f for each in node.attribute if each.name == "beta"), 1.0)
         bias = emit("Mul", node.input[2], emit.like(scale, node.input[2], "beta"), part="bias")
-        emit("Add", value, bias, output=node.output[0])
+        emit("Expand", bias, sizes, output=node.output[0])
     else:
-        emit("Identity", value, output=node.output[0])
+        emit("Expand", zero, sizes, output=node.output[0])

@@ -187,14 +187,14 @@ def _quantisation(of: _Checked) -> Reasons:
 
 
 def _selection(of: _Checked) -> Reasons:
-    axis = of.attributes.get("axis", 0)
-    others = math.prod(size for index, size in enumerate(of.shape) if index != axis % len(of.shape))
+    axis: int = of.attributes.get("axis", 0)
+    others = math.prod([size for index, size in enumerate(of.shape) if index != axis % len(of.shape)])
     if of.shape and others and of.shape[axis] == 0:
         yield f"selects an element among none, along axis {axis} of an input of shape {list(of.shape)}"
 
 
 def _global_pooling(of: _Checked) -> Reasons:
-    if 0 in of.shape[2:] and math.prod(of.shape[:2]):
+    if 0 in of.shape[2:] and 0 not in of.shape[:2]:
         yield f"takes all pixels of images that have none, in an input of shape {list(of.shape)}"
 
 

@@ -8,9 +8,9 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers, widen_apart
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.widened_operands import drop_barriers, widen_apart
 
 _VULKAN = Target.create("vulkan")
 _WAYS = {
