@@ -68,15 +68,14 @@ def test_on_vulkan_widened_operands_are_whole_before_they_are_read() -> None:
 def _moved(way: str) -> ModelProto:
     """A product whose left operand is widened, then moved: a slice of it, or a part of a concatenation or padding."""
     cut = ("Slice", [way, "from", "to", "zero"])
-    longer, start = {
-        "wide": ([], 1),
-        "concatenation": ([("Concat", ["right", "wide"])], 4),
-        "padding": ([("Pad", ["wide", "around"])], 2),
+    longer = {
+        "wide": [],
+        "concatenation": [helper.make_node("Concat", ["right", "wide"], [way], axis=0)],
+        "padding": [helper.make_node("Pad", ["wide", "around"], [way])],
     }[way]
+    start = {"wide": 1, "concatenation": 4, "padding": 2}[way]
     nodes = [helper.make_node("Cast", [name], [wide], to=TensorProto.INT32) for name, wide in _WIDENED]
-    nodes += [
-        helper.make_node(kind, names, [way], **({"axis": 0} if kind == "Concat" else {})) for kind, names in longer
-    ]
+    nodes += longer
     nodes += [helper.make_node(*cut, ["part"]), helper.make_node("MatMul", ["part", "right"], ["y"])]
     numbers = {"zero": [0], "from": [start], "to": [start + 4], "around": [1, 0, 1, 0]}
     constants = [helper.make_tensor(name, TensorProto.INT64, [len(each)], each) for name, each in numbers.items()]
