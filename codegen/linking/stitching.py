@@ -23,13 +23,12 @@ from sartor.codegen.linking.functions.borrowed_inputs import protect_inputs
 from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound_function, entry_functions
 from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
-from sartor.codegen.linking.functions.widened_operands import widen_apart
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
+from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers, widen_apart
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
-from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
 
 
 @dataclass(frozen=True)
@@ -345,7 +344,6 @@ def compile_unsplit(
         for view in module.body.operations if manifest else ():
             if view.operation.name == "util.func":
                 view.operation.attributes["iree.reflection"] = reflection
-        keep_nan(module)
         protect_inputs(module)
         if target.device == "vulkan":
             widen_apart(module)
@@ -355,6 +353,7 @@ def compile_unsplit(
         return module
 
     def finish(module: ir.Module) -> None:
+        drop_barriers(module)
         join_overwriting_functions(module)
         if late:
             with module.context:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource
+from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
+from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers, widen_apart
 from sartor.codegen.mlir.iree_compiler import ir, translate
-from sartor.codegen.mlir.nearest_even import round_by_adding
 from sartor.codegen.mlir.operations import symbol
 from sartor.errors import CompileError
 
@@ -98,12 +99,24 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
     others = {name: each for name, each in implementations.items() if not each.kernel}
     if not others:
         return kernels
-    source = "\n".join(_renamed(each.body, name) for name, each in others.items())
+    source = on_device("\n".join(_renamed(each.body, name) for name, each in others.items()), target)
     if target.device == "cpu":
         source = round_by_adding(source)
     with ir.Context():
-        module = ir.Module.parse(translate(on_device(source, target), target.flags, to="flow"))
+        if target.device == "vulkan":
+            source = _widened_apart(source)
+        module = ir.Module.parse(translate(source, target.flags, to="flow"))
+        drop_barriers(module)
         return {**kernels, **_split(module, set(others))}
+
+
+def _widened_apart(source: str) -> str:
+    try:
+        module = ir.Module.parse(source)
+    except ir.MLIRError as error:
+        raise CompileError(f"the module is not valid: {error}") from None
+    widen_apart(module)
+    return str(module)
 
 
 def _written(kernel: KernelSource) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import compile_module, ir, run_passes
 from sartor.codegen.mlir.machine import get_ready
 from sartor.codegen.mlir.operations import symbol
-from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
 from sartor.dialect_passes.constants import fold_narrowed
 from sartor.dialect_passes.dump import Dumper, bytecode
 from sartor.dialect_passes.fold_weights import fold_weights
@@ -197,7 +196,6 @@ def _layered(prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, dir
     module = ir.Module.parse(imported.bytecode, context)
     dumper.write("import", module)
     fold_narrowed(module)
-    keep_nan(module)
     fold_weights(module, imported.weights, evaluate)
     run_passes(module, _CLEAN)
     dumper.write("fold-weights", module)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,12 +19,20 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from sartor.codegen.mlir.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
+from sartor.codegen.mlir.iree_compiler import (
+    ParamData,
+    WeightImporter,
+    bytecode,
+    ir,
+    onnx_importer,
+    translate_bytecode,
+)
 from sartor.codegen.mlir.operations import names_in
+from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
 from sartor.codegen.subgraphs.recurrent_calls import call_recurrences, expanded
 from sartor.dialect_passes.join_parts import Part, join_parts
 from sartor.errors import CompileError, UnsupportedModelError
-from sartor.frontend.onnx_parts import cut_into_parts
+from sartor.frontend.onnx_parts import cut_into_parts, first_refused
 from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
 from sartor.onnx_model.graphs.infer import may_learn_from_data, without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
@@ -117,11 +125,19 @@ def _to_torch_onnx(model: onnx.ModelProto) -> str:
     return text
 
 
-def _refusal(diagnostic: str, model: onnx.ModelProto) -> str:
-    """The sentence for what IREE said of a node, in ONNX's words instead of MLIR's."""
+def _refusal(diagnostic: str, model: onnx.ModelProto, find: Callable[[], onnx.NodeProto | None]) -> str:
+    """The sentence for what IREE said of a node, in ONNX's words instead of MLIR's.
+
+    Args:
+        diagnostic: of IREE.
+        model: the prepared model, with the types of values.
+        find: finds the node if the diagnostic names none.
+    """
     nodes = {node.name: node for node in model.graph.node}
     named = (nodes.get(name) for name in names_in(diagnostic))
     node = next((each for each in named if each is not None), None)
+    if node is None and (found := find()) is not None:
+        node = nodes.get(found.name, found)
     if node is None:
         return f"the model cannot be lowered: {diagnostic.partition(chr(10))[0]}"
     _LOG.info("%s", diagnostic)
@@ -164,10 +180,26 @@ def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModul
     inferred = onnx.shape_inference.infer_shapes(renamed)
     if may_learn_from_data(inferred):
         inferred = onnx.shape_inference.infer_shapes(renamed, data_prop=True)
+    find = partial(first_refused, inferred, partial(_is_refused, flags=flags))
     try:
-        return ImportedModule(_lowered(inferred, flags), weights)
+        return ImportedModule(_keeping_nan(_lowered(inferred, flags)), weights)
     except CompileError as error:
-        raise UnsupportedModelError(_refusal(str(error), model)) from None
+        raise UnsupportedModelError(_refusal(str(error), model, find)) from None
+
+
+def _keeping_nan(lowered: bytes) -> bytes:
+    """A whole network whose bounds keep NaN, for its layers and its unsplit module alike."""
+    module = ir.Module.parse(lowered, ir.Context())
+    keep_nan(module)
+    return bytecode(module.operation)
+
+
+def _is_refused(model: onnx.ModelProto, flags: Sequence[str]) -> bool:
+    try:
+        _translated(model, flags)
+    except (CompileError, UnsupportedModelError):
+        return True
+    return False
 
 
 def _lowered(model: onnx.ModelProto, flags: Sequence[str]) -> bytes:

@@ -3,6 +3,8 @@
 What crosses a cut must keep its meaning if the importer does not see where it comes from: tensors of known shape in
 types that IREE passes unchanged. Small integers may be sizes, which the importer follows to their source, and are not
 cut.
+
+Beginnings of a model also show for which node it is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
@@ -44,8 +46,31 @@ def cut_into_parts(model: ModelProto, nodes: int = PART_NODES) -> list[ModelProt
     if not cuts:
         return [model]
     bounds = [0, *cuts, len(graph.node)]
-    splitter = _Splitter(model, reads)
+    splitter = _Splitter(model)
     return [splitter.part(begin, end) for begin, end in itertools.pairwise(bounds)]
+
+
+def first_refused(model: ModelProto, is_refused: Callable[[ModelProto], bool]) -> NodeProto | None:
+    """The last node of the shortest beginning of a model that is refused, by about log2 of its nodes trials.
+
+    IREE's diagnostic does not name it where an operation has no location, which its lowering made on the way.
+
+    Args:
+        model: refused as a whole; nodes are sorted, the types of all values are inferred.
+        is_refused: whether another model is refused.
+
+    Returns:
+        The node, or None if the model has none.
+    """
+    splitter = _Splitter(model)
+    accepted, refused = 0, len(model.graph.node)
+    while refused - accepted > 1:
+        middle = (accepted + refused) // 2
+        if is_refused(splitter.part(0, middle)):
+            refused = middle
+        else:
+            accepted = middle
+    return model.graph.node[refused - 1] if refused else None
 
 
 def _types(graph: GraphProto) -> dict[str, ValueInfoProto]:
@@ -79,11 +104,15 @@ def _may_cross(value: ValueInfoProto | None) -> bool:
 
 
 class _Splitter:
-    """Makes models of ranges of nodes."""
+    """Makes models of ranges of nodes.
 
-    def __init__(self, model: ModelProto, reads: Sequence[Set[str]]) -> None:
+    Args:
+        model: nodes are sorted, the types of values are inferred.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
         self._model = model
-        self._reads = reads
+        self._reads = reads = [names_read(node) for node in model.graph.node]
         self._types: Mapping[str, ValueInfoProto] = _types(model.graph)
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._results = {value.name for value in model.graph.output}
@@ -103,7 +132,7 @@ class _Splitter:
         # A subgraph's own names are read too, and have no type here.
         given = (name for name in read if name not in own and name not in self._constants)
         part.graph.input.extend(self._types[name] for name in given if name in self._types)
-        part.graph.output.extend(self._types[name] for name in leaving)
+        part.graph.output.extend(self._types[name] for name in leaving if name in self._types)
         inner = (name for name in made if name not in kept)
         part.graph.value_info.extend(self._types[name] for name in inner if name in self._types)
         return part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,11 +154,24 @@ def split_of_what_is_found() -> ModelProto:
     return parser.parse_model(_HEADER + text)
 
 
+def split_without_sizes() -> ModelProto:
+    """From opset 18 on a Split needs ``num_outputs`` or sizes."""
+    text = """g (float[2,6] x) => (float[2,3] y) {
+        first, second = Split <axis = 1> (x)
+        y = Add(first, second)
+    }"""
+    return parser.parse_model(_HEADER.replace("17", "18") + text)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (two_of_a_name, "'w'"),
         (split_of_what_is_found, "(Split)"),
+        (
+            split_without_sizes,
+            "(Split) contradicts the types or shapes around it: Neither 'split' input nor 'num_outputs'",
+        ),
     ],
 )
 def test_what_cannot_be_compiled_is_refused_by_name(make: Callable[[], ModelProto], said: str, tmp_path: Path) -> None:
@@ -230,3 +244,13 @@ def test_a_slice_without_channels_has_no_kernel(tmp_path: Path) -> None:
     empty = [each for each in imported.graph.all_layers() if any(0 in one.shape for one in each.task.results)]
     assert empty
     assert all(isinstance(JoinSlices().match(each.task), Rejected) for each in empty)
+
+
+def test_the_shape_that_a_refusal_advises_compiles(tmp_path: Path) -> None:
+    """The advice has a number where the model has a name."""
+    model = parser.parse_model(_HEADER + "g (float[N,8] x) => (float[N,8] y) { y = Relu(x) }")
+    refused = compiled(model, tmp_path)
+    assert_refused(refused, 2, "bind it with --shape x=")
+    advised = re.search(r"--shape (x=\d+,8)", refused.stderr)
+    assert advised is not None, refused.stderr
+    assert compiled(model, tmp_path, "--shape", advised[1]).returncode == 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 import sartor.backend
 from sartor.runtime.driver.signature import Array
 
 # Several runs, as what was wrong on Vulkan was a race.
 _RUNS = 6
+_WIDENED = (("a", "wide"), ("b", "right"))
 
 
 def _product(operands: list[Array], names: list[str], rank: int) -> ModelProto:
@@ -62,3 +63,34 @@ def test_on_vulkan_widened_operands_are_whole_before_they_are_read() -> None:
     zeros = [np.array([12], np.uint8), np.array([0], np.uint8)]
     _check(_drawn(4, 3), _drawn(3, 2), zeros, "VULKAN")
     _check(_drawn(33, 70), _drawn(70, 50), [], "VULKAN")
+
+
+def _moved(way: str) -> ModelProto:
+    """A product whose left operand is widened, then moved: a slice of it, or a part of a concatenation or padding."""
+    cut = ("Slice", [way, "from", "to", "zero"])
+    longer = {
+        "wide": [],
+        "concatenation": [helper.make_node("Concat", ["right", "wide"], [way], axis=0)],
+        "padding": [helper.make_node("Pad", ["wide", "around"], [way])],
+    }[way]
+    start = {"wide": 1, "concatenation": 4, "padding": 2}[way]
+    nodes = [helper.make_node("Cast", [name], [wide], to=TensorProto.INT32) for name, wide in _WIDENED]
+    nodes += longer
+    nodes += [helper.make_node(*cut, ["part"]), helper.make_node("MatMul", ["part", "right"], ["y"])]
+    numbers = {"zero": [0], "from": [start], "to": [start + 4], "around": [1, 0, 1, 0]}
+    constants = [helper.make_tensor(name, TensorProto.INT64, [len(each)], each) for name, each in numbers.items()]
+    given = [helper.make_tensor_value_info(name, TensorProto.UINT8, [size, 3]) for name, size in (("a", 6), ("b", 3))]
+    result = helper.make_tensor_value_info("y", TensorProto.INT32, [4, 3])
+    graph = helper.make_graph(nodes, "graph", given, [result], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.vulkan
+@pytest.mark.skipif(not sartor.backend.supports_device("VULKAN"), reason="no Vulkan driver")
+@pytest.mark.parametrize("way", ["wide", "concatenation", "padding"])
+def test_on_vulkan_operands_that_move_after_they_are_widened_are_whole(way: str) -> None:
+    left, right = _drawn(6, 3), _drawn(3, 3)
+    ready = sartor.backend.prepare(_moved(way), "VULKAN")
+    expected = left[1:5].astype(np.int32) @ right.astype(np.int32)
+    for _ in range(_RUNS):
+        np.testing.assert_array_equal(ready.run([left, right])[0], expected)

@@ -40,6 +40,7 @@ from sartor.onnx_model.rewrites.exceptional.angles import reduced_angles
 from sartor.onnx_model.rewrites.exceptional.extremes import kept_nan
 from sartor.onnx_model.rewrites.exceptional.guarded_divisions import guarded_norm, scales_of_zeros
 from sartor.onnx_model.rewrites.exceptional.hyperbolic import written_hyperbolic
+from sartor.onnx_model.rewrites.exceptional.no_elements import without_elements
 from sartor.onnx_model.rewrites.exceptional.powers import signed_powers
 from sartor.onnx_model.rewrites.exceptional.remainders import exact_remainders
 from sartor.onnx_model.rewrites.exceptional.signs import exact_signs
@@ -123,8 +124,10 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     flush_denormals,
     check_sizes,
 )
-# Replace operators that IREE cannot import, or compiles to wrong results.
+# Replace operators that IREE cannot import, or compiles to wrong results. What has no elements is a constant before
+# other rewrites read shapes, and so is what they make of it.
 LOWER: tuple[Rewrite, ...] = (
+    without_elements,
     expand_standard,
     numeric_bounds,
     written_tanh_gelu,
@@ -176,6 +179,7 @@ LOWER: tuple[Rewrite, ...] = (
     kept_nan,
     widen_unsigned,
     trim_windows,
+    without_elements,
     fold_constants,
     eliminate_identity,
     drop_unused,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from sartor.errors import UnsupportedModelError
+from sartor.codegen.mlir.iree_compiler import translate_bytecode
+from sartor.errors import CompileError, UnsupportedModelError
+from sartor.frontend import onnx_import
 from sartor.frontend.onnx_import import import_model
 from tests.tiny_models import Builder, blocks, constant_output, residual
 
@@ -101,3 +106,47 @@ def test_what_iree_rejects_and_is_not_valid_is_told_with_the_reason(
     assert reason in said
     assert said.endswith("; export the model again")
     assert "%" not in said
+
+
+def _amid_others(operator: str, kind: int, **attributes: object) -> ModelProto:
+    """A node with others before it and behind it."""
+    names = ["x", "first", "second", "asked", "fourth", "y"]
+    operators = ["Abs", "Neg", operator, "Neg", "Abs"]
+    nodes = [
+        helper.make_node(each, [names[index]], [names[index + 1]], name=names[index + 1])
+        for index, each in enumerate(operators)
+    ]
+    for name, value in attributes.items():
+        nodes[2].attribute.append(helper.make_attribute(name, value))
+    values = [helper.make_tensor_value_info(name, kind, [2, 3]) for name in ("x", "y")]
+    values[1].type.tensor_type.ClearField("shape")
+    graph = helper.make_graph(nodes, "graph", values[:1], values[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_a_node_is_named_where_what_iree_makes_of_it_has_no_location() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"^node 'asked' \(ReduceMean\) is not supported"):
+        import_model(_amid_others("ReduceMean", TensorProto.INT32, axes=[1]))
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind", "attributes"),
+    [
+        ("StringNormalizer", TensorProto.FLOAT, {}),
+        ("ReduceMean", TensorProto.INT32, {"axes": [0]}),
+        ("Cast", TensorProto.FLOAT, {"to": TensorProto.FLOAT8E4M3FN}),
+    ],
+)
+def test_a_node_is_named_if_diagnostics_have_no_locations(
+    operator: str, kind: int, attributes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_locations(source: str | bytes, flags: Sequence[str], *, to: str) -> bytes:
+        try:
+            return translate_bytecode(source, flags, to=to)
+        except CompileError as error:
+            raise CompileError(re.sub(r'loc\("[^"]*"\)', "loc(unknown)", str(error).partition("\n")[0])) from None
+
+    monkeypatch.setattr(onnx_import, "translate_bytecode", without_locations)
+    with pytest.raises(UnsupportedModelError) as refused:
+        import_model(_amid_others(operator, kind, **attributes))
+    assert str(refused.value).startswith(f"node 'asked' ({operator}) is ")

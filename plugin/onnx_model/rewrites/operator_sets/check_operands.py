@@ -186,10 +186,27 @@ def _quantisation(of: _Checked) -> Reasons:
         yield f"has scales of shape {list(scale)} with zero points of shape {list(zero)}, which need the same"
 
 
+def _selection(of: _Checked) -> Reasons:
+    axis: int = of.attributes.get("axis", 0)
+    others = math.prod([size for index, size in enumerate(of.shape) if index != axis % len(of.shape)])
+    if of.shape and others and of.shape[axis] == 0:
+        yield f"selects an element among none, along axis {axis} of an input of shape {list(of.shape)}"
+
+
+def _global_pooling(of: _Checked) -> Reasons:
+    if 0 in of.shape[2:] and 0 not in of.shape[:2]:
+        yield f"takes all pixels of images that have none, in an input of shape {list(of.shape)}"
+
+
 _CHECKS: Mapping[str, Callable[[_Checked], Reasons]] = {
+    "ArgMax": _selection,
+    "ArgMin": _selection,
     "BatchNormalization": _batch_normalisation,
     "ConvTranspose": _transposed_convolution,
     "DequantizeLinear": _quantisation,
+    "GlobalAveragePool": _global_pooling,
+    "GlobalLpPool": _global_pooling,
+    "GlobalMaxPool": _global_pooling,
     "GroupNormalization": _group_normalisation,
     "OneHot": _one_hot,
     "QLinearConv": _quantised_convolution,

@@ -12,8 +12,8 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.bench_module import compile_bench
 from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
 from sartor.codegen.mlir.dispatches import lower
-from sartor.codegen.mlir.nearest_even import round_by_adding
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program

@@ -10,14 +10,31 @@ from __future__ import annotations
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import defining_op, is_elementwise, nested
 
-_MOVES = frozenset({"linalg.broadcast", "linalg.transpose", "tensor.collapse_shape", "tensor.expand_shape"})
+# IREE clones slices with what widens, or takes the slices first. A part of a concatenation or of a padded tensor may
+# become the tensor that was put there.
+_MOVES = frozenset(
+    {
+        "linalg.broadcast",
+        "linalg.transpose",
+        "tensor.collapse_shape",
+        "tensor.concat",
+        "tensor.expand_shape",
+        "tensor.extract_slice",
+        "tensor.insert_slice",
+        "tensor.pad",
+    }
+)
 _BARRIER = "util.optimization_barrier"
+_DISPATCHES = ("flow.dispatch.region", "flow.executable", "hal.executable")
 
 
 def widen_apart(module: ir.Module) -> None:
-    """Put a barrier before each operand of a reducing operation that is computed from narrower elements, in place."""
+    """Put a barrier before each operand of a reducing operation that is computed from narrower elements, in place.
+
+    Dispatches that are formed already stay as they are.
+    """
     with module.context, ir.Location.unknown(module.context):
-        for op in [each for each in nested(module.operation) if _reduces(each)]:
+        for op in [each for each in nested(module.operation) if _reduces(each) and not _is_dispatched(each)]:
             # The last operand holds the initial values.
             for index, value in enumerate([*op.operands][:-1]):
                 if _is_widened(value):
@@ -26,14 +43,29 @@ def widen_apart(module: ir.Module) -> None:
                     op.operands[index] = made.results[0]
 
 
+def drop_barriers(module: ir.Module) -> None:
+    """Take the barriers away again, in place, once dispatches are formed: they would split the list of commands."""
+    for op in [each for each in nested(module.operation) if each.name == _BARRIER]:
+        if isinstance(op.results[0].type, ir.RankedTensorType):
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+
+
 def _reduces(op: ir.Operation) -> bool:
     """Whether an operation of linalg on tensors is neither elementwise nor moves elements only."""
     is_linalg = op.name.startswith("linalg.") and len(op.results) > 0 and len(op.operands) > 1
     return is_linalg and op.name not in _MOVES and op.name != "linalg.fill" and not is_elementwise(op)
 
 
+def _is_dispatched(op: ir.Operation) -> bool:
+    around = op.parent
+    while around is not None and around.name not in _DISPATCHES:
+        around = around.operation.parent
+    return around is not None
+
+
 def _is_widened(value: ir.Value) -> bool:
-    """Whether elementwise operations before ``value`` read a tensor of narrower elements."""
+    """Whether a tensor of narrower elements is read before ``value``, by operations that IREE may fuse."""
     bits = _bits(value)
     pending, seen = [value], set[ir.Value]()
     while pending:

@@ -1,0 +1,52 @@
+"""Takes away operators that have nothing to do, as IREE's code of some divides by their number of elements, which is 0.
+
+Such a dimension may be of an input, or be left by a slice.
+"""
+
+from __future__ import annotations
+
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+
+# Those of no elements that have a result sum over nothing.
+_SUMS = ("Einsum", "Gemm", "MatMul", "MatMulInteger", "ReduceMean")
+_SCATTERS = ("ScatterElements", "ScatterND")
+_NUMBERS = "biuf"
+
+
+def without_elements(model: ModelProto) -> tuple[str, ...]:
+    """Make constants of results without elements, and of sums of nothing; scatter nothing by no operator.
+
+    The mean of nothing is 0 in ONNX Runtime, and not a number in IREE.
+    """
+    return rewrite_nodes(model, _without_elements)
+
+
+def _without_elements(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    emit, result = Emitter(editor, node), editor.shape(node.output[0])
+    read = [editor.shape(name) or () for name in node.input if name]
+    if node.domain or len(node.output) > 1 or result is None or not any(0 in each for each in read):
+        return None
+    if emit.dtype(node.output[0]).kind not in _NUMBERS:
+        return None
+    if node.op_type in _SCATTERS and 0 in read[1]:
+        emit("Identity", node.input[0], output=node.output[0])
+    elif 0 in result or node.op_type in _SUMS:
+        _put_zeros(emit, list(result))
+    else:
+        return None
+    return emit.nodes
+
+
+def _put_zeros(emit: Emitter, shape: list[int]) -> None:
+    """Emit zeros as the node's result, and the bias of a ``Gemm`` in addition."""
+    node = emit.node
+    zero, sizes = emit.like(0, node.output[0], "zero"), emit.constant(shape, "shape")
+    if node.op_type == "Gemm" and len(node.input) > 2 and node.input[2]:
+        scale = next((each.f for each in node.attribute if each.name == "beta"), 1.0)
+        bias = emit("Mul", node.input[2], emit.like(scale, node.input[2], "beta"), part="bias")
+        emit("Expand", bias, sizes, output=node.output[0])
+    else:
+        emit("Expand", zero, sizes, output=node.output[0])
