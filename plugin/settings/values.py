@@ -90,11 +90,13 @@ def path(name: str, value: object) -> Path:
     """A path, or its text.
 
     Raises:
-        UsageError: if it is not, or is empty, which would be the current folder; the message names the field.
+        UsageError: if it is not, is empty, which would be the current folder, or contains NUL, which no file's name
+            does; the message names the field.
     """
-    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
         raise refusal(name, value, "a path")
-    return Path(value)
+    return Path(text)
 
 
 def parsed(name: str, value: object, kind: type[_Value], parse: Callable[[str], _Value], expected: str) -> _Value:

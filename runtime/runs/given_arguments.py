@@ -7,11 +7,16 @@ from os import PathLike
 
 from sartor.errors import UsageError
 
+# What is given by mistake may be the content of a file.
+_MOST_QUOTED = 100
+
 
 def check_type(name: str, value: object, types: tuple[type, ...], expected: str) -> None:
     """Type hints are not checked when a program runs: what fails later would not name the argument."""
     if not isinstance(value, types):
-        raise UsageError(f"{name} is {value!r}, expected {expected}")
+        text = repr(value)
+        short = text if len(text) <= _MOST_QUOTED else text[:_MOST_QUOTED] + "…"
+        raise UsageError(f"{name} is {short}, expected {expected}")
 
 
 def check_path(name: str, value: object) -> None:

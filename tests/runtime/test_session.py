@@ -98,6 +98,7 @@ def test_feeds_that_do_not_fit_are_named(
     ("arguments", "complaint"),
     [
         ({"model": 1}, "model is 1, expected the path"),
+        ({"model": bytearray(10**6)}, r"model is .{100}…, expected the path"),
         ({"device": 1}, "device is 1, expected"),
         ({"threads": 1.5}, "1 to 256 threads, but 1.5"),
         ({"threads": 0}, "1 to 256 threads, but 0"),

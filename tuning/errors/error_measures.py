@@ -73,8 +73,8 @@ class ErrorMeasure:
         if text in kinds:
             return ErrorMeasure(MeasureKind(text))
         path, separator, function = text.rpartition(_SEPARATOR)
-        if not separator or not function.isidentifier():
-            raise UsageError(f"'{text}' is no error measure; give {', '.join(kinds)} or FILE.py:function")
+        if not separator or not function.isidentifier() or "\0" in path:
+            raise UsageError(f"{text!r} is no error measure; give {', '.join(kinds)} or FILE.py:function")
         measure = ErrorMeasure(MeasureKind.USER, Path(path).resolve(), function)
         _load(measure)
         return measure

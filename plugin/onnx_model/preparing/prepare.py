@@ -49,7 +49,7 @@ from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
 from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization, split_zero_points
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
-from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
+from sartor.onnx_model.rewrites.number_types.widen_unsigned import unsigned_sizes, widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
 from sartor.onnx_model.rewrites.operator_sets.contrib.descriptions import describe_results
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
@@ -65,7 +65,7 @@ from sartor.onnx_model.rewrites.sampling.deform_conv import gather_deform_conv
 from sartor.onnx_model.rewrites.sampling.grid_sample import gather_grid_sample
 from sartor.onnx_model.rewrites.sampling.roi_align import gather_roi_align
 from sartor.onnx_model.rewrites.structure.channel_shuffles import slice_shuffled
-from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
+from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused, given_operands
 from sartor.onnx_model.rewrites.structure.eliminate_identity import eliminate_identity
 from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
 from sartor.onnx_model.rewrites.structure.fold_batch_norm import fold_batch_norm
@@ -93,6 +93,7 @@ NORMALISE: tuple[Rewrite, ...] = (
     name_nodes,
     normal_domains,
     inline_functions,
+    given_operands,
     name_nodes,
     initializers_only,
     sort_nodes,
@@ -172,6 +173,7 @@ LOWER: tuple[Rewrite, ...] = (
     split_zero_points,
     pad_integer_conv,
     plain_quantization,
+    unsigned_sizes,
     carry_types,
     finite_log_sums,
     exact_norms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -66,7 +67,7 @@ def check_model(model: ModelProto) -> None:
     _check_functions(model)
     functions = {_function_id(function) for function in model.functions}
     _check_operators(model.graph, _opsets(model.opset_import), functions)
-    for function in model.functions:
+    for function in _called(model):
         _check_operators(function, _opsets(function.opset_import), functions)
 
 
@@ -108,6 +109,10 @@ def _standard(domain: str) -> str:
 def _check_functions(model: ModelProto) -> None:
     """Check that inlining ends and does not grow the graph exponentially (A calls B twice, B calls C twice …)."""
     bodies = {_function_id(function): function for function in model.functions}
+    if len(bodies) < len(model.functions):
+        identities = Counter(map(_function_id, model.functions))
+        (_, name, _), _ = identities.most_common(1)[0]
+        raise UnsupportedModelError(f"the model defines the function {name!r} twice; the file is damaged")
     sizes: dict[_FunctionId, int] = {}
     for identity in bodies:
         _inlined_size(identity, bodies, sizes, ())
@@ -136,6 +141,19 @@ def _inlined_size(
             "that are supported"
         )
     return sizes[identity]
+
+
+def _called(model: ModelProto) -> list[FunctionProto]:
+    """The functions that the graph calls, directly or by others; what is in the others does not matter."""
+    bodies = {_function_id(function): function for function in model.functions}
+    found: dict[_FunctionId, FunctionProto] = {}
+    waiting = [_function_id(node) for node in nodes(model.graph)]
+    while waiting:
+        identity = waiting.pop()
+        if identity in bodies and identity not in found:
+            found[identity] = bodies[identity]
+            waiting += [_function_id(node) for node in nodes(bodies[identity])]
+    return list(found.values())
 
 
 def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:

@@ -408,6 +408,27 @@ CASES.add(
     _BYTES,
     [("y", None, TensorProto.UINT8)],
 )
+CASES.add("uint8_abs", [node("Abs", ["x"], ["y"])], _BYTES, [("y", None, TensorProto.UINT8)])
+
+# Empty names behind the last operand, as exporters write operands that are left out.
+CASES.add("left_out_conv", [node("Conv", ["x", "w", ""], ["y"])], X, ["y"], {"w": weights(2, 3, 2, 2)})
+CASES.add("left_out_pad", [node("Pad", ["x", "p", ""], ["y"])], X, ["y"], {"p": ints(0, 0, 1, 1, 0, 0, 1, 2)})
+CASES.add("left_out_dropout", [node("Dropout", ["x", "", ""], ["d"]), node("Relu", ["d"], ["y"])], X, ["y"])
+CASES.add(
+    "left_out_resize", [node("Resize", ["x", "", "s", ""], ["y"])], X, ["y"], {"s": np.array([1, 1, 2, 2], np.float32)}
+)
+CASES.add(
+    "left_out_slice", [node("Slice", ["x", "l", "m", "", ""], ["y"])], X, ["y"], {"l": ints(0, 1), "m": ints(1, 3)}
+)
+
+# Sums of nothing, and results without elements, which are parts of others.
+CASES.add(
+    "sums_of_nothing",
+    [node("Slice", ["x", "n", "n", "last"], ["e"]), node("MatMul", ["e", "w"], ["s"]), node("Add", ["s", "b"], ["y"])],
+    X,
+    ["y"],
+    {"n": ints(0), "last": ints(3), "w": np.zeros((0, 4), np.float32), "b": weights(1, 1, 1, 4)},
+)
 
 # ONNX checks its types by a function body, which reads the axes.
 for mvn_name, mvn_options in (("", {}), ("_axes", {"axes": [2, 3]})):

@@ -280,6 +280,27 @@ IMAGE_CASES.add(
     {"sizes": ints(4, 15)},
     opset=18,
 )
+for policy in ("not_larger", "not_smaller"):
+    # The result's sizes are the rounded products of one factor, which is not their quotient; (7, 9) changes nothing.
+    for mode, height, width in (("linear", 3, 9), ("cubic", 9, 5), ("nearest", 17, 16), ("linear", 7, 9)):
+        IMAGE_CASES.add(
+            f"resize_{policy}_{mode}_{height}",
+            [
+                node(
+                    "Resize",
+                    ["x", "", "", "sizes"],
+                    ["y"],
+                    mode=mode,
+                    axes=[2, 3],
+                    keep_aspect_ratio_policy=policy,
+                    coordinate_transformation_mode="asymmetric" if mode == "nearest" else "half_pixel",
+                )
+            ],
+            X,
+            ["y"],
+            {"sizes": ints(height, width)},
+            opset=18,
+        )
 
 
 # Groups that become convolutions of their own, with and without bias; narrow ones stay.

@@ -19,6 +19,7 @@ _CUBIC_NATIVE = -0.75
 _CROP = "tf_crop_and_resize"
 # Of opsets 11 and 12.
 _WHOLE_PIXEL = "tf_half_pixel_for_nn"
+_KEPT_ASPECT = {"not_larger": min, "not_smaller": max}
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 # ONNX Runtime interpolates these integers in f32 and drops the fraction; of others it does not tell the rounding.
 _TRUNCATED = (TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32)
@@ -62,7 +63,13 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if shape is None or target is None:
         return None
     axes = _resized_axes(node, editor, shape, target)
-    if axes is None or not axes or _is_native(found, axes, editor.element_type(node.input[0])):
+    if axes is None:
+        return None
+    if not axes:
+        emit = Emitter(editor, node)
+        emit("Identity", node.input[0], output=node.output[0])
+        return emit.nodes
+    if _is_native(found, axes, editor.element_type(node.input[0])):
         return None
     if max(axis.target for axis in axes) > _MOST_ROWS:
         raise UnsupportedModelError(
@@ -139,6 +146,14 @@ def _resized_axes(
                 )
             for axis, scale in zip(listed, given.tolist(), strict=True):
                 scales[axis] = scale
+    if (policy := attributes(node).get("keep_aspect_ratio_policy", "stretch")) in _KEPT_ASPECT:
+        sizes = editor.constant(optional_input(node, 3))
+        if sizes is None:
+            return None
+        # The one factor of all axes; the result's sizes are rounded, so their quotients are others.
+        factors = [to / shape[axis] for axis, to in zip(listed, sizes.tolist(), strict=True)]
+        for axis in listed:
+            scales[axis] = _KEPT_ASPECT[policy](factors)
     crops = [(0.0, 1.0)] * len(shape)
     if attributes(node).get("coordinate_transformation_mode") == _CROP:
         region = editor.constant(optional_input(node, 1))

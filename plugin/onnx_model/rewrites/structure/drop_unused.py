@@ -1,10 +1,13 @@
-"""Removes nodes and initialisers on which no output depends. The model's inputs stay, as they are its signature."""
+"""Removes nodes and initialisers on which no output depends, and operands that are none.
+
+The model's inputs stay, as they are its signature.
+"""
 
 from __future__ import annotations
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from sartor.onnx_model.graphs.walk import drop_named, names_read, subgraphs
+from sartor.onnx_model.graphs.walk import drop_named, names_read, nodes, subgraphs
 
 
 def drop_unused(model: ModelProto) -> tuple[str, ...]:
@@ -33,3 +36,19 @@ def _drop(graph: GraphProto) -> list[str]:
         for body in subgraphs(node):
             dead.extend(_drop(body))
     return dead[::-1]
+
+
+def given_operands(model: ModelProto) -> tuple[str, ...]:
+    """Drop empty names behind a node's last operand, in place; returns the nodes' names.
+
+    ONNX reads them as operands that are left out, as exporters and inlined functions write them. Of a Conv, Resize or
+    Pad that has them IREE 3.13's importer counts them as operands, and refuses the node or crashes.
+    """
+    changed: list[str] = []
+    for node in nodes(model):
+        if not node.input or node.input[-1]:
+            continue
+        while node.input and not node.input[-1]:
+            del node.input[-1]
+        changed.append(node.name)
+    return tuple(changed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _KEPT = frozenset(
         ),
     }
 )
+_WIDEST = 8
 # The exceptions that the reference evaluator raises for unsupported operands; it has no error class of its own.
 _EVALUATION_ERRORS = (
     *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
@@ -64,7 +66,10 @@ def _fold(editor: GraphEditor, version: OperatorSetIdProto) -> tuple[str, ...]:
     def rule(node: NodeProto) -> list[NodeProto] | None:
         _infer(node, editor, version)
         values = (
-            _known_shape(node, editor) or _known_range(node, editor) or _evaluated(_cast(node, editor), editor, version)
+            _known_shape(node, editor)
+            or _known_range(node, editor)
+            or _of_nothing(node, editor)
+            or _evaluated(_cast(node, editor), editor, version)
         )
         if values is None:
             return None
@@ -120,6 +125,28 @@ def _known_range(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
     if range_length(*map(float, known)) * known[0].dtype.itemsize > MAX_FOLDED_BYTES:
         return None
     return [np.arange(*known, dtype=known[0].dtype)]
+
+
+def _of_nothing(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
+    """Results without elements, and sums of no products; IREE 3.13 crashes on some, dividing by zero."""
+    # A Resize by the scale 0 is an error, which is told where it is lowered.
+    if node.op_type in ("Constant", "Resize") or not any(node.output):
+        return None
+    found: list[tuple[tuple[int, ...], int]] = []
+    for name in filter(None, node.output):
+        shape, element = editor.shape(name), editor.element_type(name)
+        if shape is None or not element:
+            return None
+        found.append((shape, element))
+    sizes = [math.prod(shape) for shape, _ in found]
+    if any(sizes) and not (_sums_nothing(node, editor) and max(sizes) * _WIDEST <= MAX_FOLDED_BYTES):
+        return None
+    values = iter([np.zeros(shape, helper.tensor_dtype_to_np_dtype(element)) for shape, element in found])
+    return [next(values) if name else np.empty(0) for name in node.output]
+
+
+def _sums_nothing(node: NodeProto, editor: GraphEditor) -> bool:
+    return node.op_type == "MatMul" and not node.domain and (editor.shape(node.input[0]) or (1,))[-1] == 0
 
 
 def _evaluated(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> list[Array] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from sartor.errors import SartorError, UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.limits import MAX_NESTING
@@ -248,11 +248,39 @@ def test_functions_are_inlined(save_and_load: Load, prepare_quickly: Prepare) ->
     assert not prepared.model.functions
 
 
+def test_defaults_of_functions_attributes(save_and_load: Load, prepare_quickly: Prepare) -> None:
+    slope = helper.make_node("LeakyRelu", ["x"], ["y"])
+    slope.attribute.add(name="alpha", ref_attr_name="slope", type=AttributeProto.FLOAT)
+    opset = [helper.make_opsetid("", 17)]
+    defaults = [helper.make_attribute("slope", 0.25)]
+    function = helper.make_function("local", "F", ["x"], ["y"], [slope], opset, attribute_protos=defaults)
+    built = _calling(function)
+    built.graph.node.append(helper.make_node("F", ["y"], ["z"], domain="local", slope=0.5))
+    built.graph.output[0].name = "z"
+    prepared = prepare_quickly(save_and_load(built))
+    assert [item.attribute[0].f for item in prepared.model.graph.node] == [0.25, 0.5]
+
+
+def test_operands_that_calls_leave_out(save_and_load: Load, prepare_quickly: Prepare) -> None:
+    body = [helper.make_node("Clip", ["x", "low"], ["y"])]
+    function = helper.make_function("local", "F", ["x", "low"], ["y"], body, [helper.make_opsetid("", 17)])
+    prepared = prepare_quickly(save_and_load(_calling(function)))
+    assert [list(item.input) for item in prepared.model.graph.node] == [["x"]]
+
+
+def test_functions_that_nothing_calls_may_be_anything(save_and_load: Load, prepare_quickly: Prepare) -> None:
+    other = _function("G", ["Relu"])
+    other.node[0].op_type = "Nonsense"
+    loaded = save_and_load(_calling(_function("F", ["Relu"]), other))
+    assert [item.op_type for item in prepare_quickly(loaded).model.graph.node] == ["Relu"]
+
+
 @pytest.mark.parametrize(
     ("functions", "message"),
     [
         ([_function("A", ["B"]), _function("B", ["A"])], "calls itself"),
         ([_function("A", ["A"])], "calls itself"),
+        ([_function("A", ["Relu"]), _function("A", ["Relu"])], "defines the function 'A' twice"),
         ([*(_function(f"F{i}", [f"F{i + 1}"] * 2) for i in range(40)), _function("F40", ["Relu"])], "expands to"),
         ([*(_function(f"F{i}", [f"F{i + 1}"]) for i in range(5000)), _function("F5000", ["Relu"])], "deep"),
     ],
