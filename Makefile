@@ -25,10 +25,11 @@ $(VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.demo
 
-# Tests are distributed by file, so that fixtures that a file shares are made once.
+# Tests are distributed by file, so that fixtures that a file shares are made once, in the order of tests/conftest.py,
+# which knows better than the number of a file's tests how long it takes.
 test: $(VENV)/.installed
 	.ci/vulkan
-	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 conformance: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.conformance

@@ -25,8 +25,32 @@ os.environ["XDG_CACHE_HOME"] = _CACHE.name
 ImportedOf = Callable[[str], ImportedModel]
 
 
+# Files that take minutes, the longest first. Where processes share the tests, one that began last would be waited for
+# while the others have nothing left to do.
+_LONG = (
+    "docs/test_guide.py",
+    "plugin/test_faults.py",
+    "codegen/routines/test_kernels.py",
+    "codegen/routines/test_contract.py",
+    "plugin/test_planted_faults.py",
+    "plugin/test_low_precision.py",
+    "docs/test_devices_and_machines.py",
+    "codegen/routines/test_low_precision.py",
+    "plugin/cli/test_constraints.py",
+    "plugin/test_failing_fusions.py",
+    "plugin/test_pipeline.py",
+    "plugin/several/test_compilation.py",
+    "codegen/routines/test_dots.py",
+    "benchmarks/test_conformance.py",
+    "plugin/test_childnet_pipeline.py",
+    "benchmarks/record/test_record.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that ask for a Vulkan device by the fixture of that name are chosen by ``-m vulkan``."""
+    """Begin with the longest files; tests that ask for the fixture ``vulkan`` are chosen by ``-m vulkan``."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
     for item in items:
         if "vulkan" in getattr(item, "fixturenames", ()):
             item.add_marker("vulkan")

@@ -28,6 +28,7 @@ from benchmarks import zoo
 from sartor.errors import DeviceError
 from sartor.runtime.session import Session
 from tests.devices import needs_vulkan
+from tests.docs.small_network import small_network
 from tests.docs.test_commands import ROOT
 from tests.tuning.cluster.processes import Processes, kill, processes, wait_until
 
@@ -82,7 +83,7 @@ def outputs_of_the_model(path: Path, images: np.ndarray) -> np.ndarray:
 
 @needs_vulkan
 def test_one_file_for_several_shapes_levels_and_devices(tmp_path: Path, run: Run) -> None:
-    model = onnx.load(zoo.write("lenet5", tmp_path))
+    model = small_network()
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
     onnx.save(model, tmp_path / "lenet5.onnx")
@@ -129,7 +130,7 @@ def cluster(tmp_path: Path) -> Iterator[Processes]:
 def test_machines_that_measure_for_others(
     tmp_path: Path, run: Run, cluster: Processes, environment: dict[str, str]
 ) -> None:
-    zoo.write("lenet5", tmp_path).rename(tmp_path / "model.onnx")
+    onnx.save(small_network(), tmp_path / "model.onnx")
     places = {"/shared/": f"{tmp_path}/", "tune-for laptop": f"tune-for {socket.gethostname()}"}
     places |= {f"tcp://{host}:8786": cluster.address for host in ("HOST", "laptop")}
     started: dict[str, subprocess.Popen[bytes]] = {}

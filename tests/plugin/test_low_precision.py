@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
+from sartor.artifact import Artifact
 from sartor.codegen.ir.packing import Quantise, Round
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
@@ -31,6 +34,8 @@ from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.programming.infeasible import LimitError
 from tests.digits import Digits, digits_model, trained
 from tests.plugin.calling import assert_refused, call, parsed
+
+Compiled = Callable[[Precision], Artifact]
 
 CALIBRATED = 48
 STEP = "measuring what rounding does"
@@ -86,12 +91,24 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(folder / "digits.onnx", folder / "samples.npz", config, tested)
 
 
+@pytest.fixture(scope="module")
+def within_budget(digits: Trained) -> Compiled:
+    """The network in one type within the type's budget, compiled once."""
+
+    @functools.cache
+    def made(precision: Precision) -> Artifact:
+        config = digits.narrow(precision, max_error=BUDGETS[precision])
+        return compile_model(digits.model, digits.model.parent / f"{precision}.vmfb", config)
+
+    return made
+
+
 @pytest.mark.parametrize("precision", TYPES)
-def test_a_trained_network_keeps_its_accuracy(digits: Trained, precision: Precision, tmp_path: Path) -> None:
+def test_a_trained_network_keeps_its_accuracy(digits: Trained, precision: Precision, within_budget: Compiled) -> None:
     before = digits.accuracy(OnnxRuntimeReference(digits.model, threads=1))
     assert before > 0.97
     budget = BUDGETS[precision]
-    artifact = compile_model(digits.model, tmp_path / "net.vmfb", digits.narrow(precision, max_error=budget))
+    artifact = within_budget(precision)
     assert {each.dtype for each in artifact.plan.layers} == set(TYPES[precision].values())
     assert artifact.error is not None
     assert 0 < artifact.error <= budget
@@ -99,9 +116,11 @@ def test_a_trained_network_keeps_its_accuracy(digits: Trained, precision: Precis
     assert digits.compiled_accuracy(artifact.path) >= before - MOST_LOST
 
 
-def test_the_plan_says_what_each_layer_gives_up_for_what(digits: Trained, tmp_path: Path) -> None:
-    module = tmp_path / "net.vmfb"
-    artifact = compile_model(digits.model, module, digits.narrow(Precision.BF16))
+def test_the_plan_says_what_each_layer_gives_up_for_what(
+    digits: Trained, within_budget: Compiled, tmp_path: Path
+) -> None:
+    artifact = within_budget(Precision.BF16)
+    module = artifact.path
     assert all(each.error and each.saved is not None for each in artifact.plan.layers)
     assert sum(each.error or 0 for each in artifact.plan.layers) > (artifact.error or 0)
     shown = call("sartor", "inspect", module)
@@ -113,9 +132,10 @@ def test_the_plan_says_what_each_layer_gives_up_for_what(digits: Trained, tmp_pa
     assert all(each["saved_ms"] is not None for each in layers)
 
 
-def test_layers_in_8_bits_are_compared_each_with_its_own_ranges(digits: Trained, tmp_path: Path) -> None:
-    module = tmp_path / "net.vmfb"
-    compile_model(digits.model, module, digits.narrow(Precision.INT8, max_error=BUDGETS[Precision.INT8]))
+def test_layers_in_8_bits_are_compared_each_with_its_own_ranges(
+    digits: Trained, within_budget: Compiled, tmp_path: Path
+) -> None:
+    module = within_budget(Precision.INT8).path
     options = ["--vs", digits.model, "--inputs", digits.image(tmp_path), "--threads", 1, "--max-error", 1e-1, "--json"]
     found = parsed(call("sartor", "compare", module, *options, "--layers", "--bisect", 1e-6))
     errors = [(each["relative_error"], each["error_alone"]) for each in found["layers"]]
@@ -138,10 +158,12 @@ def test_a_chain_in_8_bits_stays_in_8_bits(digits: Trained, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("method", [CalibrationMethod.PERCENTILE, CalibrationMethod.MSE, CalibrationMethod.ENTROPY])
-def test_other_ranges_are_verified_anew(digits: Trained, method: CalibrationMethod, tmp_path: Path) -> None:
+def test_other_ranges_are_verified_anew(
+    digits: Trained, method: CalibrationMethod, within_budget: Compiled, tmp_path: Path
+) -> None:
     """The same code by other ranges is another module."""
     config = digits.narrow(Precision.INT8, max_error=BUDGETS[Precision.INT8])
-    before = compile_model(digits.model, tmp_path / "before.vmfb", config)
+    before = within_budget(Precision.INT8)
     artifact = compile_model(digits.model, tmp_path / "net.vmfb", replace(config, calibration_method=method))
     assert artifact.plan.ranges != before.plan.ranges
     assert artifact.error is not None
@@ -149,9 +171,8 @@ def test_other_ranges_are_verified_anew(digits: Trained, method: CalibrationMeth
     assert artifact.error <= BUDGETS[Precision.INT8]
 
 
-def test_stock_tools_run_a_module_in_8_bits(digits: Trained, tmp_path: Path) -> None:
-    module, image = tmp_path / "net.vmfb", digits.tested.images[:1]
-    compile_model(digits.model, module, digits.narrow(Precision.INT8, max_error=BUDGETS[Precision.INT8]))
+def test_stock_tools_run_a_module_in_8_bits(digits: Trained, within_budget: Compiled, tmp_path: Path) -> None:
+    module, image = within_budget(Precision.INT8).path, digits.tested.images[:1]
     with Session(module, threads=1) as session:
         (expected,) = session.run(None, {"image": image})
     np.save(tmp_path / "x.npy", image)

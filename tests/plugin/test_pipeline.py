@@ -100,22 +100,38 @@ def test_once_the_time_is_spent_the_stock_model_begins_at_once(
     assert begun == ["running ONNX Runtime", "compiling a plan"]
 
 
-def test_a_full_search_measures_all(config: CompileConfig, model_file: ModelFile, tmp_path: Path) -> None:
-    counts = {}
-    for search in Search:
-        chosen = replace(config, database=tmp_path / f"{search}.db", search=search)
-        compile_model(model_file(MODEL), tmp_path / "net.vmfb", chosen)
-        with Store.open(chosen.database) as store:
-            counts[search] = sum(1 for each in store.measurements() if each.facts)
-    assert counts[Search.MODEL] < counts[Search.FULL]
+@pytest.fixture(scope="module")
+def searched(
+    config: CompileConfig, model_file: ModelFile, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[CompileConfig, int, Plan]:
+    """Settings of a full search with a database of its own, how many variants it measured, and its plan."""
+    folder = tmp_path_factory.mktemp("full")
+    full = replace(config, database=folder / "full.db", search=Search.FULL)
+    plan = compile_model(model_file(MODEL), folder / "net.vmfb", full).plan
+    return full, _measured(full), plan
+
+
+def _measured(config: CompileConfig) -> int:
+    """How many variants have been compiled and run."""
+    with Store.open_to_read(config.database) as store:
+        return sum(1 for each in store.measurements() if each.facts)
+
+
+def test_a_full_search_measures_all(
+    searched: tuple[CompileConfig, int, Plan], config: CompileConfig, model_file: ModelFile, tmp_path: Path
+) -> None:
+    chosen = replace(config, database=tmp_path / "model.db", search=Search.MODEL)
+    compile_model(model_file(MODEL), tmp_path / "net.vmfb", chosen)
+    _, measured, _ = searched
+    assert _measured(chosen) < measured
 
 
 def test_a_stock_model_that_ran_is_compared_by_every_later_search(
-    config: CompileConfig, model_file: ModelFile, tmp_path: Path
+    searched: tuple[CompileConfig, int, Plan], model_file: ModelFile, tmp_path: Path
 ) -> None:
-    known = replace(config, database=tmp_path / "known.db")
-    for search in (Search.FULL, Search.MODEL):
-        plan = compile_model(model_file(MODEL), tmp_path / "net.vmfb", replace(known, search=search)).plan
+    full, _, first = searched
+    later = compile_model(model_file(MODEL), tmp_path / "net.vmfb", replace(full, search=Search.MODEL)).plan
+    for plan in (first, later):
         assert plan.stock_estimate is None
         assert plan.baseline is not None
         assert plan.measured is not None

@@ -87,7 +87,7 @@ def run_kernels(kernels: Mapping[str, SmallKernel]) -> dict[str, Array]:
     implementations = {name: each.implementation for name, each in kernels.items()}
     pieces = {name: Piece(name, implementations[name], code) for name, code in lower(implementations, target).items()}
     signatures = {name: (list(each.kernel.reads), list(each.kernel.results)) for name, each in kernels.items()}
-    module = open_module(compile_bench(target, pieces, signatures))
+    module = open_module(compile_bench(target, pieces, signatures, repeated=()))
     program = Program(module.native, "small kernels", open_device("cpu", 1), {})
     return {name: _run(program, name, each) for name, each in kernels.items()}
 

@@ -92,7 +92,7 @@ def program() -> Program:
         symbol(case): physical_signature(implementations[symbol(case)], (tensor(case),), (), (tensor(case),))
         for case in ALL
     }
-    module = open_module(compile_bench(HOST, pieces, signatures))
+    module = open_module(compile_bench(HOST, pieces, signatures, repeated=()))
     return Program(module.native, "adapts", open_device("cpu", 1), {})
 
 

@@ -264,28 +264,39 @@ _REPEATED = _tilings((1, 96, 1, 1, 1, 1), (1, 6, 9, 99, 1, 1))
 def extreme_winograd(*tiles: int) -> Iterator[Parameters]:
     """One tile at a time by more workgroups than there are, and blocks larger than the image."""
     for tile in tiles:
-        yield from extreme_tiles(tile, tile)
+        yield from _extreme_tiles(tile, tile)
 
 
-def extreme_tiles(height: int, width: int) -> Iterator[Parameters]:
+def _extreme_tiles(height: int, width: int) -> Iterator[Parameters]:
     """The same for tiles whose sides differ."""
     names = ("height", "width", "columns", "vectors", "block", "groups", "panels", "unroll")
     for sizes in ((1, 1, 1, 30, 1, 1), (3, 8, 6, 1, 99, 3), (2, 2, 64, 3, 2, 1)):
         yield dict(zip(names, (height, width, *sizes), strict=True))
 
 
+def _in_turn(first: int, *tiles: tuple[int, int]) -> list[Parameters]:
+    """Each tile by one of these partitions.
+
+    What a tile's transforms compute does not depend on the partition, which 3x3 filters are tried with in all ways.
+    """
+    return [list(_extreme_tiles(*tile))[(first + turn) % 3] for turn, tile in enumerate(tiles)]
+
+
 EXTREME: Mapping[str, Mapping[str, list[Parameters]]] = {
     "images3": {"direct": _EXTREME, "fused_winograd": [*extreme_winograd(2), *list(extreme_winograd(4, 6))[2:4]]},
     "uneven_padding": {"direct_blocked": _EXTREME, "fused_winograd_blocked": list(extreme_winograd(4))[1:]},
     "one_pixel3x3": {"direct": _ROWS[:1], "fused_winograd": list(extreme_winograd(6))[:1]},
-    "filter2x2": {"fused_winograd": list(extreme_winograd(2, 5, 7))},
-    "filter4x4": {"fused_winograd": list(extreme_winograd(2, 3, 4, 5))},
-    "filter5x5": {"fused_winograd": list(extreme_winograd(2, 4)), "fused_winograd_blocked": list(extreme_winograd(3))},
-    "filter6x6": {"fused_winograd": list(extreme_winograd(2, 3))},
-    "filter7x7": {"fused_winograd": list(extreme_winograd(2)), "fused_winograd_blocked": list(extreme_winograd(1))},
-    "filter1x7": {"fused_winograd": [*extreme_tiles(1, 2), *extreme_tiles(3, 2)]},
-    "filter7x1": {"fused_winograd": list(extreme_tiles(2, 1)), "fused_winograd_blocked": list(extreme_tiles(2, 4))},
-    "filter2x5": {"fused_winograd": [*extreme_tiles(7, 4), *extreme_tiles(2, 3)]},
+    "filter2x2": {"fused_winograd": _in_turn(0, (2, 2), (5, 5), (7, 7))},
+    "filter4x4": {"fused_winograd": _in_turn(1, (2, 2), (3, 3), (4, 4), (5, 5))},
+    "filter5x5": {
+        "fused_winograd": _in_turn(2, (2, 2), (4, 4)),
+        "fused_winograd_blocked": _in_turn(1, (3, 3)),
+    },
+    "filter6x6": {"fused_winograd": _in_turn(0, (2, 2), (3, 3))},
+    "filter7x7": {"fused_winograd": _in_turn(2, (2, 2)), "fused_winograd_blocked": _in_turn(1, (1, 1))},
+    "filter1x7": {"fused_winograd": _in_turn(0, (1, 2), (3, 2))},
+    "filter7x1": {"fused_winograd": _in_turn(1, (2, 1)), "fused_winograd_blocked": _in_turn(2, (2, 4))},
+    "filter2x5": {"fused_winograd": _in_turn(1, (7, 4), (2, 3))},
     "squeeze_excite": {"direct": _ROWS},
     "apart_stride3": {"window": _WINDOWS},
     "apart_wide_padding": {"window_blocked": _WINDOWS},

@@ -31,6 +31,8 @@ CASES = (*all_cases().names, *half_cases().names)
 
 # Every parameter set is tried on these, only the first one on the others: compiling them takes most of the time.
 THOROUGH = ("conv3x3_residual", "conv1x1_residual", "linear_gelu")
+# Their parameters are tried by test_transforming_winograd.py.
+TRIED_ELSEWHERE = ("transforming_winograd", "transforming_winograd_blocked")
 PATCHES = ("conv3x3_stride_asymmetric", "conv1x1_batch", "half_conv3x3")
 WINOGRAD = ("conv3x3_residual", "conv3x3_batch", "conv3x3_odd_channels")
 ON_VULKAN = ("conv3x3_batch", "linear_gelu")
@@ -69,7 +71,8 @@ def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
     found: dict[str, Implementation] = {}
     for routine in OWN_PRECISION:
         variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
-        kept = variants if layer.name in THOROUGH else variants[:1]
+        is_thorough = layer.name in THOROUGH and routine.name not in TRIED_ELSEWHERE
+        kept = variants if is_thorough else variants[:1]
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
     return found
 

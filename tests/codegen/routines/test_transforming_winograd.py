@@ -33,6 +33,9 @@ TILINGS: tuple[Parameters, ...] = tuple(
     for height, width, block, panels in ((2, 2, 2, 1), (4, 4, 4, 2), (6, 6, 64, 2), (2, 4, 4, 3), (4, 2, 2, 2))
 )
 
+# All of them on the first case; the others differ in batch and channels.
+TRIED = dict(zip(CASES, ((0, 1, 2, 3, 4), (1, 3), (2, 4)), strict=True))
+
 
 def _code(layer: Layer, parameters: Parameters, *, transforms_filters: bool) -> Implementation:
     built = FusedWinograd(transforms_filters=transforms_filters).build(layer.task, parameters, HOST)
@@ -44,9 +47,9 @@ def _subject(layer: Layer, weights: Mapping[str, Array]) -> Subject:
     stock = Stock().build(layer.task, {}, HOST)
     assert isinstance(stock, Implementation), stock
     code = {"stock": stock}
-    for number, parameters in enumerate(TILINGS):
-        code[f"plain {number}"] = _code(layer, parameters, transforms_filters=True)
-        code[f"transformed {number}"] = _code(layer, parameters, transforms_filters=False)
+    for number in TRIED[layer.name]:
+        code[f"plain {number}"] = _code(layer, TILINGS[number], transforms_filters=True)
+        code[f"transformed {number}"] = _code(layer, TILINGS[number], transforms_filters=False)
     return Subject(layer, weights, code)
 
 
@@ -68,7 +71,7 @@ def test_results_are_those_of_filters_that_were_transformed_before(
     subject = subjects[case]
     inputs = subject.inputs()
     assert all(error < 1e-3 for error in relative_errors(program, subject).values())
-    for number in range(len(TILINGS)):
+    for number in TRIED[case]:
         expected = run(program, subject, f"transformed {number}", inputs)
         found = run(program, subject, f"plain {number}", inputs)
         # Filters were transformed in double precision, and here in single.
