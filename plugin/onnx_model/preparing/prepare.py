@@ -49,7 +49,7 @@ from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
 from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization, split_zero_points
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
-from sartor.onnx_model.rewrites.number_types.widen_unsigned import unsigned_sizes, widen_unsigned
+from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
 from sartor.onnx_model.rewrites.operator_sets.contrib.descriptions import describe_results
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
@@ -173,7 +173,6 @@ LOWER: tuple[Rewrite, ...] = (
     split_zero_points,
     pad_integer_conv,
     plain_quantization,
-    unsigned_sizes,
     carry_types,
     finite_log_sums,
     exact_norms,

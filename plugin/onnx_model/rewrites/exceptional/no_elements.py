@@ -8,7 +8,7 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, reads_no_elements, rewrite_nodes
 
 # Those of no elements that have a result sum over nothing.
 _SUMS = ("Einsum", "Gemm", "MatMul", "MatMulInteger", "ReduceMean")
@@ -26,12 +26,11 @@ def without_elements(model: ModelProto) -> tuple[str, ...]:
 
 def _without_elements(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, result = Emitter(editor, node), editor.shape(node.output[0])
-    read = [editor.shape(name) or () for name in node.input if name]
-    if node.domain or len(node.output) > 1 or result is None or not any(0 in each for each in read):
+    if node.domain or len(node.output) > 1 or result is None or not reads_no_elements(node, editor):
         return None
     if emit.dtype(node.output[0]).kind not in _NUMBERS:
         return None
-    if node.op_type in _SCATTERS and 0 in read[1]:
+    if node.op_type in _SCATTERS and 0 in (editor.shape(node.input[1]) or ()):
         emit("Identity", node.input[0], output=node.output[0])
     elif 0 in result or node.op_type in _SUMS:
         _put_zeros(emit, list(result))

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
 
 
 def exact_signs(model: ModelProto) -> tuple[str, ...]:
-    """Write ``Neg`` of integers as a difference, ``Abs`` of uint8 as nothing, and keep NaN in ``Sign``.
+    """Write ``Neg`` of integers as a difference, ``Abs`` of unsigned ones as nothing, and keep NaN in ``Sign``.
 
-    IREE 3.13 negates integers in float32, which rounds what is above 2**24, takes the absolute value of uint8 for that
-    of int8, and gives NaN the sign 0.
+    IREE 3.13 negates integers in float32, which rounds what is above 2**24, takes unsigned integers for signed ones,
+    and gives NaN the sign 0.
     """
     return rewrite_nodes(model, _written)
 
 
 def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type not in ("Abs", "Neg", "Sign") or not (element := editor.element_type(node.input[0])):
+    if node.op_type not in ("Abs", "Neg", "Sign") or not editor.element_type(node.input[0]):
         return None
     emit, source, output = Emitter(editor, node), node.input[0], node.output[0]
     is_integer = emit.dtype(source).kind in "iu"
     if node.op_type == "Neg" and is_integer:
         emit("Sub", emit.like(0, source, "zero"), source, output=output)
-    elif node.op_type == "Abs" and element == TensorProto.UINT8:
+    elif node.op_type == "Abs" and emit.dtype(source).kind == "u":
         emit("Identity", source, output=output)
     elif node.op_type == "Sign" and not is_integer:
         is_nan = emit("IsNaN", source, part="is_nan")

@@ -52,9 +52,6 @@ def lower(emit: Emitter, types: Mapping[str, int]) -> bool:
         types: declared element type of each value.
     """
     kinds = {types.get(name) for name in (*emit.node.input, *emit.node.output)}
-    if emit.node.op_type == "Abs":
-        emit("Identity", emit.node.input[0], output=emit.node.output[0])
-        return True
     if TensorProto.UINT64 not in kinds:
         return _lower_word(emit, types)
     return not kinds & RANGES.keys() and _lower_long(emit, types)

@@ -17,20 +17,6 @@ _WIDE = {
     "TopK": TensorProto.INT32,
 }
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-_UNSIGNED = (TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64)
-
-
-def unsigned_sizes(model: ModelProto) -> tuple[str, ...]:
-    """Replace Abs of unsigned integers by Identity; IREE 3.13 negates those above half of the range."""
-    return rewrite_nodes(model, _size)
-
-
-def _size(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Abs" or node.domain or editor.element_type(node.input[0]) not in _UNSIGNED:
-        return None
-    emit = Emitter(editor, node)
-    emit("Identity", node.input[0], output=node.output[0])
-    return emit.nodes
 
 
 def widen_unsigned(model: ModelProto) -> tuple[str, ...]:

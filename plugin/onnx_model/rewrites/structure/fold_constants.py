@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, OperatorSetIdProto, TypeProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, editors, opset
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, editors, opset, reads_no_elements
 from sartor.onnx_model.graphs.infer import infer_node, infer_shapes, range_length
 from sartor.onnx_model.graphs.limits import MAX_FOLDED_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
@@ -129,8 +129,8 @@ def _known_range(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
 
 def _of_nothing(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
     """Results without elements, and sums of no products; IREE 3.13 crashes on some, dividing by zero."""
-    # A Resize by the scale 0 is an error, which is told where it is lowered.
-    if node.op_type in ("Constant", "Resize") or not any(node.output):
+    # Where nothing of that kind is read, operands may be wrong, as blocks that do not divide, which is told later.
+    if not any(node.output) or not reads_no_elements(node, editor):
         return None
     found: list[tuple[tuple[int, ...], int]] = []
     for name in filter(None, node.output):
