@@ -41,7 +41,7 @@ def compile(
     if output is not None:
         check_path("output", output)
     source = Path(model)
-    if source.is_dir():
+    if not source.name:
         raise UsageError(f"'{source}' is not a file; name an .onnx file")
     target = source.with_suffix(".vmfb") if output is None else Path(output)
     settings = config or CompileConfig()

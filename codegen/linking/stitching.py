@@ -353,7 +353,8 @@ def compile_unsplit(
         return module
 
     def finish(module: ir.Module) -> None:
-        drop_barriers(module)
+        if target.device == "vulkan":
+            drop_barriers(module)
         join_overwriting_functions(module)
         if late:
             with module.context:

@@ -106,7 +106,8 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
         if target.device == "vulkan":
             source = _widened_apart(source)
         module = ir.Module.parse(translate(source, target.flags, to="flow"))
-        drop_barriers(module)
+        if target.device == "vulkan":
+            drop_barriers(module)
         return {**kernels, **_split(module, set(others))}
 
 

@@ -53,7 +53,8 @@ def cut_into_parts(model: ModelProto, nodes: int = PART_NODES) -> list[ModelProt
 def first_refused(model: ModelProto, is_refused: Callable[[ModelProto], bool]) -> NodeProto | None:
     """The last node of the shortest beginning of a model that is refused, by about log2 of its nodes trials.
 
-    IREE's diagnostic does not name it where an operation has no location, which its lowering made on the way.
+    IREE's diagnostic does not name it where an operation has no location, which its lowering made on the way. In a long
+    model the part that is refused is found first, as long beginnings take too long.
 
     Args:
         model: refused as a whole; nodes are sorted, the types of all values are inferred.
@@ -62,6 +63,10 @@ def first_refused(model: ModelProto, is_refused: Callable[[ModelProto], bool]) -
     Returns:
         The node, or None if the model has none.
     """
+    parts = cut_into_parts(model)
+    if len(parts) > 1:
+        # Only the last of the parts before can be left, as the model is refused.
+        model = next(filter(is_refused, parts[:-1]), parts[-1])
     splitter = _Splitter(model)
     accepted, refused = 0, len(model.graph.node)
     while refused - accepted > 1:

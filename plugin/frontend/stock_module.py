@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.stitching import compile_unsplit
 from sartor.errors import CompileError, SartorError
 from sartor.frontend.onnx_import import WIDE_FLAGS, ImportedModule, import_model
-from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.preparing.check_doubles import check_doubles, has_doubles
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.reading.load import load_model
 from sartor.runtime.driver.signature import Array, TensorSpec
@@ -64,14 +64,9 @@ def import_stock(
         tuple(TensorSpec(each.name, each.dtype.name, each.shape) for each in values)
         for values in (prepared.inputs, prepared.outputs)
     ]
-    return import_model(prepared.model, wide=_has_doubles(prepared.model)), specs[0], specs[1]
-
-
-def _has_doubles(model: ModelProto) -> bool:
-    """Whether a value is float64; in other models IREE's importer adds such numbers, which some code cannot hold."""
-    editor = GraphEditor(model.graph)
-    names = {name for node in editor.nodes for name in (*node.input, *node.output)}
-    return any(editor.element_type(name) == TensorProto.DOUBLE for name in names if name)
+    if is_wide := has_doubles(prepared.model):
+        check_doubles(prepared)
+    return import_model(prepared.model, wide=is_wide), specs[0], specs[1]
 
 
 def run_once(module: Path, feeds: Mapping[str, Array], device: str) -> list[Array] | WorkerError:

@@ -238,12 +238,6 @@ class GraphEditor:
             self.refresh()
 
 
-def reads_no_elements(node: NodeProto, editor: GraphEditor) -> bool:
-    """Whether data that ``node`` reads has a dimension of 0; a Resize may have an empty ``roi``."""
-    read = node.input[:1] if node.op_type == "Resize" and not node.domain else node.input
-    return any(0 in (editor.shape(name) or ()) for name in read if name)
-
-
 def _consumers_in(graph: GraphProto) -> dict[str, list[NodeProto]]:
     found: dict[str, list[NodeProto]] = defaultdict(list)
     for node in graph.node:

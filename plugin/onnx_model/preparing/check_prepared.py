@@ -19,8 +19,6 @@ from sartor.onnx_model.rewrites.control_flow.unroll_loops import goes_on
 from sartor.onnx_model.rewrites.windowed.windows import window_of
 
 _PADDING = frozenset({"AveragePool", "Conv", "ConvInteger", "DeformConv", "LpPool", "MaxPool", "QLinearConv"})
-# Of these IREE has approximations in float32 alone; the linker misses a library's function, or there is no lowering.
-_NOT_IN_DOUBLE = frozenset({"Acos", "Asin", "Atan", "Cos", "Erf", "Gelu", "Mish", "Mod", "Sin", "Tan", "Tanh"})
 _ELEMENT_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
 
 
@@ -156,10 +154,6 @@ def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:
         raise UnsupportedModelError(
             f"{describe_node(node)} draws random numbers, so that no result could be checked; "
             "export the model for inference"
-        )
-    if node.op_type in _NOT_IN_DOUBLE and not node.domain and editor.element_type(node.input[0]) == TensorProto.DOUBLE:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} computes in float64, which IREE 3.13 lacks for this operator; cast around it"
         )
     reason = _WRONG.get(node.op_type) if not node.domain else None
     if reason is not None and (what := reason(node, editor)):

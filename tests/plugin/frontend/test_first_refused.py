@@ -34,5 +34,16 @@ def test_the_first_refused_node_is_found(faulty: int) -> None:
     assert len(tried) <= math.ceil(math.log2(_LENGTH))
 
 
+@pytest.mark.parametrize("faulty", [0, 1999, 3999])
+def test_a_long_model_is_never_tried_whole(faulty: int) -> None:
+    def is_refused(model: ModelProto) -> bool:
+        assert len(model.graph.node) <= 2000
+        return any(node.name == f"n{faulty}" for node in model.graph.node)
+
+    found = first_refused(_chain(4000), is_refused)
+    assert found is not None
+    assert found.name == f"n{faulty}"
+
+
 def test_a_model_without_nodes_has_none() -> None:
     assert first_refused(_chain(0), lambda _: True) is None

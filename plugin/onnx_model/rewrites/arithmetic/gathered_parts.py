@@ -10,7 +10,6 @@ from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_inp
 
 _GATHERING = frozenset({"Gather", "GatherElements", "GatherND", "GridSample", "Resize"})
 _RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-_INT64_MAX = 2**63 - 1
 
 
 def gather_parts(model: ModelProto) -> tuple[str, ...]:
@@ -44,7 +43,7 @@ def _slice(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     start, end, step = cuts.pop(last, (0, 0, 0))
     if step <= 0:
         return None
-    rows = np.arange(shape[last])[start : min(end, _INT64_MAX) : step]
+    rows = np.arange(shape[last])[start:end:step]
     if not _is_scattered(rows, shape[last]):
         return None
     emit, value = Emitter(editor, node), node.input[0]
@@ -92,10 +91,18 @@ def _is_scattered(rows: np.ndarray, size: int) -> bool:
 
 def _is_gathered(name: str, editor: GraphEditor) -> bool:
     """Whether a gather reads a value, perhaps in another shape."""
-    return any(
-        node.op_type in _GATHERING
-        or (node.op_type == "Pad" and attributes(node).get("mode", "constant") != "constant")
-        or (node.op_type in _RESHAPING and _is_gathered(node.output[0], editor))
-        for node in editor.consumers(name)
-        if node.input[0] == name
-    )
+    waiting = [name]
+    while waiting:
+        value = waiting.pop()
+        for node in editor.consumers(value):
+            if node.input[0] != value:
+                continue
+            if node.op_type in _GATHERING or (node.op_type == "Pad" and _is_mirrored(node)):
+                return True
+            if node.op_type in _RESHAPING:
+                waiting.append(node.output[0])
+    return False
+
+
+def _is_mirrored(pad: NodeProto) -> bool:
+    return bool(attributes(pad).get("mode", "constant") != "constant")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
@@ -52,8 +51,8 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 def finite_log_sums(model: ModelProto) -> tuple[str, ...]:
     """Subtract the largest value before ``ReduceLogSumExp`` takes exponentials; returns the nodes' names.
 
-    IREE 3.13 takes them of the values as they are, which gives infinity above 88 in float32. The largest value is
-    limited to finite ones, as infinity minus itself is no number.
+    IREE 3.13 takes them of the values as they are, which gives infinity above 88 in float32. Of an infinite largest
+    value nothing is subtracted, as infinity minus itself is no number.
     """
     return rewrite_nodes(model, _finite)
 
@@ -66,10 +65,11 @@ def _finite(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, axes = Emitter(editor, node), node.input[1:]
     value = _cast(emit, node.input[0], kind)
     given: dict[str, Any] = {"axes": attributes(node).get("axes"), "keepdims": 1}
-    limits: Any = np.finfo(helper.tensor_dtype_to_np_dtype(kind))
-    largest = emit("ReduceMax", value, *axes, part="largest", **given)
-    largest = emit("Max", largest, emit.constant(float(limits.min), "least", limits.dtype), part="above")
-    largest = emit("Min", largest, emit.constant(float(limits.max), "most", limits.dtype), part="below")
+    found = emit("ReduceMax", value, *axes, part="found", **given)
+    numbers = helper.tensor_dtype_to_np_dtype(kind)
+    infinity, nothing = (emit.constant(number, "bound", numbers) for number in (math.inf, 0.0))
+    is_finite = emit("Less", emit("Abs", found, part="size"), infinity, part="finite")
+    largest = emit("Where", is_finite, found, nothing, part="largest")
     powers = emit("Exp", emit("Sub", value, largest, part="difference"), part="exp")
     total = emit("Add", emit("ReduceLogSum", powers, *axes, **given), largest, part="add")
     shaped = emit("Reshape", total, emit.constant(list(after), "shape"), part="shape")

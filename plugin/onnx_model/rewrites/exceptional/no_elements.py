@@ -5,15 +5,21 @@ Such a dimension may be of an input, or be left by a slice.
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, reads_no_elements, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
 
 # Those of no elements that have a result sum over nothing.
 _SUMS = ("Einsum", "Gemm", "MatMul", "MatMulInteger", "ReduceMean")
-_SCATTERS = ("ScatterElements", "ScatterND")
-_NUMBERS = "biuf"
+# Other operands of these are settings, which may be empty.
+_OF_FIRST = ("ReduceMean", "Resize")
+
+
+def reads_no_elements(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether data that ``node`` reads has a dimension of 0."""
+    data = node.input[:1] if node.op_type in _OF_FIRST and not node.domain else node.input
+    return any(0 in (editor.shape(name) or ()) for name in data if name)
 
 
 def without_elements(model: ModelProto) -> tuple[str, ...]:
@@ -28,15 +34,22 @@ def _without_elements(node: NodeProto, editor: GraphEditor) -> list[NodeProto] |
     emit, result = Emitter(editor, node), editor.shape(node.output[0])
     if node.domain or len(node.output) > 1 or result is None or not reads_no_elements(node, editor):
         return None
-    if emit.dtype(node.output[0]).kind not in _NUMBERS:
+    if editor.element_type(node.output[0]) in (TensorProto.UNDEFINED, TensorProto.STRING):
         return None
-    if node.op_type in _SCATTERS and 0 in (editor.shape(node.input[1]) or ()):
+    if _scatters_nothing(node, editor):
         emit("Identity", node.input[0], output=node.output[0])
     elif 0 in result or node.op_type in _SUMS:
         _put_zeros(emit, list(result))
     else:
         return None
     return emit.nodes
+
+
+def _scatters_nothing(node: NodeProto, editor: GraphEditor) -> bool:
+    if node.op_type == "ScatterElements":
+        return 0 in (editor.shape(node.input[1]) or ())
+    # An index without numbers is that of the whole tensor.
+    return node.op_type == "ScatterND" and 0 in (editor.shape(node.input[1]) or ())[:-1]
 
 
 def _put_zeros(emit: Emitter, shape: list[int]) -> None:

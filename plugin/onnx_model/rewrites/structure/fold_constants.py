@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, OperatorSetIdProto, TypeProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, editors, opset, reads_no_elements
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, editors, opset
 from sartor.onnx_model.graphs.infer import infer_node, infer_shapes, range_length
 from sartor.onnx_model.graphs.limits import MAX_FOLDED_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
@@ -35,7 +34,6 @@ _KEPT = frozenset(
         ),
     }
 )
-_WIDEST = 8
 # The exceptions that the reference evaluator raises for unsupported operands; it has no error class of its own.
 _EVALUATION_ERRORS = (
     *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
@@ -68,7 +66,6 @@ def _fold(editor: GraphEditor, version: OperatorSetIdProto) -> tuple[str, ...]:
         values = (
             _known_shape(node, editor)
             or _known_range(node, editor)
-            or _of_nothing(node, editor)
             or _evaluated(_cast(node, editor), editor, version)
         )
         if values is None:
@@ -125,28 +122,6 @@ def _known_range(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
     if range_length(*map(float, known)) * known[0].dtype.itemsize > MAX_FOLDED_BYTES:
         return None
     return [np.arange(*known, dtype=known[0].dtype)]
-
-
-def _of_nothing(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
-    """Results without elements, and sums of no products; IREE 3.13 crashes on some, dividing by zero."""
-    # Where nothing of that kind is read, operands may be wrong, as blocks that do not divide, which is told later.
-    if not any(node.output) or not reads_no_elements(node, editor):
-        return None
-    found: list[tuple[tuple[int, ...], int]] = []
-    for name in filter(None, node.output):
-        shape, element = editor.shape(name), editor.element_type(name)
-        if shape is None or not element:
-            return None
-        found.append((shape, element))
-    sizes = [math.prod(shape) for shape, _ in found]
-    if any(sizes) and not (_sums_nothing(node, editor) and max(sizes) * _WIDEST <= MAX_FOLDED_BYTES):
-        return None
-    values = iter([np.zeros(shape, helper.tensor_dtype_to_np_dtype(element)) for shape, element in found])
-    return [next(values) if name else np.empty(0) for name in node.output]
-
-
-def _sums_nothing(node: NodeProto, editor: GraphEditor) -> bool:
-    return node.op_type == "MatMul" and not node.domain and (editor.shape(node.input[0]) or (1,))[-1] == 0
 
 
 def _evaluated(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> list[Array] | None:

@@ -29,8 +29,7 @@ def inline_functions(model: ModelProto) -> tuple[str, ...]:
     if not called:
         del model.functions[:]
         return ()
-    _keep_called(model, local)
-    _give_defaults(model, local)
+    _fill_calls(model, local)
     declared = {item.domain: item.version for item in model.opset_import}
     try:
         inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
@@ -48,22 +47,39 @@ def _id(item: FunctionProto | NodeProto) -> _FunctionId:
     return item.domain, item.name if isinstance(item, FunctionProto) else item.op_type, item.overload
 
 
-def _keep_called(model: ModelProto, local: Mapping[_FunctionId, FunctionProto]) -> None:
-    """Remove functions that nothing calls, which may not be valid."""
-    called: set[_FunctionId] = set()
+def _fill_calls(model: ModelProto, local: Mapping[_FunctionId, FunctionProto]) -> None:
+    """Write default values of attributes into calls, and keep the functions that are called; others may not be valid.
+
+    ``onnx.inliner`` 1.23 ignores defaults. A function that passes on an attribute that its call leaves out leaves it
+    out as well, and is copied for such calls.
+    """
+    made: dict[tuple[_FunctionId, tuple[str, ...]], FunctionProto] = {}
     waiting: list[GraphProto | FunctionProto] = [model.graph]
     while waiting:
-        found = {_id(node) for node in nodes(waiting.pop())} & local.keys() - called
-        called |= found
-        waiting += [local[each] for each in sorted(found)]
-    kept = [function for function in model.functions if _id(function) in called]
+        for node in nodes(waiting.pop()):
+            function = local.get(_id(node))
+            if function is None:
+                continue
+            given = {attribute.name for attribute in node.attribute}
+            node.attribute.extend(each for each in function.attribute_proto if each.name not in given)
+            absent = tuple(sorted({*function.attribute} - given))
+            key = (_id(function), absent)
+            if key not in made:
+                made[key] = _without(function, absent)
+                waiting.append(made[key])
+            node.op_type = made[key].name
     del model.functions[:]
-    model.functions.extend(kept)
+    model.functions.extend(made.values())
 
 
-def _give_defaults(model: ModelProto, local: Mapping[_FunctionId, FunctionProto]) -> None:
-    """Write the default values of functions' attributes into the calls, as ``onnx.inliner`` 1.23 ignores them."""
-    for node in nodes(model):
-        function = local.get(_id(node))
-        given = {attribute.name for attribute in node.attribute}
-        node.attribute.extend(each for each in (function.attribute_proto if function else ()) if each.name not in given)
+def _without(function: FunctionProto, absent: tuple[str, ...]) -> FunctionProto:
+    """A function in which nodes do not have the attributes that they would take from absent ones."""
+    copy = FunctionProto()
+    copy.CopyFrom(function)
+    if absent:
+        copy.name = f"{function.name}/without/{'/'.join(absent)}"
+    for node in nodes(copy):
+        kept = [each for each in node.attribute if each.ref_attr_name not in absent]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+    return copy

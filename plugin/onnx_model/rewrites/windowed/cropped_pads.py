@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import ModelProto, NodeProto
 
@@ -64,7 +66,7 @@ def concatenate_pads(model: ModelProto) -> tuple[str, ...]:
 
 
 def _concatenated(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Pad" or attributes(node).get("mode", "constant") not in ("constant", b"constant"):
+    if node.op_type != "Pad" or attributes(node).get("mode", "constant") != "constant":
         return None
     shape, pads, value = editor.shape(node.input[0]), _pads(node, editor), _value(node, editor)
     if shape is None or pads is None or value is None or editor.producer(node.input[0]) is None:
@@ -82,9 +84,10 @@ def _concatenated(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | Non
     return emit.nodes or None
 
 
-def _filled(emit: Emitter, whole: list[int], axis: int, size: int, value: float) -> str:
+def _filled(emit: Emitter, whole: list[int], axis: int, size: int, value: Any) -> str:
     shape = [size if index == axis else length for index, length in enumerate(whole)]
-    return emit.constant(np.full(shape, value, emit.dtype(emit.node.input[0])), "pad")
+    number = emit.constant(np.asarray(value, emit.dtype(emit.node.input[0])), "number")
+    return emit("Expand", number, emit.constant(shape, "sizes"), part="filled")
 
 
 def _pads(node: NodeProto, editor: GraphEditor) -> list[tuple[int, int]] | None:
@@ -100,17 +103,19 @@ def _pads(node: NodeProto, editor: GraphEditor) -> list[tuple[int, int]] | None:
     return sides
 
 
-def _value(node: NodeProto, editor: GraphEditor) -> float | None:
-    """What a Pad adds; None if that is computed."""
+def _value(node: NodeProto, editor: GraphEditor) -> Any:
+    """What a Pad adds, in its own type; None if that is computed."""
     name = optional_input(node, 2)
     known = editor.constant(name) if name else np.zeros(1)
-    return None if known is None or known.size != 1 else float(known.flat[0])
+    return None if known is None or known.size != 1 else known.flat[0]
 
 
-def _pads_otherwise(reader: NodeProto, value: float, editor: GraphEditor) -> bool:
+def _pads_otherwise(reader: NodeProto, value: Any, editor: GraphEditor) -> bool:
     """Whether a reader pads what it reads by another value, as pooling does by the lowest."""
     if reader.op_type == "Pad":
+        if attributes(reader).get("mode", "constant") != "constant":
+            return False
         pads = _pads(reader, editor)
         return _value(reader, editor) != value and (pads is None or any(map(any, pads)))
-    zero_is_padded = reader.op_type in _ZERO_PADDED and value == 0
-    return reader.op_type in _WINDOWED and any(attributes(reader).get("pads", ())) and not zero_is_padded
+    own = -np.inf if reader.op_type == "MaxPool" else 0 if reader.op_type in _ZERO_PADDED else None
+    return reader.op_type in _WINDOWED and any(attributes(reader).get("pads", ())) and value != own

@@ -261,6 +261,21 @@ def test_defaults_of_functions_attributes(save_and_load: Load, prepare_quickly: 
     assert [item.attribute[0].f for item in prepared.model.graph.node] == [0.25, 0.5]
 
 
+def test_defaults_behind_attributes_that_a_call_leaves_out(save_and_load: Load, prepare_quickly: Prepare) -> None:
+    slope = helper.make_node("LeakyRelu", ["x"], ["y"])
+    slope.attribute.add(name="alpha", ref_attr_name="slope", type=AttributeProto.FLOAT)
+    call = helper.make_node("Inner", ["x"], ["y"], domain="local")
+    call.attribute.add(name="slope", ref_attr_name="given", type=AttributeProto.FLOAT)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    defaults = [helper.make_attribute("slope", 0.25)]
+    inner = helper.make_function("local", "Inner", ["x"], ["y"], [slope], opsets, attribute_protos=defaults)
+    built = _calling(helper.make_function("local", "Outer", ["x"], ["y"], [call], opsets, ["given"]), inner)
+    built.graph.node.append(helper.make_node("Outer", ["y"], ["z"], domain="local", given=0.5))
+    built.graph.output[0].name = "z"
+    prepared = prepare_quickly(save_and_load(built))
+    assert [item.attribute[0].f for item in prepared.model.graph.node] == [0.25, 0.5]
+
+
 def test_operands_that_calls_leave_out(save_and_load: Load, prepare_quickly: Prepare) -> None:
     body = [helper.make_node("Clip", ["x", "low"], ["y"])]
     function = helper.make_function("local", "F", ["x", "low"], ["y"], body, [helper.make_opsetid("", 17)])

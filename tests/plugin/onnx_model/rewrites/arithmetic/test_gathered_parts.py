@@ -59,3 +59,15 @@ def test_neighbours_stay(prepare_quickly: Prepare) -> None:
     constants = {"s": ints(1), "e": ints(7), "a": ints(3), "i": ints(2, 0)}
     built = model([first, node("Gather", ["part", "i"], ["y"], axis=2)], [("x", _SHAPE, FLOAT)], ["y"], constants)
     assert [item.op_type for item in prepare_quickly(built).model.graph.node] == ["Slice", "Gather"]
+
+
+def test_a_long_chain_of_shapes(prepare_quickly: Prepare) -> None:
+    first, constants = _CUTS["every_other"]
+    chain = [
+        node("Reshape", ["part" if not index else f"r{index}", f"to{index % 2}"], [f"r{index + 1}"], name=f"n{index}")
+        for index in range(1500)
+    ]
+    last = node("Gather", ["r1500", "i"], ["y"], axis=0)
+    others = {"to0": ints(-1), "to1": ints(2, -1), "i": ints(1, 0)}
+    built = model([first, *chain, last], [("x", _SHAPE, FLOAT)], ["y"], {**constants, **others})
+    assert "Slice" not in [item.op_type for item in prepare_quickly(built).model.graph.node if item.name == "cut"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from sartor import backend
 from sartor.errors import UnsupportedModelError
@@ -35,12 +35,13 @@ _SECOND: dict[str, tuple[NodeProto, dict[str, Array]]] = {
     "pad": (node("Pad", ["padded", "q"], ["y"], name="second"), {"q": ints(0, 0, 3, 0, 1, 0, 0, 0)}),
     "conv": (node("Conv", ["padded", "w"], ["y"], pads=[1, 0, 1, 2]), {"w": weights(4, 3, 2, 2)}),
     "maxpool": (node("MaxPool", ["padded"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), {}),
+    "mirror": (node("Pad", ["padded", "q"], ["y"], name="second", mode="reflect"), {"q": ints(0, 0, 3, 0, 0, 0, 1, 0)}),
     "averagepool": (node("AveragePool", ["padded"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), {}),
 }
 _PADS = ints(0, 0, 1, 0, 0, 0, 2, 3)
 
 
-@pytest.mark.parametrize("second", list(_SECOND))
+@pytest.mark.parametrize("second", [each for each in _SECOND if each != "mirror"])
 @pytest.mark.parametrize("axes", [None, ints(3, -2)])
 def test_a_pad_before_other_padding_is_a_concatenation(
     second: str, axes: Array | None, prepare_quickly: Prepare
@@ -67,6 +68,8 @@ def test_a_pad_before_other_padding_is_a_concatenation(
         ("Relu", 0, "constant", "conv"),
         ("Relu", 0, "constant", "pad"),
         ("Relu", 0.5, "edge", "conv"),
+        ("Relu", -np.inf, "constant", "maxpool"),
+        ("Relu", 0.5, "constant", "mirror"),
     ],
 )
 def test_other_pads_stay(before: str, value: float, mode: str, last: str, prepare_quickly: Prepare) -> None:
@@ -75,5 +78,24 @@ def test_other_pads_stay(before: str, value: float, mode: str, last: str, prepar
     constants = {**constants, "p": _PADS, **({"v": np.array(value, np.float32)} if mode == "constant" else {})}
     built = model([node(before, ["x"], ["before"]), first, after], [("x", (2, 3, 5, 7), FLOAT)], ["y"], constants)
     prepared, x = prepare_quickly(built).model, weights(2, 3, 5, 7)
-    assert "Concat" not in [item.op_type for item in prepared.graph.node]
+    assert not any(item.op_type == "Concat" and item.name.startswith("pad") for item in prepared.graph.node)
     np.testing.assert_allclose(run(prepared, {"x": x})["y"], run(built, {"x": x})["y"], rtol=1e-6)
+
+
+def test_integers_of_64_bits_are_padded_exactly(prepare_quickly: Prepare) -> None:
+    largest = 2**63 - 1
+    constants = {"p": ints(1, 0), "q": ints(0, 2), "v": np.int64(largest), "w": np.int64(0)}
+    nodes = [node("Neg", ["x"], ["n"]), node("Pad", ["n", "p", "v"], ["m"]), node("Pad", ["m", "q", "w"], ["y"])]
+    built = model(nodes, [("x", (2,), TensorProto.INT64)], [("y", (5,), TensorProto.INT64)], constants, opset=18)
+    prepared = prepare_quickly(built).model
+    assert "Concat" in [item.op_type for item in prepared.graph.node]
+    assert run(prepared, {"x": np.array([3, -(2**60)])})["y"].tolist() == [largest, -3, 2**60, 0, 0]
+
+
+def test_what_is_added_is_no_large_constant(prepare_quickly: Prepare) -> None:
+    pool = node("MaxPool", ["padded"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    nodes = [node("Relu", ["x"], ["r"]), node("Pad", ["r", "p"], ["padded"]), pool]
+    built = model(nodes, [("x", (1, 64, 112, 112), FLOAT)], ["y"], {"p": ints(0, 0, 3, 3, 0, 0, 3, 3)}, opset=18)
+    prepared = prepare_quickly(built).model
+    assert "Concat" in [item.op_type for item in prepared.graph.node]
+    assert prepared.ByteSize() < 100_000
