@@ -26,9 +26,9 @@ def test_rejections_and_candidates_can_be_read(imported_of: Callable[[str], Impo
 
 def test_layers_without_elements_are_left_to_stock_code(tmp_path: Path) -> None:
     b = Builder()
-    b.op("Softmax", "y", b.op("Relu", "relu", b.op("MatMul", "product", "x", b.weight(8, 4))), axis=-1)
-    onnx.save(b.model([("x", (0, 8))], [("y", (0, 4))]), tmp_path / "net.onnx")
-    imported = run_import(tmp_path / "net.onnx", {"x": (0, 8)}, None)
+    b.op("Relu", "y", b.op("Conv", "conv", "x", b.weight(3, 0, 3, 3)))
+    onnx.save(b.model([("x", (1, 0, 5, 5))], [("y", (1, 3, 3, 3))]), tmp_path / "net.onnx")
+    imported = run_import(tmp_path / "net.onnx", {"x": (1, 0, 5, 5)}, None)
     assert isinstance(imported, ImportedModel)
     found = annotate(imported.graph, routines_for(("bf16", "i8")), Target.create("cpu"))
     for listed in found.variants.values():
