@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
@@ -13,14 +11,18 @@ from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_node
 _KINDS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _SPLITTER = 2.0**12 + 1
 """Separates the upper 12 bits of a float32 from the others."""
+_STAGE = 2.0**23
+"""Quotients below it are found in one stage, and those below its square in two."""
+_SCALE = 2.0**64
+"""Moves divisors to the middle of float32's range, where nothing that follows ends it."""
 
 
 def exact_remainders(model: ModelProto) -> tuple[str, ...]:
-    """Compute C's ``fmod`` in float32 without rounding for quotients below 2**24; returns the names of the nodes.
+    """Compute C's ``fmod`` in float32 without rounding for quotients below 2**46; returns the names of the nodes.
 
-    IREE 3.13 subtracts the rounded product of quotient and divisor, which in float16 leaves 0 of 10000 by 1.5, and NaN
-    where the divisor is infinite. Here both are halves of 12 bits, whose products have no rounding (T. J. Dekker, A
-    floating-point technique for extending the available precision, 1971).
+    Larger quotients leave 0. IREE 3.13 subtracts the rounded product of quotient and divisor, which in float16 leaves 0
+    of 10000 by 1.5, and NaN where the divisor is infinite. Here both are halves of 12 bits, whose products have no
+    rounding (T. J. Dekker, A floating-point technique for extending the available precision, 1971).
     """
     return rewrite_nodes(model, _written)
 
@@ -34,10 +36,9 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit = Emitter(editor, node)
     value, divisor = (_wide(emit, name) for name in node.input)
     size, by = emit("Abs", value, part="size"), emit("Abs", divisor, part="divisor_size")
-    infinity = emit.constant(math.inf, "infinity", np.float32)
-    is_kept = emit("And", emit("Equal", by, infinity, part="infinite"), emit("Less", size, infinity, part="finite"))
-    rest = emit("Where", is_kept, size, _rest(emit, size, by), part="rest")
-    is_negative = emit("Less", value, emit.constant(0.0, "zero", np.float32), part="negative")
+    is_kept = emit("Less", size, by, part="smaller")
+    rest = emit("Where", is_kept, size, _scaled_rest(emit, size, by), part="rest")
+    is_negative = emit("Less", value, _number(emit, 0.0, "zero"), part="negative")
     signed = emit("Where", is_negative, emit("Neg", rest, part="opposite"), rest, part="signed")
     emit("Cast", signed, part="result", output=node.output[0], to=kind)
     return emit.nodes
@@ -49,23 +50,39 @@ def _wide(emit: Emitter, name: str) -> str:
     return emit("Cast", name, part="widen", to=TensorProto.FLOAT)
 
 
-def _rest(emit: Emitter, size: str, by: str) -> str:
+def _scaled_rest(emit: Emitter, size: str, by: str) -> str:
+    """What is left of a size that is not below the divisor; 0 by too large a quotient, and NaN where there is none."""
+    is_small = emit("Less", by, _number(emit, 1.0, "one"), part="small")
+    up, down = _number(emit, _SCALE, "up"), _number(emit, 1 / _SCALE, "down")
+    scale = emit("Where", is_small, up, down, part="scale")
+    scaled, divisor = emit("Mul", size, scale, part="scaled"), emit("Mul", by, scale, part="divisor_scaled")
+    coarse = emit("Mul", divisor, _number(emit, _STAGE, "stage"), part="coarse")
+    rest = _rest(emit, _rest(emit, scaled, coarse, "coarse_ratio"), divisor)
+    bound = emit("Mul", coarse, _number(emit, _STAGE, "stage"), part="bound")
+    is_known = emit("Less", scaled, bound, part="known")
+    nothing = emit("Div", emit("Sub", size, size, part="nothing"), by, part="unknown")
+    return emit("Where", is_known, emit("Div", rest, scale, part="unscaled"), nothing, part="any_rest")
+
+
+def _rest(emit: Emitter, size: str, by: str, part: str = "") -> str:
     """What is left of a size; a quotient that was rounded is wrong by one at most."""
-    quotient = emit("Floor", emit("Div", size, by, part="ratio"), part="quotient")
+    quotient = emit("Floor", emit("Div", size, by, part=part), part="quotient")
     rest = size
     for first in _halves(emit, quotient, "quotient"):
         for second in _halves(emit, by, "divisor"):
             rest = emit("Sub", rest, emit("Mul", first, second, part="product"), part="less")
-    is_below = emit("Less", rest, emit.constant(0.0, "zero", np.float32), part="below")
+    is_below = emit("Less", rest, _number(emit, 0.0, "zero"), part="below")
     rest = emit("Where", is_below, emit("Add", rest, by, part="more"), rest, part="not_below")
     is_above = emit("GreaterOrEqual", rest, by, part="above")
     return emit("Where", is_above, emit("Sub", rest, by, part="once_less"), rest, part="not_above")
 
 
 def _halves(emit: Emitter, name: str, part: str) -> tuple[str, str]:
-    """The upper and the lower bits of a value, which add up to it; a large one, whose product is infinite, is whole."""
-    scaled = emit("Mul", name, emit.constant(_SPLITTER, "splitter", np.float32), part=f"{part}_scaled")
+    """The upper and the lower bits of a value, which add up to it."""
+    scaled = emit("Mul", name, _number(emit, _SPLITTER, "splitter"), part=f"{part}_split")
     upper = emit("Sub", scaled, emit("Sub", scaled, name, part=f"{part}_rest"), part=f"{part}_upper")
-    is_number = emit("Less", scaled, emit.constant(math.inf, "infinity", np.float32), part=f"{part}_small")
-    upper = emit("Where", is_number, upper, name, part=f"{part}_high")
-    return upper, emit("Sub", name, upper, part=f"{part}_low")
+    return upper, emit("Sub", name, upper, part=f"{part}_lower")
+
+
+def _number(emit: Emitter, value: float, hint: str) -> str:
+    return emit.shared_constant(np.array(value, np.float32), hint)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import sartor.backend
 from tests.plugin.onnx_model.builders import Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -17,14 +18,21 @@ def _computed(operator: str, values: Array, prepare: Prepare) -> tuple[Array, li
     return np.asarray(run(prepared, {"x": values})["y"]), [each.op_type for each in prepared.graph.node]
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
-def test_integers_are_subtracted_from_0(kind: type, prepare_quickly: Prepare) -> None:
-    limits = np.iinfo(kind)
-    values: Array = np.array([limits.min, limits.max, 0, 1, -1, min(2**24 + 1, limits.max)], kind)
-    prepared = model([node("Neg", ["x"], ["y"])], [("x", (6,), helper.np_dtype_to_tensor_dtype(values.dtype))], ["y"])
-    prepared.graph.output[0].type.tensor_type.elem_type = prepared.graph.input[0].type.tensor_type.elem_type
-    kinds = [each.op_type for each in prepare_quickly(prepared).model.graph.node]
-    assert kinds == ["Sub"]
+def test_integers_are_subtracted_from_0(prepare_quickly: Prepare) -> None:
+    feeds: dict[str, Array] = {}
+    expected = []
+    for kind in (np.int8, np.int16, np.int32, np.int64):
+        least, most = np.iinfo(kind).min, np.iinfo(kind).max
+        counts = [most, -most, 0, 1, -1, min(2**24 + 1, most), -min(2**24 + 1, most)]
+        feeds[kind.__name__] = np.array([least, *counts], kind)
+        expected.append([least, *(-count for count in counts)])
+    nodes = [node("Neg", [name], [f"minus_{name}"], name=f"minus_{name}") for name in feeds]
+    values = [(name, each.shape, helper.np_dtype_to_tensor_dtype(each.dtype)) for name, each in feeds.items()]
+    built = model(nodes, values, [(f"minus_{name}", *kind) for name, *kind in values])
+    assert {each.op_type for each in prepare_quickly(built).model.graph.node} == {"Sub"}
+    results = sartor.backend.prepare(built).run([*feeds.values()])
+    assert [each.tolist() for each in results] == expected
+    assert [each.dtype for each in results] == [each.dtype for each in feeds.values()]
 
 
 def test_floats_are_negated_as_they_are(prepare_quickly: Prepare) -> None:
