@@ -35,10 +35,12 @@ TILINGS: tuple[Parameters, ...] = tuple(
 
 # All of them on the first case; the others differ in batch and channels.
 TRIED = dict(zip(CASES, ((0, 1, 2, 3, 4), (1, 3), (2, 4)), strict=True))
+# In blocks of channels: three sizes of tiles, of which the first partitions tiles and the others panels.
+TRIED_BLOCKED = {CASES[0]: (0, 2, 3)}
 
 
-def _code(layer: Layer, parameters: Parameters, *, transforms_filters: bool) -> Implementation:
-    built = FusedWinograd(transforms_filters=transforms_filters).build(layer.task, parameters, HOST)
+def _code(layer: Layer, parameters: Parameters, *, transforms: bool, blocked: bool = False) -> Implementation:
+    built = FusedWinograd(blocked=blocked, transforms_filters=transforms).build(layer.task, parameters, HOST)
     assert isinstance(built, Implementation), built
     return built
 
@@ -48,8 +50,10 @@ def _subject(layer: Layer, weights: Mapping[str, Array]) -> Subject:
     assert isinstance(stock, Implementation), stock
     code = {"stock": stock}
     for number in TRIED[layer.name]:
-        code[f"plain {number}"] = _code(layer, TILINGS[number], transforms_filters=True)
-        code[f"transformed {number}"] = _code(layer, TILINGS[number], transforms_filters=False)
+        code[f"plain {number}"] = _code(layer, TILINGS[number], transforms=True)
+        code[f"transformed {number}"] = _code(layer, TILINGS[number], transforms=False)
+    for number in TRIED_BLOCKED.get(layer.name, ()):
+        code[f"blocked {number}"] = _code(layer, TILINGS[number], transforms=True, blocked=True)
     return Subject(layer, weights, code)
 
 
@@ -76,6 +80,12 @@ def test_results_are_those_of_filters_that_were_transformed_before(
         found = run(program, subject, f"plain {number}", inputs)
         # Filters were transformed in double precision, and here in single.
         assert np.abs(found - expected).max() < 1e-5 * max(np.abs(expected).max(), 1.0)
+
+
+def test_channels_in_blocks_are_tried_in_their_layout(subjects: dict[str, Subject]) -> None:
+    for number in TRIED_BLOCKED[CASES[0]]:
+        code = subjects[CASES[0]].implementations[f"blocked {number}"]
+        assert code.output.layout == code.inputs[0].layout != "nhwc"
 
 
 def test_filters_take_the_bytes_that_they_have_in_the_model(subjects: dict[str, Subject]) -> None:

@@ -211,6 +211,14 @@ IMAGE_CASES.add(
     opset=18,
 )
 IMAGE_CASES.add(
+    "pad_and_crop_all_channels",
+    [node("Pad", ["x", "pads", "", "axes"], ["y"])],
+    X,
+    ["y"],
+    {"pads": ints(-2, 1, 1, -3), "axes": ints(-1, 1)},
+    opset=18,
+)
+IMAGE_CASES.add(
     "pad_reflect_axes",
     [node("Pad", ["x", "pads", "", "axes"], ["y"], mode="reflect")],
     X,
