@@ -26,10 +26,11 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.demo
 
 # Tests are distributed by file, so that fixtures that a file shares are made once, in the order of tests/conftest.py,
-# which knows better than the number of a file's tests how long it takes.
+# which knows better than the number of a file's tests how long it takes. There is a process more than CI's machines have
+# cores, as some tests wait for what hangs.
 test: $(VENV)/.installed
 	.ci/vulkan
-	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 conformance: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.conformance

@@ -47,7 +47,12 @@ _GIVEN = {
 }
 # A network that is tuned in seconds stands for one of pages. As pages look at layers, the module has some, although the
 # whole model by stock IREE may be as fast where the network is so small.
-_IN_PLACE_OF = {"resnet50": "lenet5", "model.onnx -o model.vmfb": "model.onnx -o model.vmfb --pin '*=*'"}
+_IN_PLACE_OF = {
+    "resnet50": "lenet5",
+    "model.onnx -o model.vmfb": "model.onnx -o model.vmfb --pin '*=*'",
+    "detector.onnx -o detector.vmfb": "detector.onnx -o detector.vmfb --time-budget 4",
+    "-o build/lenet5.vmfb": "-o build/lenet5.vmfb --time-budget 4",
+}
 _BLOCK = re.compile(r"^```(?P<language>sh|python)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -31,7 +31,7 @@ FAULTS: Mapping[str, tuple[DeviceFault, Status]] = {
     "hang": (Hang(), Status.TIMEOUT),
 }
 # A worker that hangs is killed after this time, with the other variants and alone.
-_PATIENCE = 10.0
+_PATIENCE = 6.0
 _WAS_STARVED = Usage.was_starved
 
 
