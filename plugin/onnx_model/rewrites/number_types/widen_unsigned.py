@@ -22,8 +22,8 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorP
 def widen_unsigned(model: ModelProto) -> tuple[str, ...]:
     """Insert casts around operators that IREE 3.13 imports with signed comparison or division for uint8.
 
-    A cast from floats to uint8 becomes two, by int32: IREE casts to int8, where values above 127 are undefined. So does
-    one from float64 to float16, by float32: IREE's makes 0 of subnormal float16.
+    A cast from floats to uint8 becomes two, by int32: IREE casts to int8, where values above 127 are undefined. A cast
+    from float64 to float16 becomes two, by float32: IREE's makes 0 of what is subnormal in float16.
     """
     return rewrite_nodes(model, _widened)
 
