@@ -5,13 +5,13 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor, editors
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors
 from sartor.onnx_model.graphs.names import naming_origins
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.preparing.prepare import PreparedModel
 
 # Of these IREE has approximations in float32 alone; the linker misses a library's function, or there is no lowering.
-_NOT_IN_DOUBLE = frozenset({"Acos", "Asin", "Atan", "Cos", "Erf", "Gelu", "Mish", "Mod", "Sin", "Tan", "Tanh"})
+_NOT_IN_DOUBLE = frozenset({"Acos", "Asin", "Atan", "Cos", "Erf", "Gelu", "Mish", "Sin", "Tan", "Tanh"})
 
 
 def has_doubles(model: ModelProto) -> bool:
@@ -40,5 +40,7 @@ def check_doubles(prepared: PreparedModel) -> None:
 
 
 def _is_missing(node: NodeProto, editor: GraphEditor) -> bool:
-    is_named = node.op_type in _NOT_IN_DOUBLE and not node.domain
-    return is_named and editor.element_type(node.input[0]) == TensorProto.DOUBLE
+    if node.domain or editor.element_type(node.input[0]) != TensorProto.DOUBLE:
+        return False
+    # A remainder with the sign of the divisor needs C's, which IREE lowers where it is asked for by itself.
+    return node.op_type in _NOT_IN_DOUBLE or (node.op_type == "Mod" and not attributes(node).get("fmod", 0))
