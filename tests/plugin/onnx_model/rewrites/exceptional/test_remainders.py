@@ -69,18 +69,18 @@ def test_compiled_remainders_are_exact() -> None:
     values, divisors = _random(20000, 1, most_bits=40)
     wide = np.append(values, [1e10, 5e8, np.inf, 4, 1e30]), np.append(divisors, [3, 3, 2, np.inf, 1e-30])
     narrow = np.meshgrid([0, 1, 0.1, 2.5, 999.5, 1e4, 65504, 6.1e-5, -7], [1.5, 0.1, 6e4, 6.1e-5])
-    feeds = [*(each.astype(np.float32) for each in wide), *(each.astype(np.float16) for each in narrow)]
+    feeds: list[Array] = [each.astype(np.float32) for each in wide] + [each.astype(np.float16) for each in narrow]
     nodes = [node("Mod", [*names], [names], name=names, fmod=1) for names in ("ab", "cd")]
     kinds = [(each.shape, helper.np_dtype_to_tensor_dtype(each.dtype)) for each in feeds]
     inputs = [(name, *kind) for name, kind in zip("abcd", kinds, strict=True)]
     built = model(nodes, inputs, [("ab", *kinds[0]), ("cd", *kinds[2])])
     actual, short = sartor.backend.prepare(built).run(feeds)
     with np.errstate(all="ignore"):
-        expected = np.append(np.fmod(*feeds[:2])[:-1], np.float32(0))
+        expected = np.append(np.fmod(feeds[0], feeds[1])[:-1], np.float32(0))
     # Subnormal numbers count as 0.
     expected[np.abs(expected) < np.finfo(np.float32).tiny] = 0
     np.testing.assert_array_equal(actual, expected)
-    np.testing.assert_array_equal(short, np.fmod(*feeds[2:]))
+    np.testing.assert_array_equal(short, np.fmod(feeds[2], feeds[3]))
 
 
 def test_integers_stay(prepare_quickly: Prepare) -> None:
