@@ -144,6 +144,7 @@ _NO_LOGARITHM = Deviation(
 )
 _FAR = "angles from 2**26 on are taken for 0"
 _NEAR = "near half turns errors are those of results near 1"
+_REMAINDERS = Deviation("quotients from 2**46 on leave 0", _large_quotient)
 _ERF = Deviation("1 + erf(x) keeps no digit near -3", _cancelling_erf)
 
 DEVIATIONS: Mapping[tuple[str, str], tuple[Deviation, ...]] = {
@@ -157,7 +158,7 @@ DEVIATIONS: Mapping[tuple[str, str], tuple[Deviation, ...]] = {
     ("Cos", "float32"): (Deviation(_FAR, _far(1)),),
     ("Gelu", "float32"): (_ERF,),
     ("HardSwish", "float64"): (Deviation("the evaluator's sixth is that of float32", _exact_hard_swish),),
-    ("Mod of C", "float32"): (Deviation("quotients from 2**46 on leave 0", _large_quotient),),
+    **{("Mod of C", kind): (_REMAINDERS,) for kind in ("float32", "float64")},
     ("PRelu", "float64"): (
         Deviation("0 is not below 0, and so returned as it is; the evaluator multiplies by the slope", _zero),
     ),
@@ -169,7 +170,7 @@ DEVIATIONS: Mapping[tuple[str, str], tuple[Deviation, ...]] = {
 
 _DOUBLE = "IREE 3.13 lacks the function in float64"
 _UNSIGNED = "IREE 3.13 lacks the operator in this unsigned type"
-_DOUBLES = ("Acos", "Asin", "Atan", "Cos", "Erf", "Gelu", "Mish", "Mod", "Mod of C", "Sin", "Tan", "Tanh")
+_DOUBLES = ("Acos", "Asin", "Atan", "Cos", "Erf", "Gelu", "Mish", "Mod", "Sin", "Tan", "Tanh")
 _WORDS = (
     *("CumSum", "PRelu", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd"),
     *("ReduceSumSquare", "Sign"),

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
 
-_KINDS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_SPLITTER = 2.0**12 + 1
-"""Separates the upper 12 bits of a float32 from the others."""
+_COMPUTED_IN: Mapping[int, int] = {
+    TensorProto.FLOAT: TensorProto.FLOAT,
+    TensorProto.FLOAT16: TensorProto.FLOAT,
+    TensorProto.BFLOAT16: TensorProto.FLOAT,
+    TensorProto.DOUBLE: TensorProto.DOUBLE,
+}
+_SPLITTERS: Mapping[int, float] = {TensorProto.FLOAT: 2.0**12 + 1, TensorProto.DOUBLE: 2.0**27 + 1}
+"""Separate the upper half of a number's bits from the others."""
+# Float64 has the same numbers, as float32 can hold them: code may be compiled such that it computes in that.
 _STAGE = 2.0**23
 """Quotients below it are found in one stage, and those below its square in two."""
 _SCALE = 2.0**64
@@ -18,11 +26,11 @@ _SCALE = 2.0**64
 
 
 def exact_remainders(model: ModelProto) -> tuple[str, ...]:
-    """Compute C's ``fmod`` in float32 without rounding for quotients below 2**46; returns the names of the nodes.
+    """Compute C's ``fmod`` without rounding for quotients below 2**46; returns the names of the nodes.
 
     Larger quotients leave 0. IREE 3.13 subtracts the rounded product of quotient and divisor, which in float16 leaves 0
-    of 10000 by 1.5, and NaN where the divisor is infinite. Here both are halves of 12 bits, whose products have no
-    rounding (T. J. Dekker, A floating-point technique for extending the available precision, 1971).
+    of 10000 by 1.5, and NaN where the divisor is infinite. Here both are halves of 12 bits, or 26 in float64, whose
+    products have no rounding (T. J. Dekker, A floating-point technique for extending the available precision, 1971).
     """
     return rewrite_nodes(model, _written)
 
@@ -31,7 +39,7 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type != "Mod" or not attributes(node).get("fmod", 0):
         return None
     kind = editor.element_type(node.input[0])
-    if kind not in _KINDS:
+    if kind not in _COMPUTED_IN:
         return None
     emit = Emitter(editor, node)
     value, divisor = (_wide(emit, name) for name in node.input)
@@ -44,10 +52,15 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
+def _kind(emit: Emitter) -> int:
+    """The type that the remainder is computed in."""
+    return _COMPUTED_IN[emit.editor.element_type(emit.node.input[0])]
+
+
 def _wide(emit: Emitter, name: str) -> str:
-    if emit.editor.element_type(name) == TensorProto.FLOAT:
+    if emit.editor.element_type(name) == _kind(emit):
         return name
-    return emit("Cast", name, part="widen", to=TensorProto.FLOAT)
+    return emit("Cast", name, part="widen", to=_kind(emit))
 
 
 def _scaled_rest(emit: Emitter, size: str, by: str) -> str:
@@ -79,10 +92,10 @@ def _rest(emit: Emitter, size: str, by: str, part: str = "") -> str:
 
 def _halves(emit: Emitter, name: str, part: str) -> tuple[str, str]:
     """The upper and the lower bits of a value, which add up to it."""
-    scaled = emit("Mul", name, _number(emit, _SPLITTER, "splitter"), part=f"{part}_split")
+    scaled = emit("Mul", name, _number(emit, _SPLITTERS[_kind(emit)], "splitter"), part=f"{part}_split")
     upper = emit("Sub", scaled, emit("Sub", scaled, name, part=f"{part}_rest"), part=f"{part}_upper")
     return upper, emit("Sub", name, upper, part=f"{part}_lower")
 
 
 def _number(emit: Emitter, value: float, hint: str) -> str:
-    return emit.shared_constant(np.array(value, np.float32), hint)
+    return emit.shared_constant(np.array(value, helper.tensor_dtype_to_np_dtype(_kind(emit))), hint)

@@ -23,7 +23,7 @@ def _computed(values: Array, divisors: Array, prepare: Prepare, **options: int) 
     return run(prepared, {"x": values, "y": divisors})["z"], kinds
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
 def test_remainders_are_exact(kind: type, prepare_quickly: Prepare) -> None:
     with np.errstate(all="ignore"):
         signed: Array = np.concatenate([_VALUES, -_VALUES]).astype(kind)[:, None]
@@ -48,6 +48,14 @@ def test_random_quotients_of_46_bits(prepare_quickly: Prepare) -> None:
     values, divisors = _random(50000, 0, most_bits=45.9)
     whole = np.round(values.astype(float) / divisors)[:20000].clip(-(2**20), 2**20)
     values[:20000] = (whole * divisors[:20000]).astype(np.float32)
+    actual, _ = _computed(values, divisors, prepare_quickly, fmod=1)
+    np.testing.assert_array_equal(actual, np.fmod(values, divisors))
+
+
+def test_random_quotients_of_46_bits_in_float64(prepare_quickly: Prepare) -> None:
+    numbers = np.random.default_rng(2)
+    divisors = numbers.uniform(1, 2, 20000) * 2.0 ** numbers.integers(-900, 900, 20000)
+    values = divisors * np.append(2.0 ** numbers.uniform(-1, 45.9, 10000), numbers.integers(1, 2**20, 10000))
     actual, _ = _computed(values, divisors, prepare_quickly, fmod=1)
     np.testing.assert_array_equal(actual, np.fmod(values, divisors))
 
