@@ -139,9 +139,6 @@ _SQUARES = Deviation(
 _MEAN = Deviation(
     "sums wrap around, and means of what is left are exact; others round them to float64", _mean_of_wrapped_sum
 )
-_NO_LOGARITHM = Deviation(
-    "sums that are not above 0 have no logarithm", lambda results: results.of_rows(lambda row, _: sum(row) <= 0)
-)
 _FAR = "angles from 2**26 on are taken for 0"
 _NEAR = "near half turns errors are those of results near 1"
 _REMAINDERS = Deviation("quotients from 2**46 on leave 0", _large_quotient)
@@ -151,7 +148,6 @@ DEVIATIONS: Mapping[tuple[str, str], tuple[Deviation, ...]] = {
     ("Pow", "int32"): (_POWERS,),
     ("Pow", "int64"): (_POWERS, _LONG_POWERS),
     **{("ReduceL2", kind): (Deviation(_LARGE, _large_norm),) for kind in _INTEGERS},
-    **{("ReduceLogSum", kind): (_NO_LOGARITHM,) for kind in _INTEGERS},
     **{("ReduceLogSumExp", kind): (Deviation(_LARGE, _large_log_sum_exp),) for kind in _INTEGERS},
     ("ReduceMean", "int64"): (_MEAN,),
     ("ReduceSumSquare", "int32"): (_SQUARES,),

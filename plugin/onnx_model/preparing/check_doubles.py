@@ -7,8 +7,8 @@ from onnx import ModelProto, NodeProto, TensorProto
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors
 from sartor.onnx_model.graphs.names import naming_origins
+from sartor.onnx_model.graphs.prepared import PreparedModel
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.preparing.prepare import PreparedModel
 
 # Of these IREE has approximations in float32 alone; the linker misses a library's function, or there is no lowering.
 _NOT_IN_DOUBLE = frozenset({"Acos", "Asin", "Atan", "Cos", "Erf", "Gelu", "Mish", "Sin", "Tan", "Tanh"})

@@ -19,7 +19,12 @@ from sartor.onnx_model.preparing.check_prepared import check_prepared, check_siz
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
-from sartor.onnx_model.rewrites.arithmetic.activations import numeric_bounds, written_softsign, written_tanh_gelu
+from sartor.onnx_model.rewrites.arithmetic.activations import (
+    numeric_bounds,
+    selu_constants,
+    written_softsign,
+    written_tanh_gelu,
+)
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
@@ -30,6 +35,7 @@ from sartor.onnx_model.rewrites.arithmetic.reductions import (
     exact_norms,
     finite_log_sums,
     integer_means,
+    wide_log_sums,
     written_unit_reductions,
 )
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
@@ -149,6 +155,7 @@ LOWER: tuple[Rewrite, ...] = (
     check_recurrent,
     unroll_recurrent,
     written_softsign,
+    selu_constants,
     gather_resize,
     gather_grid_sample,
     gather_roi_align,
@@ -175,6 +182,7 @@ LOWER: tuple[Rewrite, ...] = (
     plain_quantization,
     carry_types,
     finite_log_sums,
+    wide_log_sums,
     exact_norms,
     widen_reductions,
     kept_nan,

@@ -14,7 +14,7 @@ from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.reading.load import load_model
 
-Prepare = Callable[[ModelProto], PreparedModel]
+Prepare = Callable[..., PreparedModel]
 
 
 @pytest.fixture

@@ -96,6 +96,24 @@ def _exact_norm(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
+def wide_log_sums(model: ModelProto) -> tuple[str, ...]:
+    """Take ``ReduceLogSum`` of integers in float64; returns the names of the replaced nodes.
+
+    IREE 3.13 sums in the integers' type, whose sums wrap around, and takes the logarithm in float32.
+    """
+    return rewrite_nodes(model, _wide_log_sum)
+
+
+def _wide_log_sum(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    element = editor.element_type(node.input[0]) if node.op_type == "ReduceLogSum" else 0
+    if element not in _INTEGERS:
+        return None
+    emit = Emitter(editor, node)
+    value = emit.copy([_cast(emit, node.input[0], TensorProto.DOUBLE), *node.input[1:]])
+    emit("Cast", value, part="result", output=node.output[0], to=element)
+    return emit.nodes
+
+
 def _cast(emit: Emitter, value: str, kind: int) -> str:
     return value if emit.editor.element_type(value) == kind else emit("Cast", value, part="wide", to=kind)
 

@@ -64,9 +64,7 @@ def _fold(editor: GraphEditor, version: OperatorSetIdProto) -> tuple[str, ...]:
     def rule(node: NodeProto) -> list[NodeProto] | None:
         _infer(node, editor, version)
         values = (
-            _known_shape(node, editor)
-            or _known_range(node, editor)
-            or _evaluated(_cast(node, editor), editor, version)
+            _known_shape(node, editor) or _known_range(node, editor) or _evaluated(_cast(node, editor), editor, version)
         )
         if values is None:
             return None

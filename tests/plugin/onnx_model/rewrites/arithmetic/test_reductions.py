@@ -87,3 +87,14 @@ def test_means_of_integers_are_divided_sums(kind: type, element: int, keeps: int
     prepared = prepare_quickly(built).model
     assert "ReduceMean" not in [item.op_type for item in prepared.graph.node]
     np.testing.assert_array_equal(run(prepared, {"x": values})["y"], run(built, {"x": values})["y"])
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_logarithms_of_sums_of_integers_do_not_wrap(kind: type, prepare_quickly: Prepare) -> None:
+    quarter = np.iinfo(kind).max // 4
+    values: Array = np.array([[quarter] * 6, [1] * 6], kind)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    nodes = [node("ReduceLogSum", ["x", "axes"], ["y"], keepdims=0)]
+    built = model(nodes, [("x", (2, 6), element)], [("y", None, element)], {"axes": np.array([1])}, opset=18)
+    expected = np.trunc(np.log(values.astype(float).sum(axis=1)))
+    np.testing.assert_array_equal(run(prepare_quickly(built).model, {"x": values})["y"], expected)
