@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,18 @@ _PLACE = re.compile(
     r"\S*\.(?:cc|h|cpp|hpp):\d+ "
     r"(?:[^()]*onnxruntime::[^()]*\([^()]*\)(?: const)?(?: \[with [^\]]*\])? |[\w:~<>]+(?:\(\))? )?"
 )
+# What messages of a node that fails while it runs have in common. Others refuse the feeds.
+_WHILE_RUNNING = "while running"
 # ONNX Runtime 1.32 crashes where it then fuses a transposition with a MatMul of a part of a Split.
 _CRASHING = "FuseFp16InitializerToFp32NodeTransformer"
 
 
 class OnnxRuntimeReference:
-    """ONNX Runtime's CPU provider as a callable from feeds to outputs."""
+    """ONNX Runtime's CPU provider as a callable from feeds to outputs.
+
+    Where it fails with its graph optimisations, it runs without them: they turn some valid models into nodes that it
+    refuses, as a filter that is dequantised along its input channels into a QLinearConv.
+    """
 
     def __init__(
         self,
@@ -64,28 +71,26 @@ class OnnxRuntimeReference:
         Args:
             model: path or content of an ONNX file.
             threads: threads within an operator; None for ONNX Runtime's default.
-            optimises: whether all graph optimisations are on, or all off.
+            optimises: whether all graph optimisations are on, as long as the model runs with them, or all off.
             layouts: whether they choose layouts of images, the last and longest of them.
             is_timed: whether it runs with its own settings, as its users run it: threads spin after a run, and the
                 weights of f16 models are widened once and not in each run, though ONNX Runtime 1.32 crashes while it
-                does so for some models. Leave a pause before others are timed.
+                does so for some models. A failure with optimisations is one. Leave a pause before others are timed.
             cuts: whether outputs of a prepared model are cut to the counts beside them, as ``Session`` does.
 
         Raises:
             UsageError: if ``threads`` is below 1.
             UnsupportedModelError: if ONNX Runtime does not load the model.
         """
-        source = model if isinstance(model, bytes) else str(model)
-        options = _session_options(threads, optimises=optimises, layouts=layouts, spins=is_timed)
+        load = partial(_session, model if isinstance(model, bytes) else str(model), threads, spins=is_timed)
+        plainly = partial(load, optimises=False, layouts=False) if optimises and not is_timed else None
         try:
-            self._session = onnxruntime.InferenceSession(
-                source,
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=[] if is_timed else [_CRASHING],
-            )
-        except _ORT_ERRORS as error:
-            raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {reason_of(error)}") from None
+            self._session = load(optimises=optimises, layouts=layouts)
+        except UnsupportedModelError:
+            if plainly is None:
+                raise
+            self._session, plainly = plainly(), None
+        self._load_plainly = plainly
         self.input_names = [value.name for value in self._session.get_inputs()]
         self._names = [value.name for value in self._session.get_outputs()]
         self._cuts = cuts
@@ -101,13 +106,29 @@ class OnnxRuntimeReference:
             UsageError: if the feeds do not fit the model, or running it fails.
         """
         try:
-            outputs = list(self._session.run(None, dict(feeds)))
+            outputs = self._run(feeds)
         except (*_ORT_ERRORS, ValueError) as error:
             raise UsageError(f"ONNX Runtime cannot run the model: {reason_of(error)}") from None
         for name, output in zip(self._names, outputs, strict=True):
             if output is None:
                 raise UsageError(f"ONNX Runtime cannot run the model: it gives no value for the output '{name}'")
         return cut_outputs(self._names, outputs) if self._cuts else outputs
+
+    def _run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        try:
+            outputs = list(self._session.run(None, dict(feeds)))
+        except _ORT_ERRORS as error:
+            if self._load_plainly is None or _WHILE_RUNNING not in str(error):
+                raise
+            try:
+                session = self._load_plainly()
+            except UnsupportedModelError:
+                raise error from None
+            outputs = list(session.run(None, dict(feeds)))
+            self._session = session
+        # A model that ran once will run again, and its content takes memory.
+        self._load_plainly = None
+        return outputs
 
 
 def reason_of(error: BaseException) -> str:
@@ -119,6 +140,19 @@ def reason_of(error: BaseException) -> str:
         # Names of members end in an underscore.
         reason = failed["reason"] or f"it requires {re.sub(r'_(?!w)', '', failed['condition'])}"
     return f"node '{named['name']}' ({named['operator']}): {reason}" if named else reason
+
+
+def _session(source: bytes | str, threads: int | None, *, optimises: bool, layouts: bool, spins: bool) -> Any:
+    options = _session_options(threads, optimises=optimises, layouts=layouts, spins=spins)
+    try:
+        return onnxruntime.InferenceSession(
+            source,
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=[] if spins else [_CRASHING],
+        )
+    except _ORT_ERRORS as error:
+        raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {reason_of(error)}") from None
 
 
 def _session_options(threads: int | None, *, optimises: bool, layouts: bool, spins: bool) -> Any:

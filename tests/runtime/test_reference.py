@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference, reason_of
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
+SHAPES = {"x": [1, 4, 5, 5], "y": [1, 8, 3, 3]}
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,45 @@ def test_f16_model_whose_optimisation_crashes_is_loaded(tmp_path: Path) -> None:
         "import sys; from sartor.runtime.reference import OnnxRuntimeReference as R; R(open(sys.argv[1], 'rb').read())"
     )
     assert subprocess.run([sys.executable, "-c", code, file], check=False).returncode == 0
+
+
+def _filter_by_input_channels() -> bytes:
+    """A quantised convolution whose filter is dequantised along axis 1."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "filter": rng.integers(-128, 128, (8, 4, 3, 3)).astype(np.int8),
+        "steps": np.array([0.01, 0.02, 0.03, 0.04], np.float32),
+        "zeros": np.zeros(4, np.int8),
+        "in_step": np.float32(0.02),
+        "in_zero": np.uint8(128),
+        "out_step": np.float32(0.5),
+        "out_zero": np.uint8(120),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["filter", "steps", "zeros"], ["w"], axis=1),
+        helper.make_node("QuantizeLinear", ["x", "in_step", "in_zero"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "in_step", "in_zero"], ["xd"]),
+        helper.make_node("Conv", ["xd", "w"], ["c"], name="conv"),
+        helper.make_node("QuantizeLinear", ["c", "out_step", "out_zero"], ["cq"]),
+        helper.make_node("DequantizeLinear", ["cq", "out_step", "out_zero"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in SHAPES.items()]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "graph", ends[:1], ends[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+
+
+def test_a_model_that_optimisations_break_runs_without_them() -> None:
+    model = _filter_by_input_channels()
+    x = np.random.default_rng(1).standard_normal(SHAPES["x"], np.float32)
+    (expected,) = OnnxRuntimeReference(model, threads=1, optimises=False)({"x": x})
+    reference = OnnxRuntimeReference(model, threads=1)
+    with pytest.raises(UsageError, match="Invalid rank"):
+        reference({"x": x[0]})
+    for _ in range(2):
+        np.testing.assert_array_equal(reference({"x": x})[0], expected)
+    with pytest.raises(UsageError, match="cannot run the model: node 'conv"):
+        OnnxRuntimeReference(model, threads=1, is_timed=True)({"x": x})
 
 
 def test_openvino_gives_the_same(onnx_file: Path, tmp_path: Path) -> None:
