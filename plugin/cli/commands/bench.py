@@ -21,6 +21,7 @@ from sartor.cli.options.common import (
     read_threads,
 )
 from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
+from sartor.cli.options.used_files import model_files, module_files
 from sartor.cli.output.terminal import milliseconds, show_json, show_table
 from sartor.cli.tables.cold_table import ColdTimes, cold_json, show_cold
 from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows, show_in_network
@@ -108,10 +109,10 @@ def bench(
         bench_machine(read_threads(threads), tuning_db, json)
         return
     module = _named_module(module, tuning_db)
-    if trace is not None:
-        check_apart({"--trace": trace}, [("the module", module), *([("the model", vs)] if vs else [])])
-    names = _peer_names(vs, peers, COLD_PEERS if cold else tuple(PEERS))
     sources = read_sources(input)
+    if trace is not None:
+        _check_trace(trace, module, vs, sources)
+    names = _peer_names(vs, peers, COLD_PEERS if cold else tuple(PEERS))
     choice = read_choice(shape, device, sources)
     manifest = module_manifest(module, choice)
     kind = device or (manifest.devices[0] if manifest else "cpu")
@@ -199,6 +200,12 @@ def _check_peak_stands_alone(given: Mapping[str, object]) -> None:
     names = [name for name, value in given.items() if value]
     if names:
         raise UsageError(f"--peak measures the machine, not a module; leave {names[0]} out")
+
+
+def _check_trace(trace: Path, module: Path, vs: Path | None, sources: Mapping[str, str]) -> None:
+    """Make sure that the trace can be written, and over nothing that is read."""
+    inputs = [(f"the input '{name}'", Path(source)) for name, source in sources.items()]
+    check_apart({"--trace": trace}, [*module_files(module), *(model_files(vs) if vs else []), *inputs])
 
 
 def _named_module(module: Path | None, tuning_db: Path | None) -> Path:

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from sartor.cli.options.common import DeviceOption, JsonOption, ThreadsOption, existing_file, read_threads
+from sartor.cli.options.common import DeviceOption, JsonOption, ThreadsOption, read_threads
 from sartor.cli.options.plan_choice import PlanLevelOption, PlanShapesOption, read_choice
+from sartor.cli.options.used_files import model_files, module_files
 from sartor.cli.output.terminal import show_json, tuning_progress
 from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
 from sartor.comparison.compare_job import Question, ask
@@ -99,13 +100,13 @@ def report(
     target = output or Path(f"{modules[0].stem or 'report'}.html")
     database = tuning_db or default_database()
     explorer = _explorer_files(model_explorer, modules)
-    _check_targets([target, *explorer], [*modules, *(plan or ()), *(cold or ()), *([vs] if vs else [])], database)
+    _check_targets([target, *explorer], modules, [*(plan or ()), *(cold or ())], vs, database)
     choice = read_choice(shape, device, level=cpu)
     subjects = []
     for index, path in enumerate(modules):
         subject = with_stored(open_subject(path, Plan.load(plan[index]) if plan else None, choice), database)
         subject = replace(subject, cold=read_cold(cold[index]).runs) if cold else subject
-        subject = _with_errors(subject, path, existing_file(vs), choice, threads) if vs else subject
+        subject = _with_errors(subject, path, vs, choice, threads) if vs else subject
         subjects.append(_with_times(subject, path, vs, names, choice, threads) if measure else subject)
     write_report(target, subjects)
     for path, data in zip(explorer, (graph_collections, node_data), strict=False):
@@ -133,10 +134,15 @@ def _explorer_files(path: Path | None, modules: Sequence[Path]) -> list[Path]:
     return [path, path.parent / f"{path.stem}.times{path.suffix}"]
 
 
-def _check_targets(targets: Sequence[Path], read: Sequence[Path], database: Path) -> None:
-    stored = [("the tuning database", path) for path in database_files(database)]
+def _check_targets(
+    targets: Sequence[Path], modules: Sequence[Path], others: Sequence[Path], vs: Path | None, database: Path
+) -> None:
+    """Make sure that what is written can be, and over nothing that is read."""
+    used = [each for module in modules for each in module_files(module)]
+    used += [("a file that is read", path) for path in others]
+    used += [("the tuning database", path) for path in database_files(database)]
     options = ("-o", "--model-explorer", "the times for Model Explorer")
-    check_apart(dict(zip(options, targets, strict=False)), [*(("a file that is read", path) for path in read), *stored])
+    check_apart(dict(zip(options, targets, strict=False)), [*used, *(model_files(vs) if vs else [])])
 
 
 def _random_feeds(path: Path, choice: PlanChoice) -> Mapping[str, Array]:

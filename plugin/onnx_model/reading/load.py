@@ -49,8 +49,11 @@ def read_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
     return model, files
 
 
-def check_files(path: Path) -> None:
+def check_files(path: Path) -> tuple[Path, ...]:
     """Make sure that a model names no data outside its folder, before other programs read it.
+
+    Returns:
+        The files of its external data, links resolved.
 
     Raises:
         UsageError, UnsupportedModelError: as ``load_model``, operators and weights aside.
@@ -58,7 +61,7 @@ def check_files(path: Path) -> None:
     with holding():
         model, _ = _parse(_read(path), path)
         check_structure(model)
-        inline_external_data(model, path)
+        return inline_external_data(model, path)
 
 
 def _read(path: Path) -> bytes | mmap.mmap:
