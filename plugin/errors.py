@@ -4,6 +4,8 @@ from __future__ import annotations
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells define it."""
+READER_GONE = 141
+"""Exit code where nobody reads the output any more, as of programs that the signal PIPE ends."""
 
 
 class SartorError(Exception):
@@ -42,6 +44,12 @@ class InfeasibleError(SartorError):
     """No plan meets the constraints."""
 
     exit_code = 5
+
+
+class SystemRefusedError(SartorError):
+    """The operating system refuses something: a disk is full, a file may not be opened."""
+
+    exit_code = 7
 
 
 class DeviceError(SartorError):

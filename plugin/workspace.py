@@ -28,6 +28,8 @@ _LOCK = ".sartor-lock"
 _UNLOCKED = ".new"
 _TOKEN_BYTES = 8
 _VARIABLES = ("TMPDIR", "TEMP", "TMP")
+# IREE has a shell start the linker without quoting names, and LLVM replaces ``%`` in them.
+_NOT_TAKEN = re.compile(r"[\s%$&;|<>()`\"'\\*?]")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TODO = {errno.ENOENT: "make it", **dict.fromkeys(_FULL, "make some")}
 _OWN_FOLDER = re.compile(rf"{_PREFIX}[0-9a-f]{{{2 * _TOKEN_BYTES}}}")
@@ -50,6 +52,21 @@ def temporary_folder() -> Path:
         raise TemporaryFolderError(
             error.errno, f"{error.strerror}: set TMPDIR to a folder that can be written"
         ) from None
+
+
+def check_temporary_name() -> None:
+    """Make sure that IREE can link in the temporary folder.
+
+    Raises:
+        TemporaryFolderError: if its name has a character that does not reach the linker.
+    """
+    folder = temporary_folder()
+    if found := _NOT_TAKEN.search(str(folder)):
+        raise TemporaryFolderError(
+            errno.EINVAL,
+            f"the folder for temporary files '{folder}' has {found[0]!r} in its name, which IREE's linker does not take: "
+            "set TMPDIR to another folder",
+        )
 
 
 @contextmanager

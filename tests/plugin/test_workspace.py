@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from sartor.workspace import partial_file, workspace
+from sartor.errors import UsageError
+from sartor.tuning.workers.calls import open_pool
+from sartor.workspace import TemporaryFolderError, check_temporary_name, partial_file, workspace
 
 _HOLD = (
     "import sys, tempfile; from pathlib import Path; from sartor.workspace import {name}; where = Path(sys.argv[1])\n"
@@ -171,3 +173,18 @@ def test_what_belongs_to_others_stays(temporary: Path) -> None:
         os.chown(path, 12345, 12345)
     sweep(temporary)
     assert len(list(temporary.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["a b", "it's", 'say "', "a$b", "a;b", "100%", "a\nb", "a|b"])
+def test_a_name_that_the_linker_does_not_take(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / name))
+    with pytest.raises(TemporaryFolderError, match="IREE's linker does not take: set TMPDIR to another folder"):
+        check_temporary_name()
+    with pytest.raises(UsageError, match="set TMPDIR"), open_pool(1):
+        pass
+
+
+@pytest.mark.parametrize("name", ["äöü", "a,b", "a-b_c.d+e=f@g:h", "~a#"])
+def test_a_name_that_it_takes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / name))
+    check_temporary_name()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from sartor.errors import SartorError, UsageError
+from sartor.errors import SartorError, SystemRefusedError, UsageError
 from sartor.progress import Progress
 from sartor.tuning.workers.beside.ahead import Ahead
 from sartor.tuning.workers.disturbances import is_disk_full
@@ -17,7 +17,7 @@ from sartor.tuning.workers.hangs.stacks import innermost, kept
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 from sartor.tuning.workers.process import first_line
 from sartor.tuning.workers.sharing import Turns
-from sartor.workspace import TemporaryFolderError, workspace
+from sartor.workspace import TemporaryFolderError, check_temporary_name, workspace
 
 TIMEOUT = 900.0
 """Default number of seconds after which a call is killed."""
@@ -146,16 +146,17 @@ def open_pool(
 
     Raises:
         UsageError: if the temporary folder cannot be used.
-        SartorError: if there is no room in it.
+        SystemRefusedError: if there is no room in it.
     """
     try:
+        check_temporary_name()
         with workspace() as directory:
             temporary = directory / "tmp"
             temporary.mkdir()
             with (opening or _open_local)(count, temporary, turns) as pool:
                 yield pool, directory
     except TemporaryFolderError as error:
-        kind = SartorError if is_disk_full(error) else UsageError
+        kind = SystemRefusedError if is_disk_full(error) else UsageError
         raise kind(error.strerror) from None
 
 

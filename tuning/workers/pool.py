@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
-from sartor.errors import DisturbedError, SartorError
+from sartor.errors import DisturbedError, SystemRefusedError
 from sartor.tuning.workers.beside.ahead import Ahead, request_of
 from sartor.tuning.workers.channel import wait
 from sartor.tuning.workers.process import JobResult, WorkerProcess, first_line
@@ -226,7 +226,7 @@ class WorkerPool:
                 result.
 
         Raises:
-            SartorError: a worker process could not start, or the disk was full for a job twice.
+            SystemRefusedError: a worker process could not start, or the disk was full for a job twice.
             DisturbedError: worker processes were repeatedly killed, stopped or starved while they started.
             RuntimeError: another ``map_unordered`` of this pool has not ended.
         """
@@ -292,7 +292,7 @@ class WorkerPool:
         for job in disturbed:
             for result, _ in self._run_once(iter([job]), timeout, True, deadline):
                 if result.status is JobStatus.DISK_FULL:
-                    raise SartorError(f"no room on the disk: {result.reason}; {self._where_room_is_needed()}")
+                    raise SystemRefusedError(f"no room on the disk: {result.reason}; {self._where_room_is_needed()}")
                 yield result
 
     def _where_room_is_needed(self) -> str:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from sartor.errors import CompileError, DisturbedError, SartorError
+from sartor.errors import CompileError, DisturbedError, SystemRefusedError
 from sartor.tuning.workers import program
 from sartor.tuning.workers.channel import Channel, OversizedFrameError
 from sartor.tuning.workers.disturbances import DISK_FULL_SIGN, Usage, is_memory_promised, is_stopped, oom_kills
@@ -172,7 +172,7 @@ class WorkerProcess:
         If the worker died, it is no longer ``alive``; if it died by a disturbance while it started, ``lost`` is set.
 
         Raises:
-            SartorError: the worker could not start, without a disturbance.
+            SystemRefusedError: the worker could not start, without a disturbance.
         """
         try:
             self._frames += self.channel.read()
@@ -208,7 +208,7 @@ class WorkerProcess:
         """Kill the worker if its time is up or it was stopped; returns its job's result, or None if it may continue.
 
         Raises:
-            SartorError: it took too long to start, without a disturbance.
+            SystemRefusedError: it took too long to start, without a disturbance.
         """
         if self.lost:
             return None
@@ -267,7 +267,7 @@ class WorkerProcess:
         if job_id is not None:
             return JobResult(job_id, status, value, message, seconds)
         if not status.is_transient:
-            raise SartorError(f"a worker process could not start: {message}")
+            raise SystemRefusedError(f"a worker process could not start: {message}")
         self.lost = f"{status.value}: {message}"
         return None
 

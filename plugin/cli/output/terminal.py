@@ -20,11 +20,10 @@ from rich.text import Text
 from sartor.cli.output.messages import say
 from sartor.cli.output.signals import Interrupted
 from sartor.cli.output.streams import flush, give_up_unwritten
-from sartor.errors import INTERRUPTED, SartorError
+from sartor.errors import INTERRUPTED, READER_GONE, SartorError, SystemRefusedError
 from sartor.progress import Progress
 from sartor.publishing import check_current_folder
 
-_OTHER_ERROR = 1
 # Some versions of typer take their errors from click, others from a copy of it.
 _TYPER_ERROR: Any = typer.BadParameter.__bases__[0]
 _PIPED_WIDTH = 160
@@ -51,8 +50,15 @@ def _exit_code(app: typer.Typer) -> int:
         return refused(str(error), error.exit_code)
     except _TYPER_ERROR as error:
         return refused(_typer_sentence(error), error.exit_code)
+    except BrokenPipeError:
+        return READER_GONE
     except OSError as error:
-        return refused(_sentence(error), _OTHER_ERROR)
+        return refused(_sentence(error), SystemRefusedError.exit_code)
+    except SystemExit as end:
+        # So typer ends where nobody reads the output.
+        if isinstance(end.__context__, BrokenPipeError):
+            return READER_GONE
+        raise
     except KeyboardInterrupt:
         return refused("interrupted", INTERRUPTED)
     except Interrupted as interrupt:

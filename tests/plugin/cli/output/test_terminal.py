@@ -60,5 +60,5 @@ def test_too_few_open_files_come_with_a_way_out(capsys: pytest.CaptureFixture[st
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["sartor"])
-        assert terminal._exit_code(app) == 1
+        assert terminal._exit_code(app) == 7
     assert "ulimit -n 1024" in capsys.readouterr().err
