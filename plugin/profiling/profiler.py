@@ -20,7 +20,7 @@ from sartor.policies import PlanPolicy
 from sartor.profiling.builder import Builder
 from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.verdicts import judged, refusal, unmet_by_runs
+from sartor.profiling.verdicts import is_rounded, judged, refusal, unmet_by_runs
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, Symbols
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, Status
@@ -283,7 +283,10 @@ class Profiler:
             self._records.put(recipe, runs.get(recipe.digest) or self._builder.failure(recipe), others)
 
     def _is_wrong(self, run: NetRun | None) -> bool:
-        return run is not None and judged(run, self._runner.budget).status is Status.WRONG_RESULT
+        if run is None:
+            return False
+        found = judged(run, self._runner.budget)
+        return found.status is Status.WRONG_RESULT and not is_rounded(found, self._runner.budget)
 
     def _watched(self, measure: Callable[[], _Measured]) -> tuple[_Measured, float]:
         """What a measurement finds, and how many processors other programs took meanwhile, if that left too few."""

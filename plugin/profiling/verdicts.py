@@ -43,6 +43,12 @@ def judged(run: _Run, budget: ErrorBudget) -> _Run:
     return replace(run, status=Status.WRONG_RESULT, message=message)
 
 
+def is_rounded(run: Measurement | NetRun, budget: ErrorBudget) -> bool:
+    """Whether a run was judged wrong by the user's bound alone: without one its error would be accepted."""
+    usual = replace(budget, given=None).accepted
+    return run.status is Status.WRONG_RESULT and run.error is not None and run.error <= usual
+
+
 def judged_again(run: Measurement, budget: ErrorBudget) -> Measurement | None:
     """A stored run with its status by this budget; None if it must be run again.
 

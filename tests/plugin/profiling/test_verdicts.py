@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sartor.errors import CompileError
-from sartor.profiling.verdicts import judged, judged_again, refusal
+from sartor.profiling.verdicts import is_rounded, judged, judged_again, refusal
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks.profile_job import NetRun
@@ -31,6 +31,14 @@ def test_the_same_run_is_right_by_one_budget_and_wrong_by_another() -> None:
     wrong = judged(run(1e-3), STRICT)
     assert wrong.status is Status.WRONG_RESULT
     assert "relative error 0.001 against ONNX Runtime, allowed is 0.0001" in wrong.message
+
+
+def test_what_only_the_users_bound_refuses_is_no_defect() -> None:
+    assert is_rounded(judged(run(1e-3), STRICT), STRICT)
+    assert not is_rounded(judged(run(2e-2), STRICT), STRICT)
+    assert not is_rounded(judged(run(2e-2), USUAL), USUAL)
+    assert not is_rounded(judged(run(1e-3), USUAL), USUAL)
+    assert not is_rounded(run(1e-3, Status.CRASHED), STRICT)
 
 
 def test_a_crash_stays_a_crash() -> None:
