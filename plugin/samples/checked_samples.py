@@ -1,4 +1,4 @@
-"""Checks a compilation's samples in a worker, and warns of outputs that cannot be checked on them."""
+"""Checks a compilation's samples in a worker, and warns of odd ones, and of outputs that cannot be checked on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.reference.sample_styles import Doubts
 from sartor.samples.sample_sets import SampleSet, sample_set
-from sartor.samples.samples_job import doubts_on, measured_on_itself, tie_spread_on
+from sartor.samples.samples_job import Look, look_at, measured_on_itself, tie_spread_on
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.workers.calls import call
@@ -38,7 +38,9 @@ def checked_samples(imported: ImportedModel, given: Path | None, pool: WorkerPoo
     samples = sample_set(imported, given, narrow=narrow)
     if given is not None:
         job = {"prepared": imported.prepared, "source": samples.source}
-        samples = replace(samples, doubts=call(pool, doubts_on, job, _STEP))
+        look = call(pool, look_at, job, _STEP)
+        _warn_of_oddities(look, len(samples))
+        samples = replace(samples, doubts=look.doubts)
         if imported.is_rounding:
             original = {"path": imported.path, "bound": imported.bound}
             samples = replace(samples, tie_spread=call(pool, tie_spread_on, {**original, **job}, _STEP))
@@ -63,6 +65,17 @@ def _warn(doubts: Doubts) -> None:
         _LOG.warning(
             "output '%s' holds NaN or infinities on the samples: of these it is only checked that the module has them",
             name,
+        )
+
+
+def _warn_of_oddities(look: Look, total: int) -> None:
+    where = "in the samples" if look.count == total else f"in the first {look.count} samples"
+    for each in look.oddities:
+        _LOG.warning(
+            "%s %s: ranges for 8 bits and errors hold for nothing else; "
+            "give samples of what the network will see with --calibration",
+            each,
+            where,
         )
 
 

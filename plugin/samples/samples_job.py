@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnx import ModelProto
 
 from sartor.errors import SartorError
-from sartor.reference.sample_styles import Doubts, dependent_outputs, doubts_of
+from sartor.reference.sample_styles import NO_DOUBTS, Doubts, dependent_outputs, doubts_of
 from sartor.reference.tie_spread import TIE_SAMPLES, tie_spread
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
+from sartor.samples.odd_samples import Extent, extents, oddities, united
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.workers.calls import WorkerError
 
@@ -22,16 +25,38 @@ _LOG = logging.getLogger(__name__)
 _MOST_LOOKED_AT = 8
 
 
-def doubts_on(prepared: Path | bytes, source: SampleSource) -> Doubts:
-    """The doubts about outputs on the user's first samples; none if the model fails on them."""
+@dataclass(frozen=True)
+class Look:
+    """What the user's first samples show.
+
+    Attributes:
+        doubts: about outputs on them.
+        count: number of samples that were looked at.
+        oddities: what is odd about them, a sentence each.
+    """
+
+    doubts: Doubts = NO_DOUBTS
+    count: int = 0
+    oddities: tuple[str, ...] = ()
+
+
+def look_at(prepared: Path | bytes, source: SampleSource) -> Look:
+    """Look at the user's first samples; nothing is found if the model fails on them."""
     model = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
     names = dependent_outputs(model)
+    seen: list[Mapping[str, Extent]] = []
+    found: list[list[Array]] = []
     try:
         reference = OnnxRuntimeReference(prepared)
-        found = [reference(feeds) for feeds in itertools.islice(source.since(0), _MOST_LOOKED_AT)]
+        for feeds in itertools.islice(source.since(0), _MOST_LOOKED_AT):
+            seen.append(extents(feeds))
+            found.append(reference(feeds))
     except SartorError:
-        return Doubts()
-    return doubts_of(reference, found, names)
+        return Look()
+    doubts = doubts_of(reference, found, names)
+    outputs = {name: [each[index] for each in found] for index, name in enumerate(reference.output_names)}
+    varying = {name: values for name, values in outputs.items() if name in names}
+    return Look(doubts, len(found), oddities(united(seen), varying, doubts.unchecked))
 
 
 def measured_on_itself(

@@ -20,7 +20,7 @@ from sartor.reference.sample_styles import Doubts, choose_styles, dependent_outp
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import HeldSamples
 from sartor.samples.sample_sets import DRAWN, sample_set
-from sartor.samples.samples_job import doubts_on
+from sartor.samples.samples_job import look_at
 from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, model, node, weights
 
@@ -161,8 +161,8 @@ def test_the_users_samples_are_looked_at_too() -> None:
         return HeldSamples(tuple({"x": each.astype(np.float32)} for each in draws))
 
     data = SATURATED.SerializeToString()
-    assert doubts_on(data, samples(1.0)).unchecked == ("y",)
-    assert doubts_on(data, samples(50.0)).unchecked == ()
+    assert look_at(data, samples(1.0)).doubts.unchecked == ("y",)
+    assert look_at(data, samples(50.0)).doubts.unchecked == ()
 
 
 @pytest.fixture
