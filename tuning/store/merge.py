@@ -18,6 +18,7 @@ from sartor.tuning.store.export import read_export
 from sartor.tuning.store.sqlite import errors, file, schema
 from sartor.tuning.store.sqlite.errors import explained
 from sartor.tuning.store.sqlite.rows import COLUMNS, INSERT, KEY_COLUMNS, SELECT, VALUE_COLUMNS, Row, to_row, unpack
+from sartor.tuning.store.table import is_table
 from sartor.tuning.store.untrusted import Skipped, read_values
 
 LARGEST_FILE = 1 << 30
@@ -113,6 +114,8 @@ def _read(path: Path, now: float) -> Iterator[Measurement | Skipped]:
             raise UsageError(f"'{path}' is larger than {LARGEST_FILE >> 20} MiB: prune it before it is imported")
         if file.is_tuning_database(path):
             yield from _read_database(path, now)
+        elif is_table(path):
+            raise UsageError(f"'{path}' is a table, and tables cannot be imported: export without --csv")
         else:
             yield from read_export(path, now)
     except OSError as error:

@@ -84,6 +84,10 @@ def import_measurements(
 ) -> None:
     """Take in measurements of other machines or users; of the same measured twice the newer stays."""
     database = tuning_db or default_database()
+    if not database.exists():
+        # What cannot be imported leaves no empty database.
+        with Store.in_memory() as trial:
+            trial.merge(files)
     with Store.open_to_write(database) as store:
         merged = store.merge(files)
     for each in merged:

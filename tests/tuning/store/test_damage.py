@@ -78,6 +78,7 @@ def test_files_that_cannot_be_used_are_refused_and_left_as_they_are(
     assert not isinstance(caught.value, StoreUnavailableError)
     assert str(path) in str(caught.value)
     assert "--tuning-db" in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert (path.read_bytes() if path.is_file() else None) == before
 
 

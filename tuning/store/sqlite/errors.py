@@ -49,9 +49,15 @@ def not_importable(path: str) -> UsageError:
 def damaged(path: str, detail: str) -> UsageError:
     """The error for a damaged tuning database; ``detail`` describes the damage."""
     return UsageError(
-        f"the tuning database {path} is damaged ({detail}) and was left as it is: "
+        f"the tuning database {path} is damaged ({_in_one_line(detail)}) and was left as it is: "
         f"move it away, restore a copy, or {_ELSEWHERE}"
     )
+
+
+def _in_one_line(verdict: str) -> str:
+    """A check's verdict, which begins with a line that only names the database."""
+    lines = [line.strip() for line in verdict.splitlines() if line.strip()]
+    return "; ".join(lines[1:] if len(lines) > 1 and lines[0].startswith("***") else lines)
 
 
 def newer(path: str, version: int, known: int) -> NewerStoreError:

@@ -97,6 +97,14 @@ def test_one_bad_file_keeps_all_out(database: Path, tmp_path: Path) -> None:
     assert content(other) == before
 
 
+def test_what_cannot_be_imported_leaves_no_database(database: Path, tmp_path: Path) -> None:
+    table, other = tmp_path / "all.csv", tmp_path / "cache" / "new.db"
+    call("sartor", "db", "export", table, "--csv", "--tuning-db", database)
+    for file, said in ((tmp_path / "absent", "not there"), (table, "tables cannot be imported: export without --csv")):
+        assert_refused(call("sartor", "db", "import", database, file, "--tuning-db", other), 2, said)
+        assert not other.parent.exists()
+
+
 def test_the_newer_of_two_stays(database: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     newer = replace(MEASUREMENT, samples=(1.0,), created=MEASUREMENT.created + 1)
