@@ -1,0 +1,42 @@
+"""What ``sartor run`` leaves where its outputs cannot be written."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sartor.cli.commands import run as command
+from sartor.errors import UsageError
+
+
+def _fail_in(folder: Path, written: str = "") -> None:
+    with command._folder(folder):
+        assert folder.is_dir()
+        if written:
+            (folder / written).touch()
+        raise UsageError("no room")
+
+
+def test_a_folder_that_stays_empty_is_removed_with_those_made_for_it(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.mkdir()
+    for folder in (old / "new" / "newer", old):
+        with pytest.raises(UsageError, match="no room"):
+            _fail_in(folder)
+        assert [*tmp_path.rglob("*")] == [old]
+    with pytest.raises(UsageError, match="no room"):
+        _fail_in(old / "new", "y.npy")
+    assert (old / "new" / "y.npy").exists()
+
+
+def test_a_disk_that_is_full_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(path: Path, value: object) -> None:
+        raise OSError("2048 requested and 992 written")
+
+    monkeypatch.setattr(np, "save", save)
+    with pytest.raises(OSError, match="No space left") as refused:
+        command._save(Path("y.npy"), np.zeros(2048))
+    assert refused.value.errno == errno.ENOSPC
