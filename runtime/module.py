@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.archive import Content, damage, is_archive, part_of
+from sartor.runtime.driver.archive import Content, damage, foreign_part, is_archive, part_of
 from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, parse_module, reason
 from sartor.runtime.files.checksums import PART as CHECKSUMS
 from sartor.runtime.files.checksums import read_checksums
@@ -191,10 +191,12 @@ def check_content(content: Content, label: str, *, whole: bool = True, file: io.
             around what is touched, although the beginning is needed first.
 
     Raises:
-        UsageError: if it is damaged.
+        UsageError: if it is damaged, or an archive of something else.
     """
     found = damage(content, whole=whole, file=file) if is_archive(content) else None
     if found is not None:
+        if (name := foreign_part(content, file)) is not None:
+            raise UsageError(f"{label} is not an IREE module (.vmfb) but an archive of something else, as of '{name}'")
         raise UsageError(f"{label} is damaged, {found}; copy or compile it again")
 
 

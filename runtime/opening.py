@@ -234,5 +234,14 @@ def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapp
             found[scope] = beside(model, file_name)
     for scope, file in found.items():
         if not Path(file).is_file():
-            raise UsageError(f"the weights '{file}' are missing; pass parameters={{'{scope}': path}}")
+            own = None
+            if manifest and scope in manifest.parameters and not isinstance(model, bytes):
+                own = beside(model, manifest.parameters[scope])
+            raise UsageError(_no_weights(scope, Path(file), own))
     return found
+
+
+def _no_weights(scope: str, file: Path, own: Path | None) -> str:
+    """What to do about weights that are missing; ``own`` is where the module has them, if they have such a place."""
+    what = f"the weights '{file}' are {'no file' if file.exists() else 'missing'}"
+    return f"{what}; put them beside the module" if file == own else f"{what}; pass parameters={{'{scope}': path}}"

@@ -25,6 +25,7 @@ from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.sharing import machine_turns
 
 _LOG = logging.getLogger(__name__)
+_MOST_LISTED = 5
 # With all that it imports, this is the source that stored results depend on; it is read and parsed once.
 _DIGESTED = "sartor.profiling.network_records"
 
@@ -85,5 +86,12 @@ def _check_pins(imported: ImportedModel, pins: Sequence[Pin]) -> None:
     """Raise UsageError for a pin that matches no layer, which is a mistake."""
     for pin in pins:
         if not any(fnmatchcase(layer.name, pin.layers) for layer in imported.graph.all_layers()):
-            names = ", ".join(layer.name for layer in imported.graph.layers[:5])
-            raise UsageError(f"no layer is called '{pin.layers}' as a pin wants; the layers are {names}, …")
+            known = _listed([layer.name for layer in imported.graph.layers])
+            raise UsageError(f"no layer is called '{pin.layers}' as a pin wants; {known}")
+
+
+def _listed(layers: Sequence[str]) -> str:
+    if not layers:
+        return "the model has no layers"
+    more = ", …" if len(layers) > _MOST_LISTED else ""
+    return f"the layers are {', '.join(layers[:_MOST_LISTED])}{more}"

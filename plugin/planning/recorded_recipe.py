@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.target import DEVICES, Target
 from sartor.codegen.ir.variants.descriptor import dtype_in
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import LOW_PRECISION
@@ -25,7 +25,7 @@ def check_plan(plan: Plan, target: Target, bindings: Bindings) -> None:
         UsageError: if it was made for another target or version, or with other values of bound inputs.
     """
     if plan.target != str(target):
-        raise UsageError(f"the plan is for another target: {plan.target}, not {target}; pass {_target_options(plan)}")
+        raise UsageError(f"the plan is for another target: {plan.target}, not {target}; {_advice(plan)}")
     _check_same("version", plan.versions, versions())
     _check_bound(plan.bound, bindings)
 
@@ -70,11 +70,13 @@ def precision_of(plan: Plan) -> Precision:
     return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
 
 
-def _target_options(plan: Plan) -> str:
-    """The command line's options for a plan's target."""
+def _advice(plan: Plan) -> str:
+    """The command line's options for a plan's target, or the targets that there are."""
     parts = [each.partition(":") for each in plan.target.split(",")]
+    if not all(device in DEVICES and level for device, _, level in parts):
+        return f"the targets are {', '.join(DEVICES)}"
     levels = " ".join(f"{'--cpu' if device == 'cpu' else '--arch'} {level}" for device, _, level in parts)
-    return f"--target {','.join(device for device, _, _ in parts)} {levels}"
+    return f"pass --target {','.join(device for device, _, _ in parts)} {levels}"
 
 
 def _variants_of(plan: Plan, graph: LayerGraph, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:

@@ -142,8 +142,9 @@ def _opened(path: Path, specs: Sequence[TensorSpec]) -> _SampleFile:
         if len(specs) != 1:
             raise UsageError(f"'{path}' is one array, but the model has {len(specs)} inputs; save an .npz file of all")
         return _SampleFile((_checked(specs[0], stored_array(path)),))
+    names = array_names(path)
     try:
-        check_names(specs, array_names(path))
+        check_names(specs, names)
     except UsageError as error:
         raise UsageError(f"'{path}': {error}") from None
     inputs = tuple(_checked(spec, stored_array(path, spec.name)) for spec in specs)

@@ -12,6 +12,7 @@ from sartor.runtime.files.zip_directory import Part, read_directory
 
 Content = bytes | mmap.mmap | memoryview
 
+_PROGRAM = "module.fb"
 _START = b"PK\x03\x04"
 _HEADER = struct.Struct("<26xHH")
 """Before each part: the lengths of its name and of what follows that, at the end."""
@@ -42,6 +43,20 @@ def damage(content: Content, *, whole: bool = True, file: io.FileIO | None = Non
             (f"the checksum of its part '{each.name}' is wrong" for each in parts if not _is_sound(view, each)),
             None,
         )
+
+
+def foreign_part(content: Content, file: io.FileIO | None = None) -> str | None:
+    """The name of the first part of an archive that is no module; None if it may be one.
+
+    Args:
+        content: of the file.
+        file: as for ``damage``.
+    """
+    try:
+        parts = _parts(content, file)
+    except ValueError:
+        return None
+    return parts[0].name if parts and parts[0].name != _PROGRAM else None
 
 
 def part_of(content: Content, name: str) -> memoryview | None:

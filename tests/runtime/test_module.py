@@ -93,6 +93,15 @@ def test_a_flipped_bit_is_found_where_the_file_is_read(model: Path, tmp_path: Pa
     assert Session(damaged).manifest == Session(model).manifest
 
 
+def test_an_archive_of_something_else_is_no_module(tmp_path: Path) -> None:
+    other = tmp_path / "other.vmfb"
+    with zipfile.ZipFile(other, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("net.onnx", bytes(100))
+    for load in (Session, check_module):
+        with pytest.raises(UsageError, match=r"is not an IREE module .* of something else, as of 'net\.onnx'"):
+            load(other)
+
+
 @needs_moving
 @pytest.mark.usefixtures("large")
 def test_a_flipped_bit_of_a_mapped_file_is_found_once_it_was_moved(

@@ -426,7 +426,7 @@ def test_parameters_come_from_a_file_of_their_own(
         np.testing.assert_array_equal(session.run(None, {"input0": value})[0], value + 2.5)
     with pytest.raises(UsageError, match="needs its weights"):
         Session(model)
-    with pytest.raises(UsageError, match=r"weights '.*none\.irpa' are missing"):
+    with pytest.raises(UsageError, match=r"weights '.*none\.irpa' are missing; pass parameters="):
         Session(model, parameters={"model": tmp_path / "none.irpa"})
     broken = tmp_path / "broken.irpa"
     broken.write_bytes(b"IRPA" + bytes(40))
@@ -445,8 +445,12 @@ def test_parameters_are_found_beside_the_model(
     model = tmp_path / "model.vmfb"
     model.write_bytes(compile_mlir("parameters", manifest.to_json()).read_bytes())
     value = {"x": np.zeros(4, np.float32)}
-    with pytest.raises(UsageError, match=r"model\.irpa' are missing"):
+    with pytest.raises(UsageError, match=r"model\.irpa' are missing; put them beside the module"):
         Session(model)
+    (tmp_path / "model.irpa").mkdir()
+    with pytest.raises(UsageError, match=r"model\.irpa' are no file; put them beside the module"):
+        Session(model, parameters={"model": tmp_path / "model.irpa"})
+    (tmp_path / "model.irpa").rmdir()
     with pytest.raises(UsageError, match=r"needs the weights 'model\.irpa'"):
         Session(model.read_bytes())
     with Session(model, parameters={"model": weights}) as session:

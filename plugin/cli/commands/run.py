@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,14 +52,15 @@ def run(
     known = module_signature(module, signature, read_choice(shape, device, sources))
     feeds = make_feeds(known.inputs, sources, bound_inputs(module))
     names = [spec.name for spec in shown_outputs(known.outputs)]
-    files = {} if output_dir is None else _named_files(names, output_dir)
-    _check_files(files, module, sources)
-    with Session(module, device=device, threads=threads, signature=known) as session:
-        outputs = dict(zip(names, session.run(None, feeds), strict=True))
-    _warn_of_what_is_not_finite(outputs)
-    for name, path in files.items():
-        with written(path) as new:
-            np.save(new, outputs[name])
+    with _folder(output_dir):
+        files = {} if output_dir is None else _named_files(names, output_dir)
+        _check_files(files, module, sources)
+        with Session(module, device=device, threads=threads, signature=known) as session:
+            outputs = dict(zip(names, session.run(None, feeds), strict=True))
+        _warn_of_what_is_not_finite(outputs)
+        for name, path in files.items():
+            with written(path) as new:
+                _save(new, outputs[name])
     described = [_describe(name, value, files.get(name)) for name, value in outputs.items()]
     if json:
         show_json({"outputs": described})
@@ -76,17 +80,45 @@ def _warn_of_what_is_not_finite(outputs: Mapping[str, Array]) -> None:
             )
 
 
-def _named_files(names: Sequence[str], folder: Path) -> dict[str, Path]:
-    """A .npy file per output, named after it, with other characters than letters, digits, - and _ replaced.
+@contextmanager
+def _folder(path: Path | None) -> Iterator[None]:
+    """Make the folder for outputs; if the block fails, folders that are new and empty are removed.
 
     Raises:
-        UsageError: if the folder cannot be made.
+        UsageError: if it cannot be made.
     """
-    files: dict[str, Path] = {}
+    absent = [] if path is None else [each for each in (path, *path.parents) if not each.exists()]
+    try:
+        if path is not None:
+            _make(path)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for each in absent:
+                each.rmdir()
+        raise
+
+
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--output-dir '{folder}' cannot be made: {error.strerror}") from None
+
+
+def _save(path: Path, value: Array) -> None:
+    try:
+        np.save(path, value)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # numpy says only how much of the array was written.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None
+
+
+def _named_files(names: Sequence[str], folder: Path) -> dict[str, Path]:
+    """A .npy file per output, named after it, with other characters than letters, digits, - and _ replaced."""
+    files: dict[str, Path] = {}
     for index, name in enumerate(names):
         path = folder / f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.npy"
         files[name] = path.with_stem(f"{path.stem}_{index}") if path in files.values() else path

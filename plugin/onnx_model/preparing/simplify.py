@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 # About ten times what it takes. Some models would keep it busy for ever, as nested Concats that it flattens.
 _TIMEOUT_SECONDS = 25.0
 _SECONDS_PER_NODE = 0.05
-_TAIL = 200
+_MOST_SAID = 200
 _WEIGHT_ELEMENTS = 2**10
 
 
@@ -131,7 +131,9 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
             raise FileNotFoundError(sys.executable)
         _, printed = self._process.communicate(simplify_worker.START, timeout=timeout)
         code = self._process.returncode
-        return (printed.decode(errors="replace").strip()[-_TAIL:] or str(code)) if code else ""
+        # Of a traceback the last line is the error.
+        last = printed.decode(errors="replace").strip().rpartition("\n")[2]
+        return (last[:_MOST_SAID] or str(code)) if code else ""
 
 
 def _run_worker(model: ModelProto) -> ModelProto | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import onnx
@@ -11,10 +13,12 @@ import pytest
 
 from sartor.codegen.source_digest import locate
 from sartor.config import CompileConfig
-from sartor.errors import CompileError
+from sartor.errors import CompileError, UsageError
 from sartor.frontend import loading
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network
 from sartor.progress import silent
+from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import WorkerPool
 from tests.tiny_models import Builder
 
@@ -30,6 +34,17 @@ def test_weights_that_hold_nan_are_named(tmp_path: Path, caplog: pytest.LogCaptu
         import_network(tmp_path / "model.onnx", CompileConfig().importing, pool, silent)
     said = [record.getMessage() for record in caplog.records if "NaN" in record.getMessage()]
     assert said == [f"the weight '{broken}' holds NaN; export the model again if that is not meant"]
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "the model has no layers"), (2, "the layers are l0, l1"), (6, "the layers are l0, l1, l2, l3, l4, …")],
+)
+def test_a_pin_that_matches_nothing_is_told_the_layers(count: int, said: str) -> None:
+    layers = [SimpleNamespace(name=f"l{index}") for index in range(count)]
+    graph = SimpleNamespace(layers=layers, all_layers=lambda: layers)
+    with pytest.raises(UsageError, match=f"no layer is called 'x' as a pin wants; {said}$"):
+        loading._check_pins(cast(ImportedModel, SimpleNamespace(graph=graph)), [Pin("x", "stock")])
 
 
 def test_the_source_that_is_digested_beside_the_import_exists() -> None:

@@ -136,8 +136,9 @@ def test_files_that_are_no_arrays(tmp_path: Path) -> None:
         list(Samples.open(cut, [IMAGE]))
     with pytest.raises(UsageError, match="holds no samples"):
         Samples.open(empty, [IMAGE])
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read") as refused:
         Samples.open(tmp_path / "absent.npz", [IMAGE])
+    assert str(refused.value).count("absent.npz") == 1
 
 
 def test_a_damaged_archive_is_refused_while_it_is_read(tmp_path: Path) -> None:

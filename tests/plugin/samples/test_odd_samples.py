@@ -47,7 +47,11 @@ def test_samples_that_say_nothing_are_odd(samples: Array, odd: tuple[str, ...]) 
 
 
 def test_integers_and_single_numbers_may_be_constant() -> None:
-    feeds = {"mask": np.ones(4, np.int64), "scale": np.ones((), np.float32), "x": np.array([1, 2], np.float16)}
+    feeds: dict[str, Array] = {
+        "mask": np.ones(4, np.int64),
+        "scale": np.ones((), np.float32),
+        "x": np.array([1, 2], np.float16),
+    }
     assert united([extents(feeds), extents({"x": np.array([-3, 1], np.float16)})]) == {"x": Extent(-3, 2)}
 
 

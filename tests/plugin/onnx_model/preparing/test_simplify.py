@@ -59,6 +59,7 @@ def test_models_with_sequences_are_left_alone(monkeypatch: pytest.MonkeyPatch) -
     [
         ("import os; os.abort()", "onnxslim failed"),
         ("raise SystemExit('cannot')", "cannot"),
+        ("raise OSError(28, 'No room')", "onnxslim failed (OSError: [Errno 28] No room)"),
         ("pass", "could not be run"),
         ("import sys; open(sys.argv[3], 'wb').write(b'rubbish')", "could not be run"),
     ],
