@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sartor.cli.output.messages import say_warnings
-from sartor.cli.output.signals import ending_at_once, unwinding
+from sartor.cli.output.signals import ending_at_once, settle, unwinding
 from sartor.cli.output.streams import open_missing
 from sartor.errors import UsageError
 
@@ -38,7 +38,10 @@ def _run(choose: Callable[[], typer.Typer]) -> None:
         except UsageError as error:
             sys.exit(refused(str(error), error.exit_code))
     with unwinding():
-        run_app(app)
+        try:
+            run_app(app)
+        finally:
+            settle()
 
 
 def _app() -> typer.Typer:

@@ -445,6 +445,18 @@ def test_ctrl_c_while_modules_are_loaded_is_no_traceback() -> None:
     assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_the_interpreter_ends_changes_nothing(number: signal.Signals) -> None:
+    """What was registered before is run after what the command line registers."""
+    code = (
+        f"import atexit, os, sys; from sartor.cli.main import main; atexit.register(os.kill, os.getpid(), {number}); "
+        "sys.argv[1:] = ['--version']; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("sartor")
+
+
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
