@@ -166,6 +166,8 @@ class CompileConfig:
             outputs: what is written; of a folder of samples those files count that have the same name.
         """
         used = [("the tuning database", path) for path in database_files(self.database)]
+        if self.workers is not None:
+            used.append(("the file of the scheduler", Path(self.workers)))
         if self.error_measure.path is not None:
             used.append(("the file of the error measure", self.error_measure.path))
         if self.calibration is not None:

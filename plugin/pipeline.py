@@ -50,10 +50,11 @@ from sartor.profiling.compilation.tuned_network import (
     tune_network,
 )
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.publisher import Publisher, publish_unchecked
+from sartor.profiling.publisher import Publisher, stage_unchecked
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.progress import Progress, silent
+from sartor.publishing import Publication, part_of
 from sartor.reference.subnormal_values import explaining_wrong_outputs
 from sartor.samples.checked_samples import check_measure, checked_samples
 from sartor.tuning.kept.code import KeptCode
@@ -65,7 +66,9 @@ from sartor.tuning.store.store import Store
 _LOG = logging.getLogger(__name__)
 
 
-def compile_model(model: Path, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
+def compile_model(
+    model: Path, output: Path, config: CompileConfig, progress: Progress = silent, whole: Publication | None = None
+) -> Artifact:
     """Tune a model and write the best module.
 
     Args:
@@ -73,16 +76,24 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         output: path of the .vmfb, which is replaced at the very end, or not at all.
         config: settings.
         progress: told about every step.
+        whole: what the module is published with; by default it is published alone.
 
     Raises:
         SartorError: one of its subclasses, by the kind of failure.
     """
-    check_files(model, output, config)
-    with machines_of(config) as machines:
-        return _compile_on(machines, model, output, machines.settings(config), progress)
+    with part_of(whole) as publication, machines_of(config) as machines:
+        check_files(model, output, config, publication.others)
+        return _compile_on(machines, model, output, machines.settings(config), progress, publication)
 
 
-def _compile_on(machines: Machines, model: Path, output: Path, config: CompileConfig, progress: Progress) -> Artifact:
+def _compile_on(
+    machines: Machines,
+    model: Path,
+    output: Path,
+    config: CompileConfig,
+    progress: Progress,
+    publication: Publication,
+) -> Artifact:
     """Tune for the machines that measure."""
     time = TimeBudget.of(config.time_budget)
     with (
@@ -92,25 +103,27 @@ def _compile_on(machines: Machines, model: Path, output: Path, config: CompileCo
         bench = Bench(pool, directory, store, time, progress)
         load_search(store, config.target, config.search)
         imported = import_network(model, config.importing, pool, progress, directory)
-        check_files(model, output, config, imported.external)
+        check_files(model, output, config, publication.others, imported.external)
         tunes_here = not machines.are_elsewhere and runs_here(config.target)
         found = find_variants(imported, config, bench, is_tuned_here=tunes_here)
         explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)
         if not (machines.are_elsewhere or runs_here(config.target)):
             check_measurable(config.target)
-            return _compile_only(found, bench, output, config)
+            return _compile_only(found, bench, output, config, publication)
         with explaining:
             tuned = tune_network(found, config, bench, output.parent)
             refined, error = publish_best(
-                tuned.refined, tuned.refiner, Publisher(tuned.builder, tuned.runner, output).publish
+                tuned.refined, tuned.refiner, Publisher(tuned.builder, tuned.runner, output, publication).publish
             )
-        shipped = _artifact(refined.plan, error, output, config)
+        shipped = _artifact(refined.plan, error, output, config, publication)
         unchecked = tuned.samples.doubts.unchecked
         counted = replace(shipped, samples=tuned.runner.verified_count, unchecked=unchecked, others=pool.others)
         return replace(counted, pareto=tuned.pareto, rejections=found.candidates.rejections)
 
 
-def _compile_only(found: Candidacy, bench: Bench, output: Path, config: CompileConfig) -> Artifact:
+def _compile_only(
+    found: Candidacy, bench: Bench, output: Path, config: CompileConfig, publication: Publication
+) -> Artifact:
     """Compile without measuring, for a target that this machine cannot run.
 
     For a CPU, or a GPU that there are kernels for, the plan is the best by predicted costs, or by those that another
@@ -125,27 +138,43 @@ def _compile_only(found: Candidacy, bench: Bench, output: Path, config: CompileC
         recipe = unsplit_recipe(imported, policy)
     basis = f"; times are {recipe.plan.basis}" if recipe.plan.basis else ""
     _LOG.warning("this machine does not run %s code: compiled, but neither tuned nor checked%s", config.target, basis)
-    publish_unchecked(recipe, Builder(imported, bench.pool, bench.directory, config.header, bench.progress), output)
-    return _artifact(recipe.plan, None, output, config)
+    builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress)
+    stage_unchecked(recipe, builder, output, publication)
+    return _artifact(recipe.plan, None, output, config, publication)
 
 
-def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
+def replay_plan(
+    model: Path,
+    plan: Plan,
+    output: Path,
+    config: CompileConfig,
+    progress: Progress = silent,
+    whole: Publication | None = None,
+) -> Artifact:
     """Build a module from a plan, without measuring: the same model and plan give the same bytes.
 
-    The element types of the plan's layers determine the default bound on the error.
+    The element types of the plan's layers determine the default bound on the error. The module is published with what
+    ``whole`` has, or alone.
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
         CompileError: if the module's outputs are wrong.
         LimitError: if they exceed the user's error bound.
     """
-    check_files(model, output, config)
-    check_plan(plan, config.target, config.bindings)
-    config = replace(config, threads=plan.threads, precision=precision_of(plan))
+    with part_of(whole) as publication:
+        check_files(model, output, config, publication.others)
+        check_plan(plan, config.target, config.bindings)
+        fitting = replace(config, threads=plan.threads, precision=precision_of(plan))
+        return _replay(model, plan, output, fitting, progress, publication)
+
+
+def _replay(
+    model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress, publication: Publication
+) -> Artifact:
     importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, importing, pool, progress, directory)
-        check_files(model, output, config, imported.external)
+        check_files(model, output, config, publication.others, imported.external)
         replayed = replay(plan, imported, config.planning, config.dump_directory)
         imported, recipe = replayed.imported, replayed.recipe
         budget = config.error_budget
@@ -155,20 +184,22 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         builder = Builder(imported, pool, directory, config.header, progress, kept, code)
         if not runs_here(config.target):
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
-            publish_unchecked(recipe, builder, output)
-            return _artifact(plan, None, output, config)
+            stage_unchecked(recipe, builder, output, publication)
+            return _artifact(plan, None, output, config, publication)
         runner = NetRunner(builder, samples, budget_of_model(budget, imported, samples))
-        run = Publisher(builder, runner, output).publish(recipe)
+        run = Publisher(builder, runner, output, publication).publish(recipe)
         if run.status is not Status.OK:
             with explaining_wrong_outputs(pool, model, imported.prepared, imported.samples):
                 raise refusal([run], runner.budget)
-        shipped = _artifact(plan, run.error, output, config)
+        shipped = _artifact(plan, run.error, output, config, publication)
         unchecked = samples.doubts.unchecked
         return replace(
             shipped, samples=runner.verified_count, unchecked=unchecked, rejections=replayed.candidates.rejections
         )
 
 
-def _artifact(plan: Plan, error: float | None, output: Path, config: CompileConfig) -> Artifact:
-    size = output.stat().st_size
+def _artifact(
+    plan: Plan, error: float | None, output: Path, config: CompileConfig, publication: Publication
+) -> Artifact:
+    size = publication.place_of(output).stat().st_size
     return Artifact(output, plan, error, size, config.external_weights, measure=config.error_measure)

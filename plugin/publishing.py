@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import signal
 import stat
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sartor.errors import UsageError
@@ -21,6 +24,7 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
 )
 
+_ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A multiple of a huge page.
 _WRITTEN_AT_ONCE = 16 << 20
 
@@ -134,16 +138,32 @@ class StagedFile:
 
 
 def publish_together(copies: Sequence[StagedFile]) -> None:
-    """Give files their names in this order, all of them or none.
+    """Give files their names in this order, all of them or none. Signals that ask the process to end wait meanwhile.
 
     Raises:
         UsageError: if that is not possible; what was there before is still there.
     """
-    *earlier, last = copies
-    with ExitStack() as stack:
-        for each in earlier:
+    with _signals_held(), ExitStack() as stack:
+        for each in copies:
             stack.enter_context(_published(each))
-        last.publish()
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let signals that ask the process to end wait until the end of the block, which only the main thread can."""
+    arrived: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _ASKING if is_main}
+    held = {number: each for number, each in before.items() if each not in (None, signal.SIG_IGN)}
+    try:
+        for number in held:
+            signal.signal(number, lambda number, _: arrived.append(number))
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for each in arrived:
+            signal.raise_signal(each)
 
 
 @contextmanager
@@ -151,12 +171,8 @@ def _published(copy: StagedFile) -> Iterator[None]:
     """A published file; if the block fails, what was there before is put back, by a second name for it."""
     with _writing(copy.target):
         target = _replaced(copy.target)
-        with _beside(target) as old:
-            old.unlink()
+        with _second_name(target) as old:
             is_new = not target.exists()
-            # Without hard links it cannot be kept.
-            with suppress(OSError):
-                os.link(target, old)
             copy.publish()
             try:
                 yield
@@ -166,6 +182,19 @@ def _published(copy: StagedFile) -> Iterator[None]:
                 elif old.exists():
                     os.replace(old, target)
                 raise
+
+
+@contextmanager
+def _second_name(path: Path) -> Iterator[Path]:
+    """Another name of a file, if there is one, which ends with the block. Without hard links there is no such file."""
+    with _beside(path) as name, ExitStack() as stack:
+        name.unlink()
+        with suppress(OSError):
+            # Files without a lock are taken for those of processes that were killed, and removed.
+            fcntl.flock(stack.enter_context(path.open("rb")), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with suppress(OSError):
+            os.link(path, name)
+        yield name
 
 
 @contextmanager
@@ -183,6 +212,68 @@ def staged(source: Path, target: Path) -> Iterator[StagedFile]:
             _copy(source, path)
             _open_to_others(path)
         yield StagedFile(path, target)
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Files that get their names together at the end, or none of them; until then each lies beside its place.
+
+    Attributes:
+        others: what is written beside what the user of this object writes itself, by the option that names it.
+    """
+
+    others: Mapping[str, Path] = field(default_factory=dict)
+    _copies: dict[Path, StagedFile] = field(default_factory=dict)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def stage(self, source: Path, target: Path) -> Path:
+        """Copy a finished file to where ``target`` is; returns the copy's path.
+
+        Raises:
+            UsageError: if it cannot be written.
+        """
+        self._copies[target] = self._stack.enter_context(staged(source, target))
+        return self._copies[target].path
+
+    def write(self, target: Path, text: str) -> None:
+        """Write a text where ``target`` is.
+
+        Raises:
+            UsageError: if it cannot be written.
+        """
+        with _writing(target):
+            path = self._stack.enter_context(_beside(target))
+            path.write_text(text, encoding="utf-8")
+            _open_to_others(path)
+        self._copies[target] = StagedFile(path, target)
+
+    def drop(self, *targets: Path) -> None:
+        """Remove what shall not be published, as far as it was staged."""
+        for target in targets:
+            if copy := self._copies.pop(target, None):
+                copy.path.unlink(missing_ok=True)
+
+    def place_of(self, target: Path) -> Path:
+        """Where a file lies until it gets its name."""
+        return self._copies[target].path
+
+
+@contextmanager
+def publication(others: Mapping[str, Path]) -> Iterator[Publication]:
+    """Publish what is staged in the block at its end, or nothing if it fails.
+
+    Raises:
+        UsageError: if files cannot get their names; what was there before is still there.
+    """
+    with ExitStack() as stack:
+        files = Publication(others, _stack=stack)
+        yield files
+        publish_together([*files._copies.values()])
+
+
+def part_of(whole: Publication | None) -> AbstractContextManager[Publication]:
+    """A publication that is published with others' files, or at the end of the block if there is no such."""
+    return publication({}) if whole is None else nullcontext(whole)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,12 +1,11 @@
-"""The last step: checks the user's files beside ONNX Runtime before they get their final names.
+"""The last step: checks the user's files beside ONNX Runtime where they will get their final names.
 
 Earlier checks of a plan ran other files: built by an earlier compilation, or by code that has changed since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from sartor.errors import CompileError, DisturbedError
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.verdicts import judged
-from sartor.publishing import StagedFile, publish_together, staged
+from sartor.profiling.verdicts import is_rounded, judged
+from sartor.publishing import Publication
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
@@ -23,23 +22,25 @@ from sartor.tuning.records.measurement import Status
 
 @dataclass(frozen=True)
 class Publisher:
-    """Builds networks and publishes one whose outputs are right.
+    """Builds networks and adds one whose outputs are right to what is published.
 
     Attributes:
         builder: compiles them.
         runner: runs them beside ONNX Runtime.
         output: where the module goes.
+        publication: what is published.
     """
 
     builder: Builder
     runner: NetRunner
     output: Path
+    publication: Publication
 
     def publish(self, recipe: Recipe) -> NetRun:
-        """Build a recipe, and publish it if its files are right.
+        """Build a recipe, and add its files to the publication if they are right.
 
         Returns:
-            The judged run of the files. They are published if its ``status`` is OK; else ``output`` is unchanged.
+            The judged run of the files. They are added if its ``status`` is OK.
 
         Raises:
             UsageError: if the files cannot be written, or the user's samples or measure fail.
@@ -47,7 +48,8 @@ class Publisher:
         """
         try:
             run = self._publish(recipe)
-            if run.status is not Status.OK and self.builder.forget(recipe):
+            is_defect = run.status is not Status.OK and not is_rounded(run, self.runner.budget)
+            if is_defect and self.builder.forget(recipe):
                 run = self._publish(recipe)
         except DisturbedError:
             raise
@@ -57,34 +59,31 @@ class Publisher:
 
     def _publish(self, recipe: Recipe) -> NetRun:
         (build,) = self.builder.build([recipe])
-        with staged_files(build.files, self.output, self.builder.header.external_weights) as (files, copies):
+        external = self.builder.header.external_weights
+        with ExitStack() as dropping:
+            dropping.callback(self.publication.drop, self.output, *([external] if external else []))
+            files = stage_files(build.files, self.output, external, self.publication)
             run = judged(self.runner.verify(replace(build, files=files)), self.runner.budget)
             if run.status is Status.OK:
-                publish_together(copies)
                 self.builder.keep(build)
+                dropping.pop_all()
         return run
 
 
-def publish_unchecked(recipe: Recipe, builder: Builder, output: Path) -> None:
-    """Build and publish a network for a target that this machine cannot run.
+def stage_unchecked(recipe: Recipe, builder: Builder, output: Path, publication: Publication) -> None:
+    """Build a network for a target that this machine cannot run, and add its files to the publication.
 
     Raises:
         CompileError: if it does not compile.
         UsageError: if the files cannot be written.
     """
     (build,) = builder.build([recipe])
-    with staged_files(build.files, output, builder.header.external_weights) as (_, copies):
-        publish_together(copies)
+    stage_files(build.files, output, builder.header.external_weights, publication)
 
 
-@contextmanager
-def staged_files(
-    files: NetFiles, output: Path, external: Path | None
-) -> Iterator[tuple[NetFiles, tuple[StagedFile, ...]]]:
-    """Copies of a network's files in the output folder; weights come first, so that a module always has its weights."""
-    with staged(files.module, output) as module:
-        if files.weights is None or external is None:
-            yield replace(files, module=module.path), (module,)
-            return
-        with staged(files.weights, external) as weights:
-            yield replace(files, module=module.path, weights=weights.path), (weights, module)
+def stage_files(files: NetFiles, output: Path, external: Path | None, publication: Publication) -> NetFiles:
+    """Copy a network's files to the output folder; weights come first, so that a module always has its weights."""
+    weights = files.weights
+    if weights is not None and external is not None:
+        weights = publication.stage(weights, external)
+    return replace(files, module=publication.stage(files.module, output), weights=weights)

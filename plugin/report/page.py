@@ -48,16 +48,19 @@ def page(title: str, contents: Mapping[str, Any]) -> str:
     return "".join(parts[each] if index % 2 else each for index, each in enumerate(pieces))
 
 
+def report_page(subjects: Sequence[Subject]) -> str:
+    """The HTML of a report on one module, or on two that are compared."""
+    return page(" and ".join(each.name for each in subjects), contents_of(subjects))
+
+
 def write_report(path: Path, subjects: Sequence[Subject]) -> None:
     """Write a report on one module, or on two that are compared.
 
     Raises:
         UsageError: if the file cannot be written; what was there before is still there.
     """
-    title = " and ".join(each.name for each in subjects)
-    text = page(title, contents_of(subjects))
     with written(path) as new:
-        new.write_text(text, encoding="utf-8")
+        new.write_text(report_page(subjects), encoding="utf-8")
 
 
 def write_json(path: Path, data: object) -> None:

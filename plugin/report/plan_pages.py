@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sartor.publishing import written
-from sartor.report.page import write_report
+from sartor.report.page import report_page
 from sartor.report.subject import Subject
 
 _PAGE = """<!doctype html>
@@ -37,25 +36,27 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
-def write_reports(path: Path, subjects: Sequence[Subject]) -> None:
-    """Write a page for each plan beside ``path``, and there one that leads to them.
+def page_paths(path: Path, count: int) -> list[Path]:
+    """The pages of so many plans, which have the name of the one that leads to them with a number."""
+    return [path.with_stem(f"{path.stem}-{number}") for number in range(1, count + 1)]
+
+
+def plan_pages(path: Path, subjects: Sequence[Subject]) -> Iterator[tuple[Path, str]]:
+    """A page for each plan, and at last that which leads to them.
 
     Args:
-        path: of the page that leads to the others, which have its name with a number.
+        path: of the page that leads to the others.
         subjects: the plans, each with a name of its own.
 
-    Raises:
-        UsageError: if a file cannot be written.
+    Yields:
+        Where each page belongs, beside ``path`` or there, and its HTML.
     """
-    rows = []
-    for number, subject in enumerate(subjects, 1):
-        page = path.with_stem(f"{path.stem}-{number}")
-        write_report(page, [subject])
-        rows.append(_row(page.name, subject))
+    paths = page_paths(path, len(subjects))
+    for page, subject in zip(paths, subjects, strict=True):
+        yield page, report_page([subject])
+    rows = "\n".join(_row(page.name, subject) for page, subject in zip(paths, subjects, strict=True))
     title = html.escape(subjects[0].manifest.model)
-    text = re.sub("%%(title|rows)%%", lambda found: title if found[1] == "title" else "\n".join(rows), _PAGE)
-    with written(path) as new:
-        new.write_text(text, encoding="utf-8")
+    yield path, re.sub("%%(title|rows)%%", lambda found: title if found[1] == "title" else rows, _PAGE)
 
 
 def _row(page: str, subject: Subject) -> str:

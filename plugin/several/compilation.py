@@ -18,10 +18,10 @@ from sartor.codegen.linking.several.level import best_first, level_of, portable
 from sartor.errors import UsageError
 from sartor.profiling.builder import Build
 from sartor.profiling.compilation.outputs import check_files
-from sartor.profiling.publisher import staged_files
+from sartor.profiling.publisher import stage_files
 from sartor.profiling.verdicts import judged, refusal
 from sartor.progress import Progress, silent
-from sartor.publishing import publish_together
+from sartor.publishing import Publication, part_of
 from sartor.runtime.manifest import Manifest
 from sartor.several.file_manifest import Made, manifest_of, part_manifest
 from sartor.several.making import replayed_plan, tuned_plan
@@ -38,7 +38,12 @@ _TIMEOUT = 1800.0
 
 
 def compile_several(
-    model: Path, output: Path, several: SeveralConfig, progress: Progress = silent, plans: PlanSet | None = None
+    model: Path,
+    output: Path,
+    several: SeveralConfig,
+    progress: Progress = silent,
+    plans: PlanSet | None = None,
+    whole: Publication | None = None,
 ) -> SeveralArtifact:
     """Write the best plans of a model for each target and shape as one module.
 
@@ -48,16 +53,18 @@ def compile_several(
         several: settings.
         progress: told about every step.
         plans: built in place of tuning; one for each target and shape.
+        whole: what the module is published with; by default it is published alone.
 
     Raises:
         SartorError: one of its subclasses, by the kind of failure.
     """
     external = several.base.external_weights
-    check_files(model, output, several.base)
     base = replace(several.base, external_weights=None)
     targets = _ordered(several.targets)
     saved = None if plans is None else _saved(plans, targets, several.shapes)
     with ExitStack() as stack:
+        publication = stack.enter_context(part_of(whole))
+        check_files(model, output, several.base, publication.others)
         places = open_places(base, targets, stack)
         made: list[Made] = []
         for target, shapes in itertools.product(targets, several.shapes):
@@ -65,25 +72,25 @@ def compile_several(
             bench = place.bench(len(made), 1 / (len(targets) * len(several.shapes)), progress)
             config = replace(place.config, shapes=dict(shapes))
             if saved is None:
-                made.append(tuned_plan(model, output, config, bench, elsewhere=place.machines.are_elsewhere))
+                elsewhere = place.machines.are_elsewhere
+                made.append(tuned_plan(model, output, config, bench, publication.others, elsewhere=elsewhere))
             else:
-                made.append(replayed_plan(model, output, saved[str(target), _key(shapes)], config, bench))
+                plan = saved[str(target), _key(shapes)]
+                made.append(replayed_plan(model, output, plan, config, bench, publication.others))
         manifest = manifest_of(made, external)
         files = _joined(made, manifest, places[str(targets[0])], external, progress)
-        with staged_files(files, output, external) as (where, copies):
-            errors = _verified(made, places, where)
-            publish_together(copies)
-    return SeveralArtifact(
-        path=output,
-        size=output.stat().st_size,
-        weight_bytes=files.weight_bytes,
-        manifest=manifest,
-        plans=tuple(each.plan for each in made),
-        errors=errors,
-        shapes=tuple(each.shapes for each in made),
-        rejections=tuple(each.rejections for each in made),
-        weights=external,
-    )
+        staged = stage_files(files, output, external, publication)
+        return SeveralArtifact(
+            path=output,
+            size=staged.module.stat().st_size,
+            weight_bytes=files.weight_bytes,
+            manifest=manifest,
+            plans=tuple(each.plan for each in made),
+            errors=_verified(made, places, staged),
+            shapes=tuple(each.shapes for each in made),
+            rejections=tuple(each.rejections for each in made),
+            weights=external,
+        )
 
 
 def _ordered(targets: Sequence[Target]) -> list[Target]:

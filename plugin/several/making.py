@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +38,15 @@ from sartor.tuning.records.plan import Plan
 _LOG = logging.getLogger(__name__)
 
 
-def tuned_plan(model: Path, output: Path, config: CompileConfig, bench: Bench, *, elsewhere: bool = False) -> Made:
+def tuned_plan(
+    model: Path,
+    output: Path,
+    config: CompileConfig,
+    bench: Bench,
+    others: Mapping[str, Path],
+    *,
+    elsewhere: bool = False,
+) -> Made:
     """Tune one plan, or predict it if no machine at hand runs its target.
 
     Args:
@@ -45,10 +54,11 @@ def tuned_plan(model: Path, output: Path, config: CompileConfig, bench: Bench, *
         output: path of the .vmfb.
         config: settings of this plan.
         bench: what plans are made with.
+        others: what else is written, by the option that names it.
         elsewhere: whether other machines measure, which run the target.
     """
     imported = import_network(model, config.importing, bench.pool, bench.progress, bench.directory)
-    check_files(model, output, config, imported.external)
+    check_files(model, output, config, others, imported.external)
     found = find_variants(imported, config, bench)
     rejections = found.candidates.rejections
     if not (elsewhere or runs_here(config.target)):
@@ -63,8 +73,10 @@ def tuned_plan(model: Path, output: Path, config: CompileConfig, bench: Bench, *
     )
 
 
-def replayed_plan(model: Path, output: Path, plan: Plan, config: CompileConfig, bench: Bench) -> Made:
-    """A saved plan with its code, which is not measured.
+def replayed_plan(
+    model: Path, output: Path, plan: Plan, config: CompileConfig, bench: Bench, others: Mapping[str, Path]
+) -> Made:
+    """A saved plan with its code, which is not measured; ``others`` is what else is written, by option.
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
@@ -75,7 +87,7 @@ def replayed_plan(model: Path, output: Path, plan: Plan, config: CompileConfig, 
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
     importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
     imported = import_network(model, importing, bench.pool, bench.progress, bench.directory)
-    check_files(model, output, config, imported.external)
+    check_files(model, output, config, others, imported.external)
     found = replay(plan, imported, config.planning, config.dump_directory)
     made = Made(
         config.target, config.shapes, found.imported, found.recipe, plan, rejections=found.candidates.rejections

@@ -26,11 +26,11 @@ from sartor.profiling.builder import Build
 from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.tuned_network import Bench, Candidacy, Tuned, find_variants, tune_network
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.publisher import Publisher, staged_files
+from sartor.profiling.publisher import Publisher, stage_files
 from sartor.profiling.refiner import Refined
 from sartor.profiling.verdicts import judged, refusal
 from sartor.progress import Progress, silent
-from sartor.publishing import publish_together
+from sartor.publishing import Publication, part_of
 from sartor.runtime.manifest import SWITCHING_FORMAT, Manifest
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
 from sartor.tuning.networks.profile_job import NetRun
@@ -70,7 +70,9 @@ class Made:
         return build.files.weight_bytes
 
 
-def compile_switching(model: Path, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
+def compile_switching(
+    model: Path, output: Path, config: CompileConfig, progress: Progress = silent, whole: Publication | None = None
+) -> Artifact:
     """Tune a model for its first inference and for later ones, and write both plans as one module.
 
     Args:
@@ -78,26 +80,34 @@ def compile_switching(model: Path, output: Path, config: CompileConfig, progress
         output: path of the .vmfb, which is replaced at the very end, or not at all.
         config: settings, with the objective ``cold+latency``.
         progress: told about every step.
+        whole: what the module is published with; by default it is published alone.
 
     Raises:
         SartorError: one of its subclasses, by the kind of failure.
     """
-    check_files(model, output, config)
-    _check(config)
+    with part_of(whole) as publication:
+        check_files(model, output, config, publication.others)
+        _check(config)
+        return _compile(model, output, config, progress, publication)
+
+
+def _compile(
+    model: Path, output: Path, config: CompileConfig, progress: Progress, publication: Publication
+) -> Artifact:
     with (
         open_workspace(config.target, config.jobs) as (pool, directory),
         Store.open(config.database, goes_on=True) as store,
     ):
         bench = Bench(pool, directory, store, TimeBudget.of(config.time_budget), progress)
         imported = import_network(model, config.importing, pool, progress, directory)
-        check_files(model, output, config, imported.external)
+        check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench)
         first, later = (
             _make(found, replace(config, objective=each), bench, output.parent)
             for each in (Objective.COLD, Objective.LATENCY)
         )
-        written = _written(first, later, found.imported, config, bench, output)
-        artifact = replace(written, size=output.stat().st_size, others=pool.others)
+        staged = _staged(first, later, found.imported, config, bench, output, publication)
+        artifact = replace(staged, size=publication.place_of(output).stat().st_size, others=pool.others)
         return replace(artifact, pareto=later.tuned.pareto, rejections=found.candidates.rejections)
 
 
@@ -132,13 +142,19 @@ def _checked(recipe: Recipe, tuned: Tuned) -> NetRun:
     return judged(tuned.runner.verify(build), tuned.runner.budget)
 
 
-def _written(
-    first: Made, later: Made, imported: ImportedModel, config: CompileConfig, bench: Bench, output: Path
+def _staged(
+    first: Made,
+    later: Made,
+    imported: ImportedModel,
+    config: CompileConfig,
+    bench: Bench,
+    output: Path,
+    publication: Publication,
 ) -> Artifact:
-    """Write the file, with one plan if there is no reason or no room for the other."""
+    """Stage the file, with one plan if there is no reason or no room for the other."""
     if first.recipe.is_same_as(later.recipe):
         _LOG.info("the plan for later inferences is that for the first")
-        return _with_one(later, config, output)
+        return _with_one(later, config, output, publication)
     with _joined(first, later, imported, config, bench) as (files, counts):
         needed = _memory(first, later, counts)
         limit = config.memory_limit
@@ -149,10 +165,8 @@ def _written(
                 needed,
                 limit,
             )
-            return _with_one(first, config, output)
-        with staged_files(files, output, config.external_weights) as (staged, copies):
-            errors = _verified(first, later, staged)
-            publish_together(copies)
+            return _with_one(first, config, output, publication)
+        errors = _verified(first, later, stage_files(files, output, config.external_weights, publication))
     return Artifact(
         output,
         first.refined.plan,
@@ -168,10 +182,10 @@ def _written(
     )
 
 
-def _with_one(made: Made, config: CompileConfig, output: Path) -> Artifact:
-    """Write a file with one plan."""
+def _with_one(made: Made, config: CompileConfig, output: Path, publication: Publication) -> Artifact:
+    """Stage a file with one plan."""
     tuned = made.tuned
-    run = Publisher(tuned.builder, tuned.runner, output).publish(made.recipe)
+    run = Publisher(tuned.builder, tuned.runner, output, publication).publish(made.recipe)
     if run.status is not Status.OK:
         raise refusal([run], tuned.runner.budget)
     return Artifact(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +15,17 @@ from pathlib import Path
 import pytest
 
 from sartor.errors import UsageError
-from sartor.publishing import check_apart, check_writable, publish, publish_together, staged, written
+from sartor.publishing import (
+    Publication,
+    check_apart,
+    check_writable,
+    part_of,
+    publication,
+    publish,
+    publish_together,
+    staged,
+    written,
+)
 
 
 def test_a_published_file_replaces_the_old_one(tmp_path: Path) -> None:
@@ -151,3 +163,89 @@ def test_files_are_published_together_or_not_at_all(tmp_path: Path, old: bytes |
     left = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
     before = {} if old is None else {"net.irpa": old}
     assert left == (before if fails else {"net.irpa": b"new", "net.vmfb": b"new"})
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    """A module that was there before, in a folder of its own."""
+    path = tmp_path / "out" / "net.vmfb"
+    path.parent.mkdir()
+    path.write_bytes(b"old")
+    return path
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def _stage(files: Publication, source: Path, module: Path) -> None:
+    """Stage a module and its plan."""
+    place = files.stage(source, module)
+    assert place == files.place_of(module)
+    assert (place.parent, place.suffix, place.read_bytes()) == (module.parent, ".vmfb", b"new")
+    files.write(module.with_name("plan.json"), "plan")
+
+
+def test_a_publication_is_published_at_its_end(tmp_path: Path, module: Path) -> None:
+    with publication({}) as files:
+        with part_of(files) as same:
+            _stage(same, _source(tmp_path), module)
+        assert module.read_bytes() == b"old"
+    assert module.read_bytes() == b"new"
+    assert module.with_name("plan.json").read_text() == "plan"
+    assert _names(module.parent) == ["net.vmfb", "plan.json"]
+
+
+def test_a_publication_that_fails_replaces_nothing(tmp_path: Path, module: Path) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(pytest.raises(UsageError, match=r"report.html' cannot be written"))
+        files = stack.enter_context(publication({}))
+        _stage(files, _source(tmp_path), module)
+        files.write(tmp_path / "absent" / "report.html", "report")
+    assert module.read_bytes() == b"old"
+    assert _names(module.parent) == ["net.vmfb"]
+
+
+def test_what_is_dropped_is_not_published(tmp_path: Path, module: Path) -> None:
+    with part_of(None) as files:
+        _stage(files, _source(tmp_path), module)
+        files.drop(module, tmp_path / "never staged")
+        assert len(_names(module.parent)) == 2
+    assert module.read_bytes() == b"old"
+    assert _names(module.parent) == ["net.vmfb", "plan.json"]
+
+
+def test_signals_wait_until_all_files_have_their_names(
+    tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each renaming sends one."""
+    rename = os.replace
+
+    def interrupted(source: Path, target: Path) -> None:
+        rename(source, target)
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    def end(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGHUP, end)
+    monkeypatch.setattr(os, "replace", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt), publication({}) as files:
+            _stage(files, _source(tmp_path), module)
+        assert signal.getsignal(signal.SIGHUP) is end
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert module.read_bytes() == b"new"
+    assert _names(module.parent) == ["net.vmfb", "plan.json"]
+
+
+def test_other_threads_publish_too(tmp_path: Path, module: Path) -> None:
+    def run() -> None:
+        with publication({}) as files:
+            _stage(files, _source(tmp_path), module)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert module.read_bytes() == b"new"

@@ -197,6 +197,10 @@ class Plan:
         data: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
         return data
 
+    def text(self) -> str:
+        """The plan as indented JSON."""
+        return json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n"
+
     def save(self, path: Path) -> None:
         """Write the plan as indented JSON.
 
@@ -204,7 +208,7 @@ class Plan:
             UsageError: if the file cannot be written.
         """
         with written(path) as new:
-            new.write_text(json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            new.write_text(self.text(), encoding="utf-8")
 
     @staticmethod
     def from_json(data: object, source: str) -> Plan:

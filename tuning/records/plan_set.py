@@ -44,6 +44,10 @@ class PlanSet:
         """The set as JSON data, with keys in a fixed order."""
         return {_PLANS: [{"shapes": each.shapes, "plan": each.plan.to_json()} for each in self.plans], "format": FORMAT}
 
+    def text(self) -> str:
+        """The set as indented JSON."""
+        return json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n"
+
     def save(self, path: Path) -> None:
         """Write the set as indented JSON.
 
@@ -51,7 +55,7 @@ class PlanSet:
             UsageError: if the file cannot be written.
         """
         with written(path) as new:
-            new.write_text(json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            new.write_text(self.text(), encoding="utf-8")
 
 
 def load_plans(path: Path) -> Plan | PlanSet:

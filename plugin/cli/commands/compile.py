@@ -54,9 +54,9 @@ from sartor.config import CompileConfig, default_database
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
-from sartor.publishing import check_apart
-from sartor.report.page import write_report
-from sartor.report.plan_pages import write_reports
+from sartor.publishing import Publication, check_apart, publication
+from sartor.report.page import report_page
+from sartor.report.plan_pages import page_paths, plan_pages
 from sartor.report.stored import with_stored
 from sartor.report.subject import Subject, open_subject
 from sartor.runtime.several.choice import PlanChoice
@@ -168,18 +168,30 @@ def compile_to_vmfb(
         fixes_threads=threads is not None,
     )
     config = config if plans is None else replace(config, plans=plans)
-    _check_files(existing_file(model), output, plan, {"--save-plan": save_plan, "--report": report}, config)
-    if len(targets) * len(shapes) > 1 or isinstance(loaded, PlanSet):
-        _compile_several(model, output, SeveralConfig(config, targets, shapes), loaded, save_plan, report, json)
+    is_several = len(targets) * len(shapes) > 1 or isinstance(loaded, PlanSet)
+    others = _others(save_plan, report, len(targets) * len(shapes) if is_several else 0)
+    _check_files(existing_file(model), output, plan, others, config)
+    if is_several:
+        several = SeveralConfig(config, targets, shapes)
+        show_several(_compile_several(model, output, several, loaded, save_plan, report, others), json)
         return
     if config.objective is Objective.COLD_LATENCY and save_plan is not None:
         raise UsageError("--save-plan is for one plan, and --objective cold+latency makes two; leave one of them out")
-    artifact = _run(model, output, loaded, config)
-    if save_plan is not None:
-        artifact.plan.save(save_plan)
-    if report is not None:
-        write_report(report, [_subject(artifact, config)])
+    with publication(others) as new:
+        artifact = _run(model, output, loaded, config, new)
+        if save_plan is not None:
+            new.write(save_plan, artifact.plan.text())
+        if report is not None:
+            new.write(report, report_page([_subject(artifact, config, new)]))
     show_artifact(artifact, json)
+
+
+def _others(save_plan: Path | None, report: Path | None, plans: int) -> dict[str, Path]:
+    """What is written beside the module and its weights, by option; ``plans`` have a page each in the report."""
+    named = {"--save-plan": save_plan, "--report": report}
+    given = {option: path for option, path in named.items() if path is not None}
+    pages = [] if report is None else page_paths(report, plans)
+    return given | {f"page {number} of --report": page for number, page in enumerate(pages, 1)}
 
 
 def _compile_several(
@@ -189,50 +201,52 @@ def _compile_several(
     plans: Plan | PlanSet | None,
     save_plan: Path | None,
     report: Path | None,
-    json: bool,
-) -> None:
+    others: Mapping[str, Path],
+) -> SeveralArtifact:
     """Compile to several plans in one file."""
     if isinstance(plans, Plan):
         raise UsageError(
             "--plan names one plan, and several levels, devices or shapes make a file of several; name the file of "
             "plans that --save-plan wrote for these, or leave --plan out"
         )
-    with tuning_progress() as progress:
-        artifact = compile_several(model, output, several, progress, plans)
-    if save_plan is not None:
-        artifact.plan_set.save(save_plan)
-    if report is not None:
-        write_reports(report, _subjects(artifact, several.base))
-    show_several(artifact, json)
+    with publication(others) as new:
+        with tuning_progress() as progress:
+            artifact = compile_several(model, output, several, progress, plans, new)
+        if save_plan is not None:
+            new.write(save_plan, artifact.plan_set.text())
+        if report is not None:
+            for path, page in plan_pages(report, _subjects(artifact, several.base, new)):
+                new.write(path, page)
+    return artifact
 
 
-def _subjects(artifact: SeveralArtifact, config: CompileConfig) -> list[Subject]:
+def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication) -> list[Subject]:
     """What the reports show of the plans of a file that was just compiled."""
     found = []
     each = zip(artifact.manifest.alternatives, artifact.plans, artifact.errors, artifact.rejections, strict=True)
     for alternative, plan, error, rejections in each:
         shapes = {spec.name: tuple(size or 0 for size in spec.shape) for spec in alternative.inputs}
         choice = PlanChoice(shapes, device=alternative.device, level=alternative.level)
-        subject = with_stored(open_subject(artifact.path, plan, choice), config.database)
+        subject = with_stored(open_subject(new.place_of(artifact.path), plan, choice), config.database)
         others = {} if error is None else {f"{config.error_measure} error to ONNX Runtime": f"{error:.2g}"}
         name = f"{artifact.path.name}, {alternative.device} {alternative.level}, {alternative.shapes}"
         found.append(replace(subject, name=name, rejections=rejections, others=others))
     return found
 
 
-def _run(model: Path, output: Path, plan: Plan | PlanSet | None, config: CompileConfig) -> Artifact:
+def _run(model: Path, output: Path, plan: Plan | PlanSet | None, config: CompileConfig, new: Publication) -> Artifact:
     with tuning_progress() as progress:
         if not isinstance(plan, Plan):
             compiled = compile_switching if config.objective is Objective.COLD_LATENCY else compile_model
-            return compiled(model, output, config, progress)
-        return replay_plan(model, plan, output, config, progress)
+            return compiled(model, output, config, progress, new)
+        return replay_plan(model, plan, output, config, progress, new)
 
 
-def _subject(artifact: Artifact, config: CompileConfig) -> Subject:
+def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Subject:
     """What a report shows of a module that was just compiled."""
-    subject = with_stored(open_subject(artifact.path, artifact.plan), config.database)
+    subject = with_stored(open_subject(new.place_of(artifact.path), artifact.plan), config.database)
     error = {} if artifact.error is None else {f"{artifact.measure} error to ONNX Runtime": f"{artifact.error:.2g}"}
-    return replace(subject, rejections=artifact.rejections, others=error)
+    return replace(subject, name=artifact.path.name, rejections=artifact.rejections, others=error)
 
 
 def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) -> Plan | PlanSet:
@@ -251,12 +265,11 @@ def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) ->
 
 
 def _check_files(
-    model: Path, output: Path, plan: Path | None, others: Mapping[str, Path | None], config: CompileConfig
+    model: Path, output: Path, plan: Path | None, others: Mapping[str, Path], config: CompileConfig
 ) -> None:
     """Every file that will be written can be, and none is written over another."""
     weights = config.external_weights
-    named = {"-o": output, "--external-weights": weights, **others}
-    outputs = {option: path for option, path in named.items() if path is not None}
+    outputs = {"-o": output, **({} if weights is None else {"--external-weights": weights}), **others}
     read = [("the model", model), *([("--plan", plan)] if plan is not None else [])]
     check_apart(outputs, [*read, *config.used_files(outputs.values())])
     if weights is not None and weights.resolve().parent != output.resolve().parent:

@@ -1,9 +1,9 @@
-"""The files of a compilation: checked before it begins, and published if they are right."""
+"""The files of a compilation: checked before it begins, and staged if they are right."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from sartor.config import CompileConfig
@@ -16,11 +16,25 @@ from sartor.tuning.records.measurement import Status
 _LOG = logging.getLogger(__name__)
 
 
-def check_files(model: Path, output: Path, config: CompileConfig, external: tuple[Path, ...] = ()) -> None:
-    """Check that outputs can be written and are not inputs; ``external`` are the model's files of external data."""
+def check_files(
+    model: Path, output: Path, config: CompileConfig, others: Mapping[str, Path], external: Iterable[Path] = ()
+) -> None:
+    """Check that outputs can be written, and that none is a file that is used or another output.
+
+    Args:
+        model: ONNX file.
+        output: path of the .vmfb.
+        config: settings, which name the file of external weights.
+        others: what else is written, by the option that names it.
+        external: the model's files of external data.
+
+    Raises:
+        UsageError: if two files coincide, or an output cannot be written.
+    """
     outputs = {"the output": output}
     if config.external_weights is not None:
         outputs["the external weights"] = config.external_weights
+    outputs |= others
     read = [("the model", model), *(("weights of the model", path) for path in external)]
     check_apart(outputs, [*read, *config.used_files(outputs.values())])
 
@@ -28,9 +42,9 @@ def check_files(model: Path, output: Path, config: CompileConfig, external: tupl
 def publish_best(
     refined: Refined, refiner: Refiner, publish: Callable[[Recipe], NetRun]
 ) -> tuple[Refined, float | None]:
-    """Publish the best network whose file passes the check; returns it with the error of its outputs.
+    """Stage the best network whose file passes the check; returns it with the error of its outputs.
 
-    ``publish`` builds a recipe's file, checks it and publishes it if it is right. A file that fails replaces
+    ``publish`` builds a recipe's file, checks it and stages it if it is right. A file that fails replaces
     the stored run of its recipe, and the next best network is built.
 
     Raises:

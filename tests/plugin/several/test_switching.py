@@ -337,10 +337,10 @@ def test_without_memory_for_both_the_file_has_the_first_plan(
         for recipe, size, extra in zip(made.recipes, (made.counts[0], 9), (7, ACTIVATION_BYTES), strict=True)
     ]
     config = replace(CONFIG, memory_limit=needed - short)
-    arguments: Any = (*plans, made.imported, config, Mock(), tmp_path / "out.vmfb")
+    arguments: Any = (*plans, made.imported, config, Mock(), tmp_path / "out.vmfb", Mock())
     if not short:
         with pytest.raises(CompileError, match="both are checked"):
-            switching._written(*arguments)
+            switching._staged(*arguments)
         return
-    assert switching._written(*arguments) is plans[0]
+    assert switching._staged(*arguments) is plans[0]
     assert f"need {needed} bytes of memory together" in caplog.text
