@@ -235,17 +235,27 @@ class Publication:
         self._copies[target] = self._stack.enter_context(staged(source, target))
         return self._copies[target].path
 
-    def write(self, target: Path, text: str) -> None:
-        """Write a text where ``target`` is.
+    @contextmanager
+    def written(self, target: Path) -> Iterator[Path]:
+        """An empty file to write to where ``target`` is.
 
         Raises:
             UsageError: if it cannot be written.
         """
         with _writing(target):
             path = self._stack.enter_context(_beside(target))
-            path.write_text(text, encoding="utf-8")
+            yield path
             _open_to_others(path)
         self._copies[target] = StagedFile(path, target)
+
+    def write(self, target: Path, text: str) -> None:
+        """Write a text where ``target`` is.
+
+        Raises:
+            UsageError: if it cannot be written.
+        """
+        with self.written(target) as path:
+            path.write_text(text, encoding="utf-8")
 
     def drop(self, *targets: Path) -> None:
         """Remove what shall not be published, as far as it was staged."""
@@ -259,21 +269,24 @@ class Publication:
 
 
 @contextmanager
-def publication(others: Mapping[str, Path]) -> Iterator[Publication]:
+def publication(others: Mapping[str, Path] | None = None) -> Iterator[Publication]:
     """Publish what is staged in the block at its end, or nothing if it fails.
+
+    Args:
+        others: as of the publication.
 
     Raises:
         UsageError: if files cannot get their names; what was there before is still there.
     """
     with ExitStack() as stack:
-        files = Publication(others, _stack=stack)
+        files = Publication(others or {}, _stack=stack)
         yield files
         publish_together([*files._copies.values()])
 
 
 def part_of(whole: Publication | None) -> AbstractContextManager[Publication]:
     """A publication that is published with others' files, or at the end of the block if there is no such."""
-    return publication({}) if whole is None else nullcontext(whole)
+    return publication() if whole is None else nullcontext(whole)
 
 
 def _copy(source: Path, target: Path) -> None:

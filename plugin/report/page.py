@@ -53,16 +53,6 @@ def report_page(subjects: Sequence[Subject]) -> str:
     return page(" and ".join(each.name for each in subjects), contents_of(subjects))
 
 
-def write_report(path: Path, subjects: Sequence[Subject]) -> None:
-    """Write a report on one module, or on two that are compared.
-
-    Raises:
-        UsageError: if the file cannot be written; what was there before is still there.
-    """
-    with written(path) as new:
-        new.write_text(report_page(subjects), encoding="utf-8")
-
-
 def write_json(path: Path, data: object) -> None:
     """Write data for another tool.
 
@@ -70,7 +60,16 @@ def write_json(path: Path, data: object) -> None:
         UsageError: if the file cannot be written; what was there before is still there.
     """
     with written(path) as new:
-        new.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        new.write_text(json_text(data), encoding="utf-8")
+
+
+def json_text(data: object) -> str:
+    """Data for another tool.
+
+    Raises:
+        ValueError: if it has a number that JSON cannot represent.
+    """
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
 def embedded(data: object) -> str:

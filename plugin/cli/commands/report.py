@@ -22,9 +22,9 @@ from sartor.errors import UsageError
 from sartor.first_inference.cold_record import read_cold
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
-from sartor.publishing import check_apart
+from sartor.publishing import check_apart, publication
 from sartor.report.model_explorer import graph_collections, node_data
-from sartor.report.page import write_json, write_report
+from sartor.report.page import json_text, report_page
 from sartor.report.stored import with_stored
 from sartor.report.subject import LayerErrors, Subject, open_subject, with_dispatches
 from sartor.runtime.driver.signature import Array
@@ -108,9 +108,10 @@ def report(
         subject = replace(subject, cold=read_cold(cold[index]).runs) if cold else subject
         subject = _with_errors(subject, path, vs, choice, threads) if vs else subject
         subjects.append(_with_times(subject, path, vs, names, choice, threads) if measure else subject)
-    write_report(target, subjects)
-    for path, data in zip(explorer, (graph_collections, node_data), strict=False):
-        write_json(path, data(subjects[0]))
+    with publication() as new:
+        new.write(target, report_page(subjects))
+        for path, data in zip(explorer, (graph_collections, node_data), strict=False):
+            new.write(path, json_text(data(subjects[0])))
     size = target.stat().st_size
     if json:
         show_json({"path": str(target), "size_bytes": size})

@@ -26,7 +26,7 @@ from sartor.cli.options.common import (
 from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
 from sartor.cli.output.terminal import show_json, show_table
 from sartor.errors import UsageError
-from sartor.publishing import check_apart, written
+from sartor.publishing import check_apart, publication
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import bound_inputs, module_manifest, module_signature, module_weights
@@ -58,9 +58,10 @@ def run(
         with Session(module, device=device, threads=threads, signature=known) as session:
             outputs = dict(zip(names, session.run(None, feeds), strict=True))
         _warn_of_what_is_not_finite(outputs)
-        for name, path in files.items():
-            with written(path) as new:
-                _save(new, outputs[name])
+        with publication() as published:
+            for name, path in files.items():
+                with published.written(path) as new:
+                    _save(new, outputs[name])
     described = [_describe(name, value, files.get(name)) for name, value in outputs.items()]
     if json:
         show_json({"outputs": described})

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sartor.report.page import write_report
+from sartor.report.page import report_page
+from sartor.report.subject import Subject
 from tests.plugin.report.made import FAST, HOSTILE, SLOW, subject
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -63,8 +64,12 @@ class _Page:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(path, [subject(count=12)])
+    _write(path, subject(count=12))
     return path
+
+
+def _write(path: Path, *subjects: Subject) -> None:
+    path.write_text(report_page(subjects), encoding="utf-8")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -130,7 +135,7 @@ def test_every_colouring_has_a_legend(browser: Any, report: Path) -> None:
 
 
 def test_names_of_a_hostile_model_are_texts(browser: Any, tmp_path: Path) -> None:
-    write_report(tmp_path / "report.html", [subject(prefix=HOSTILE, name=HOSTILE)])
+    _write(tmp_path / "report.html", subject(prefix=HOSTILE, name=HOSTILE))
     shown = _Page(browser, tmp_path / "report.html")
     for number in range(1, len(_TABS) + 1):
         shown.page.keyboard.press(str(number))
@@ -142,7 +147,7 @@ def test_names_of_a_hostile_model_are_texts(browser: Any, tmp_path: Path) -> Non
 
 
 def test_two_modules_are_shown_side_by_side(browser: Any, tmp_path: Path) -> None:
-    write_report(tmp_path / "report.html", [subject(), subject(variant=SLOW, name="other.vmfb")])
+    _write(tmp_path / "report.html", subject(), subject(variant=SLOW, name="other.vmfb"))
     shown = _Page(browser, tmp_path / "report.html")
     shown.page.keyboard.press("2")
     assert "3 of 3 parts of the network differ" in shown.text("#changes")
@@ -155,7 +160,7 @@ def test_two_modules_are_shown_side_by_side(browser: Any, tmp_path: Path) -> Non
 
 
 def test_a_thousand_layers_are_drawn_and_searched(browser: Any, tmp_path: Path) -> None:
-    write_report(tmp_path / "report.html", [subject(count=_LARGE)])
+    _write(tmp_path / "report.html", subject(count=_LARGE))
     shown = _Page(browser, tmp_path / "report.html")
     shown.page.keyboard.press("/")
     shown.page.keyboard.type("layer 987")
