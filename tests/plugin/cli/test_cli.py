@@ -588,7 +588,7 @@ def test_closed_streams_are_no_traceback(compiled: Compiled, tmp_path: Path, clo
 def test_a_full_stdout_is_one_sentence() -> None:
     with open("/dev/full", "w") as full:
         result = subprocess.run(program("sartor", "--version"), stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (result.returncode, result.stderr) == (1, "error: No space left on device\n")
+    assert (result.returncode, result.stderr) == (7, "error: No space left on device\n")
 
 
 def test_who_does_not_listen_to_progress_gets_the_module(compiled: Compiled, tmp_path: Path) -> None:
