@@ -64,8 +64,8 @@ def check_temporary_name() -> None:
     if found := _NOT_TAKEN.search(str(folder)):
         raise TemporaryFolderError(
             errno.EINVAL,
-            f"the folder for temporary files '{folder}' has {found[0]!r} in its name, which IREE's linker does not take: "
-            "set TMPDIR to another folder",
+            f"the folder for temporary files '{folder}' has {found[0]!r} in its name, "
+            "which IREE's linker does not take: set TMPDIR to another folder",
         )
 
 

@@ -17,7 +17,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.stitching import compile_unsplit
 from sartor.errors import CompileError, SartorError
 from sartor.frontend.onnx_import import WIDE_FLAGS, ImportedModule, import_model
-from sartor.onnx_model.preparing.check_doubles import check_doubles, has_doubles
+from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.reading.load import load_model
 from sartor.runtime.driver.signature import Array, TensorSpec

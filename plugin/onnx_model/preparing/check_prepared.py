@@ -10,8 +10,10 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.dynamic.suppression import BODY
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input, static_shape
 from sartor.onnx_model.graphs.limits import MAX_RANK, MAX_VALUE_BYTES
+from sartor.onnx_model.graphs.names import naming_origins
+from sartor.onnx_model.graphs.prepared import PreparedModel
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.preparing.simplify import weights_as_inputs
@@ -19,6 +21,8 @@ from sartor.onnx_model.rewrites.control_flow.unroll_loops import goes_on
 from sartor.onnx_model.rewrites.windowed.windows import window_of
 
 _PADDING = frozenset({"AveragePool", "Conv", "ConvInteger", "DeformConv", "LpPool", "MaxPool", "QLinearConv"})
+# Of these IREE has approximations in float32 alone; the linker misses a library's function, or there is no lowering.
+_NOT_IN_DOUBLE = frozenset({"Acos", "Asin", "Atan", "Cos", "Erf", "Gelu", "Mish", "Sin", "Tan", "Tanh"})
 _ELEMENT_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
 
 
@@ -45,6 +49,31 @@ def check_prepared(model: ModelProto) -> None:
         _check_lowering(node, editor)
 
 
+def has_doubles(model: ModelProto) -> bool:
+    """Whether a value is float64; in other models IREE's importer adds such numbers, which some code cannot hold."""
+    return any(
+        editor.element_type(name) == TensorProto.DOUBLE
+        for editor in editors(model.graph)
+        for node in editor.nodes
+        for name in (*node.input, *node.output)
+        if name
+    )
+
+
+def check_doubles(prepared: PreparedModel) -> None:
+    """Check a model whose values of float64 are not lowered as float32.
+
+    Raises:
+        UnsupportedModelError: IREE lacks an operator in float64; the message names the node.
+    """
+    for editor in editors(prepared.model.graph):
+        for node in editor.nodes:
+            if _is_missing(node, editor):
+                told = f"{describe_node(node)} computes in float64, which IREE 3.13 lacks for this operator"
+                error = UnsupportedModelError(f"{told}; cast around it")
+                raise naming_origins(error, prepared.described)
+
+
 def check_sizes(model: ModelProto) -> tuple[str, ...]:
     """Check the sizes of all values, before rewrites compute tables for them; changes nothing.
 
@@ -58,6 +87,13 @@ def check_sizes(model: ModelProto) -> tuple[str, ...]:
             if name and editor.element_type(name) in _ELEMENT_TYPES:
                 _check_size(name, f"{describe_node(node)} computes", editor)
     return ()
+
+
+def _is_missing(node: NodeProto, editor: GraphEditor) -> bool:
+    if node.domain or editor.element_type(node.input[0]) != TensorProto.DOUBLE:
+        return False
+    # A remainder with the sign of the divisor needs C's, which IREE lowers where it is asked for by itself.
+    return node.op_type in _NOT_IN_DOUBLE or (node.op_type == "Mod" and not attributes(node).get("fmod", 0))
 
 
 def _check_signature(value: ValueInfoProto, editor: GraphEditor) -> None:

@@ -6,7 +6,7 @@ import pytest
 from onnx import ModelProto, parser
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.preparing.check_doubles import check_doubles, has_doubles
+from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from tests.plugin.onnx_model.conftest import Prepare
 
 _HEADER = '<ir_version: 9, opset_import: ["" : 17]> '
