@@ -33,7 +33,7 @@ def _undominated(values: set[tuple[float, float]]) -> list[tuple[float, float]]:
     return sorted(one for one in values if not any(a <= one[0] and b <= one[1] and (a, b) != one for a, b in values))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rng=RNG)
 def test_it_is_the_front_of_all_plans(random_problem: BuildRandom, rng: Random) -> None:
     problem = random_problem(rng)
