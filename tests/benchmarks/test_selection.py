@@ -194,7 +194,7 @@ def test_a_synthetic_net_has_one_optimum() -> None:
 
 
 def test_growth_covers_every_series() -> None:
-    rows = growth.run(most_layers=8, most=3)
+    rows = growth.run(most_layers=10, most=4)
     assert {row.sweep for row in rows} == {"layers", "candidates", "width"}
     assert {row.cell for row in rows} == set(CELLS)
     assert all(row.proven and row.ratio == pytest.approx(1) for row in rows if row.solver in ("auto", "ilp"))
