@@ -1,5 +1,6 @@
 # make demo   compile ResNet-50, check it against ONNX Runtime, compare it with stock IREE
 # make test   the test suite
+# make thorough  the test suite with the tests for which CI has no time
 # make check  lint, types, documentation and tests, as CI runs them
 # make docs   the documentation as pages, in build/site
 # make conformance  ONNX's backend tests, whose counts are written into the documentation
@@ -13,7 +14,7 @@ PACKAGES := codegen dialect_passes runtime tuning
 # each of them would compile the package's sources anew, which takes longer than all else that it does to start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test conformance docs lint types rooms report-libraries links check
+.PHONY: demo test thorough conformance docs lint types rooms report-libraries links check
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -26,11 +27,14 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.demo
 
 # Tests are distributed by file, so that fixtures that a file shares are made once, in the order of tests/conftest.py,
-# which knows better than the number of a file's tests how long it takes. There is a process more than CI's machines have
-# cores, as some tests wait for what hangs.
+# which knows better than the number of a file's tests how long it takes.
 test: $(VENV)/.installed
 	.ci/vulkan
-	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# Tests that CI has no time for rely on what others of their files leave, so that all are run.
+thorough: $(VENV)/.installed
+	$(BIN)/python -m pytest -m "thorough or not thorough" --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 conformance: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.conformance

@@ -16,6 +16,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.workers.calls import WorkerError
+from tests.thorough import mark_thorough
 from tests.tiny_models import MODELS
 
 # Tests run side by side, in any number of copies: they take turns with nobody.
@@ -51,6 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files; tests that ask for the fixture ``vulkan`` are chosen by ``-m vulkan``."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+    mark_thorough(items)
     for item in items:
         if "vulkan" in getattr(item, "fixturenames", ()):
             item.add_marker("vulkan")
