@@ -19,6 +19,7 @@ tune_network
     profile                 check them against ONNX Runtime, time them
     refine                  select again by times of layers in the network
 publish_best                check the best network's file beside ONNX Runtime; if it is wrong, take the next best
+publish_together            give the file, and what the caller adds to the publication, their names, at its very end
 
 For a target that does not run here the plan is predicted after ``find_variants``, and its file is not checked. A file
 with several plans goes the same way for each of them (``several/compilation.py``).

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
+import io
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -108,13 +107,10 @@ def _make(folder: Path) -> None:
 
 
 def _save(path: Path, value: Array) -> None:
-    try:
-        np.save(path, value)
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        # numpy says only how much of the array was written.
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None
+    """Write an array as .npy; of a failure numpy itself would say only how much was written, and not why."""
+    content = io.BytesIO()
+    np.save(content, value)
+    path.write_bytes(content.getbuffer())
 
 
 def _named_files(names: Sequence[str], folder: Path) -> dict[str, Path]:

@@ -92,7 +92,7 @@ def check_sizes(model: ModelProto) -> tuple[str, ...]:
 def _is_missing(node: NodeProto, editor: GraphEditor) -> bool:
     if node.domain or editor.element_type(node.input[0]) != TensorProto.DOUBLE:
         return False
-    # A remainder with the sign of the divisor needs C's, which IREE lowers where it is asked for by itself.
+    # C's remainder is written out (rewrites/exceptional/remainders.py); that with the sign of the divisor calls it.
     return node.op_type in _NOT_IN_DOUBLE or (node.op_type == "Mod" and not attributes(node).get("fmod", 0))
 
 

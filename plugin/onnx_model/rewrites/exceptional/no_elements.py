@@ -16,7 +16,7 @@ _SUMS = ("Einsum", "Gemm", "MatMul", "MatMulInteger", "ReduceMean")
 _OF_FIRST = ("ReduceMean", "Resize")
 
 
-def reads_no_elements(node: NodeProto, editor: GraphEditor) -> bool:
+def _reads_no_elements(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether data that ``node`` reads has a dimension of 0."""
     data = node.input[:1] if node.op_type in _OF_FIRST and not node.domain else node.input
     return any(0 in (editor.shape(name) or ()) for name in data if name)
@@ -32,7 +32,7 @@ def without_elements(model: ModelProto) -> tuple[str, ...]:
 
 def _without_elements(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, result = Emitter(editor, node), editor.shape(node.output[0])
-    if node.domain or len(node.output) > 1 or result is None or not reads_no_elements(node, editor):
+    if node.domain or len(node.output) > 1 or result is None or not _reads_no_elements(node, editor):
         return None
     if editor.element_type(node.output[0]) in (TensorProto.UNDEFINED, TensorProto.STRING):
         return None
