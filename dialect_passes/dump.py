@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,16 @@ from sartor.errors import UsageError
 from sartor.publishing import written
 
 _SMALL_ELEMENTS = 16
+_NAME = re.compile(r"\d{2,}-.*\.mlir")
+
+
+def is_dumped(path: Path, directory: Path) -> bool:
+    """Whether a stage may be written to a file, by its own name or by that of a link in the directory."""
+    place, real = directory.resolve(), path.resolve()
+    links = (each for each in directory.iterdir() if _NAME.fullmatch(each.name))
+    return (real.parent == place and _NAME.fullmatch(real.name) is not None) or any(
+        each.resolve() == real for each in links
+    )
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -51,6 +51,7 @@ from sartor.cli.output.terminal import tuning_progress
 from sartor.cli.tables.compile_summary import show_artifact
 from sartor.cli.tables.several_summary import show_several
 from sartor.config import CompileConfig, default_database
+from sartor.dialect_passes.dump import is_dumped
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
@@ -271,13 +272,22 @@ def _check_files(
     weights = config.external_weights
     outputs = {"-o": output, **({} if weights is None else {"--external-weights": weights}), **others}
     read = [("the model", model), *([("--plan", plan)] if plan is not None else [])]
-    check_apart(outputs, [*read, *config.used_files(outputs.values())])
+    used = [*read, *config.used_files(outputs.values())]
+    check_apart(outputs, used)
     if weights is not None and weights.resolve().parent != output.resolve().parent:
         raise UsageError(
             f"--external-weights '{weights}' must lie in the folder of '{output}', which looks for it there"
         )
     if config.dump_directory is not None:
-        _make_folder(config.dump_directory)
+        _check_dumps(config.dump_directory, [*used, *outputs.items()])
+
+
+def _check_dumps(directory: Path, files: Iterable[tuple[str, Path]]) -> None:
+    """Make the folder of ``--dump-dir``, whose files have names that are none of the command's other files."""
+    _make_folder(directory)
+    for what, path in files:
+        if is_dumped(path, directory):
+            raise UsageError(f"--dump-dir '{directory}' would write over {what}, '{path}'; name another folder")
 
 
 def _make_folder(path: Path) -> None:

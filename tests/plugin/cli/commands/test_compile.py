@@ -71,6 +71,27 @@ def test_the_file_of_the_scheduler_is_not_overwritten(tmp_path: Path) -> None:
     assert_refused(result, 2, "--save-plan 'scheduler.json' would overwrite the file of the scheduler")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("-o", "d/02-layers.mlir"), "-o"),
+        (("-o", "o.vmfb", "--save-plan", "link.json"), "--save-plan"),
+        (("-o", "o.vmfb"), "the model"),
+    ],
+)
+def test_modules_after_passes_overwrite_nothing(options: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    write_convolution(tmp_path / "model.onnx")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "link.json").symlink_to("d/10-plan.mlir")
+    if said == "the model":
+        (tmp_path / "d" / "00-import.mlir").symlink_to("../model.onnx")
+    before = (tmp_path / "model.onnx").read_bytes()
+    result = call("compile-to-vmfb", "model.onnx", *options, "--dump-dir", "d", *_STOCK, folder=tmp_path)
+    assert_refused(result, 2, f"--dump-dir 'd' would write over {said}")
+    assert (tmp_path / "model.onnx").read_bytes() == before
+    assert not any(each.is_file() and not each.is_symlink() for each in (tmp_path / "d").iterdir())
+
+
 @pytest.mark.parametrize("failing", [None, "o.irpa", "o.vmfb", "plan.json", "report.html"])
 def test_files_are_published_together_or_not_at_all(
     failing: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
