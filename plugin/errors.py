@@ -40,6 +40,12 @@ class WrongOutputsError(CompileError):
     """Every module that was built computes something else than ONNX Runtime."""
 
 
+class ReferenceFailedError(SartorError):
+    """ONNX Runtime crashed or hung on the model, so that nothing can be compared with its results."""
+
+    exit_code = 4
+
+
 class InfeasibleError(SartorError):
     """No plan meets the constraints."""
 

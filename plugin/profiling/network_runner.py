@@ -11,7 +11,14 @@ from typing import TypeVar
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.linking.names import PARAMETER_SCOPE
-from sartor.errors import CompileError, DeviceError, DisturbedError, UnsupportedModelError, UsageError
+from sartor.errors import (
+    CompileError,
+    DeviceError,
+    DisturbedError,
+    ReferenceFailedError,
+    UnsupportedModelError,
+    UsageError,
+)
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
@@ -112,12 +119,15 @@ class NetRunner:
         Raises:
             UsageError: if the samples cannot be read, or the user's measure fails on them.
             DisturbedError: if the worker was disturbed.
+            ReferenceFailedError: if ONNX Runtime crashes.
         """
         try:
             return self._verified(build)
         except DisturbedError:
             raise
         except (CompileError, DeviceError) as error:
+            # Both ran in one process: alone, ONNX Runtime shows whether the module is to blame.
+            self.begin()
             return NetRun(Status.CRASHED, message=str(error))
 
     def _verified(self, build: Build) -> NetRun:
@@ -163,7 +173,11 @@ class NetRunner:
         return self._ahead is not None or "_example" in vars(self)
 
     def begin(self) -> None:
-        """Compute the reference outputs, while no worker is busy."""
+        """Compute the reference outputs, while no worker is busy.
+
+        Raises:
+            ReferenceFailedError: if ONNX Runtime crashes or hangs.
+        """
         _ = self._example
 
     def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
@@ -291,6 +305,13 @@ class NetRunner:
                 raise
             raise UnsupportedModelError(
                 f"{error}; give inputs that the model takes with --calibration, or export it again"
+            ) from None
+        except DisturbedError:
+            raise
+        except CompileError as error:
+            name = self._imported.path.name
+            raise ReferenceFailedError(
+                f"ONNX Runtime, whose results every module is compared with, fails on '{name}': {error}"
             ) from None
 
     def _tell(self, refused: Sequence[str]) -> None:

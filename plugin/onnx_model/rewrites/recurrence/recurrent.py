@@ -74,8 +74,9 @@ def _sequence(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _
     if steps > _MAX_STEPS and direction == "forward" and not batch_first and not optional_input(node, 7):
         return None
     if not 1 <= steps <= _MAX_STEPS:
+        count, advice = (steps, "shorter") if steps else ("no", "longer")
         raise UnsupportedModelError(
-            f"{describe_node(node)} runs over {steps} steps; up to {_MAX_STEPS} are supported: bind a shorter sequence"
+            f"{describe_node(node)} runs over {count} steps; 1 to {_MAX_STEPS} are supported: bind a {advice} sequence"
         )
     reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
     return _Sequence(steps, batch, recurrence[2], batch_first, reverse)

@@ -1,0 +1,55 @@
+"""Whether ONNX Runtime or a module is to blame where neither gives a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sartor.config import CompileConfig
+from sartor.errors import CompileError, ReferenceFailedError
+from sartor.pipeline import compile_model
+from sartor.profiling.network_runner import NetRunner
+from sartor.reference.reference_job import ReferenceRun
+
+ModelFile = Callable[[str], Path]
+OLD = b"what was there before"
+
+
+def _crash(*_: object, **__: object) -> None:
+    raise CompileError("it ended as crashed")
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    path = tmp_path / "out.vmfb"
+    path.write_bytes(OLD)
+    return path
+
+
+@pytest.fixture
+def hurried(tmp_path: Path) -> CompileConfig:
+    """No time for plans, so that the first run of ONNX Runtime is beside that of the module."""
+    return CompileConfig(threads=1, database=tmp_path / "t.db", time_budget=0.01)
+
+
+def test_a_crash_of_onnx_runtime_is_no_fault_of_a_plan(
+    model_file: ModelFile, output: Path, hurried: CompileConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NetRunner, "_verified", _crash)
+    monkeypatch.setattr(ReferenceRun, "outputs", _crash)
+    monkeypatch.setattr(ReferenceRun, "begin", lambda *_: None)
+    model = model_file("residual")
+    with pytest.raises(ReferenceFailedError, match=rf"compared with, fails on '{model.name}': it ended as crashed"):
+        compile_model(model, output, hurried)
+    assert output.read_bytes() == OLD
+
+
+def test_a_crash_of_the_module_is_its_own(
+    model_file: ModelFile, output: Path, hurried: CompileConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NetRunner, "_verified", _crash)
+    with pytest.raises(CompileError, match="no plan is right"):
+        compile_model(model_file("residual"), output, hurried)
+    assert output.read_bytes() == OLD
