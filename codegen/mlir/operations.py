@@ -96,7 +96,14 @@ def is_elementwise(op: ir.Operation) -> bool:
 
 def copies(op: ir.Operation) -> bool:
     """Whether an op is elementwise and yields the elements of its one operand, each once or repeatedly."""
-    if not is_elementwise(op) or len(op.operands) != 2 or len(body_of(op).operations) != 1:
+    return is_elementwise(op) and moves(op)
+
+
+def moves(op: ir.Operation) -> bool:
+    """Whether an op yields the elements of its one operand from anywhere, as those of overlapping windows."""
+    if op.name != "linalg.generic" or len(op.operands) != 2 or len(body_of(op).operations) != 1:
+        return False
+    if any("parallel" not in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])):
         return False
     (given,) = body_of(op).operations[0].operation.operands
     return bool(given == body_of(op).arguments[0])

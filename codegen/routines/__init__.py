@@ -24,7 +24,7 @@ from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.iree.stored import Stored
 from sartor.codegen.routines.iree.transposed import Transposed
 from sartor.codegen.routines.iree_tiled.blocked import Blocked
-from sartor.codegen.routines.iree_tiled.cooperative import CooperativeProduct
+from sartor.codegen.routines.iree_tiled.cooperative import CooperativePatches, CooperativeProduct
 from sartor.codegen.routines.iree_tiled.region import RegionConvolution
 from sartor.codegen.routines.iree_tiled.tiled import TiledConvolution
 from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
@@ -196,6 +196,7 @@ ROUTINES: tuple[Routine, ...] = (
     ThreadWindows(storage="f16"),
     WarpRow(storage="f16"),
     CooperativeProduct(),
+    CooperativePatches(),
     Direct("half_pairs", storage="f16", element=HALF_PAIRS),
     Product("half_pairs", storage="f16", element=HALF_PAIRS),
     Direct(storage="f16"),

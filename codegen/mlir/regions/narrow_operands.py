@@ -5,7 +5,7 @@ from __future__ import annotations
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.mlir.element_types import conversion_function
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.operations import body_of, defining_op
+from sartor.codegen.mlir.operations import body_of, defining_op, moves
 from sartor.codegen.mlir.rewriting.chain import Chain
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
@@ -15,7 +15,7 @@ _PAD = "tensor.pad"
 
 
 def narrow_operand(value: ir.Value, dtype: str) -> ir.Value:
-    """Change a value, of which there is one use, and what it is a reshape or a padding of to a narrower type.
+    """Change a value, of which there is one use, and what it is a reshape, padding or copy of to a narrower type.
 
     Returns:
         The argument that it is.
@@ -28,6 +28,8 @@ def narrow_operand(value: ir.Value, dtype: str) -> ir.Value:
     op = defining_op(value)
     if op is not None and op.name == _PAD:
         _narrow_padding(op, dtype)
+    elif op is not None and moves(op):
+        _narrow_copy(op, dtype)
     elif op is not None and op.name not in _RESHAPES:
         raise ValueError("an operand is computed in the layer")
     value.set_type(ir.Type.parse(tensor_type(tensor_parts(value)[0], dtype)))
@@ -50,6 +52,14 @@ def _narrow_padding(pad: ir.Operation, dtype: str) -> None:
     point = ir.InsertionPoint(pad)
     constant = ir.Operation.create("arith.constant", results=[narrow], attributes={"value": number}, ip=point)
     end.operands[0] = constant.results[0]
+
+
+def _narrow_copy(copy: ir.Operation, dtype: str) -> None:
+    """Change the tensor that a copy writes to, and the numbers that it copies."""
+    empty = copy.operands[1]
+    empty.set_type(ir.Type.parse(tensor_type(tensor_parts(empty)[0], dtype)))
+    for argument in body_of(copy).arguments:
+        argument.set_type(ir.Type.parse(dtype))
 
 
 def widen_factors(root: ir.Operation) -> None:

@@ -1,7 +1,8 @@
-"""Products for Vulkan by cooperative matrices (VK_KHR_cooperative_matrix), by IREE's code in searched tiles.
+"""Products and convolutions for Vulkan by cooperative matrices (VK_KHR_cooperative_matrix), in searched tiles.
 
 A subgroup multiplies matrices of 16x16 numbers of f16 and adds up in f32. IREE's own choice takes some products of f16;
 here the op is kept in a region with its tiles, so that all whose extents divide are taken, with what follows fused.
+Convolutions by larger filters, or with strides, multiply a matrix of patches, which another dispatch gathers.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
+from sartor.codegen.analysis.convolution import convolution_of
+from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, shape_of
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.packing import Round
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
 from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.lowerings.im2col import patches_rewrite
 from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.regions.cooperative_region import HALF, SIDE, CooperativeTiling, multiply_in_region
@@ -35,6 +38,8 @@ _FLOAT_BYTES, _HALF_BYTES = 4, 2
 # Where nothing is measured: time relative to multiply-adds of f32 at their peak. Matrices multiply at least eight times
 # as fast, and half of that may be lost to loads.
 _SLOWDOWN = 0.25
+# Patches are written and read, for filters of 3x3 nine times what the image has.
+_PATCHES_SLOWDOWN = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,36 +56,57 @@ class CooperativeProduct:
         return Traits("cooperative", precision=HALF, slowdown=_SLOWDOWN)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        shape = _shape(task, target)
+        rewrite = self._rewrite(task, target)
+        shape = rewrite if isinstance(rewrite, Rejected) else _divided(rewrite)
         if isinstance(shape, Rejected):
             return shape
         found = sorted(_tiles(shape), key=lambda each: (_groups(shape, each) < _FEWEST_GROUPS, -_area(each)))
         return found[:_TILES] or Rejected("no tiles fit the memory of a workgroup")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        shape = _shape(task, target)
-        if isinstance(shape, Rejected):
-            return shape
         tiling = CooperativeTiling(
             pair(parameters["workgroup"]), pair(parameters["subgroup"]), integer(parameters["depth"]), _lanes(target)
         )
-        built = rewritten(product_rewrite(task), lambda rewrite: _apply(rewrite, tiling), target)
+        built = rewritten(self._rewrite(task, target), lambda rewrite: _apply(rewrite, tiling), target)
         if isinstance(built, Rejected):
             return built
         inputs, outputs = (tuple(each.stored_as(HALF) for each in kinds) for kinds in (built.inputs, built.outputs))
         return replace(built, inputs=inputs, outputs=outputs)
 
+    def _rewrite(self, task: Task, target: Target) -> Rewrite | Rejected:
+        machine = _machine(target)
+        if isinstance(machine, Rejected):
+            return machine
+        if any(each.dtype != "f32" for each in (*task.inputs, *task.weights, *task.results)):
+            return Rejected("its element types are not all f32")
+        return self._product(task)
 
-def _shape(task: Task, target: Target) -> MatmulShape | Rejected:
+    def _product(self, task: Task) -> Rewrite | Rejected:
+        """The layer as a matrix product."""
+        return product_rewrite(task)
+
+
+@dataclass(frozen=True)
+class CooperativePatches(CooperativeProduct):
+    """Convolutions with images in NHWC by larger filters, or with strides, as products by matrices of patches."""
+
+    name: str = "cooperative_patches"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, slowdown=_PATCHES_SLOWDOWN)
+
+    def _product(self, task: Task) -> Rewrite | Rejected:
+        convolution = convolution_of(task)
+        if convolution is not None and convolution.is_product:
+            return Rejected("a product without patches")
+        return patches_rewrite(task)
+
+
+def _divided(rewrite: Rewrite) -> MatmulShape | Rejected:
     """Extents of a product that cooperative matrices divide, or why there is none."""
-    machine = _machine(target)
-    if isinstance(machine, Rejected):
-        return machine
-    if any(each.dtype != "f32" for each in (*task.inputs, *task.weights, *task.results)):
-        return Rejected("its element types are not all f32")
-    shape = product_shape(task)
-    if isinstance(shape, Rejected):
-        return shape
+    with rewrite.module.context:
+        shape = shape_of(rewrite.root)
     if shape.batches or shape.rows is None:
         return Rejected("several products, or one of a single row")
     if any(each % SIDE for each in (shape.rows, shape.columns, shape.depth)):
