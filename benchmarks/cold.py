@@ -60,6 +60,7 @@ class Settings:
         rounds: samples of each in each state.
         seconds: no round of a network begins later; None for no limit.
         load: programs that compute meanwhile.
+        settles: whether plans run with all of their file brought into place first, too.
     """
 
     directory: Path
@@ -68,7 +69,8 @@ class Settings:
     threads: int
     rounds: int
     seconds: float | None
-    load: int
+    load: int = 0
+    settles: bool = True
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def prepare(network: str, settings: Settings) -> None:
     for plan in settings.plans:
         make_plan(network, settings.directory, plan, settings.threads)
     if settings.peers:
-        save_for_peers(_runs(network, settings))
+        save_for_peers(runs_of(network, settings))
 
 
 def check(network: str, settings: Settings) -> None:
@@ -140,11 +142,12 @@ def measure(network: str, settings: Settings) -> Iterator[Row]:
         DeviceError: if a process fails.
     """
     own = SELF if settings.plans == _ALONE else overlapped(settings.plans[0])
-    for (runtime, files), samples in time_cold(_runs(network, settings)).items():
+    for (runtime, files), samples in time_cold(runs_of(network, settings)).items():
         yield _row(network, files, own if runtime == SELF else runtime, samples)
 
 
-def _runs(network: str, settings: Settings) -> ColdRuns:
+def runs_of(network: str, settings: Settings) -> ColdRuns:
+    """What is timed of a network that was prepared."""
     directory, plans = settings.directory, settings.plans
     module, saved = plan_file(network, directory, plans[0]), directory / "saved"
     saved.mkdir(exist_ok=True)
@@ -153,7 +156,7 @@ def _runs(network: str, settings: Settings) -> ColdRuns:
         *(module, signature.entry, weights, device_settings("cpu", settings.threads)),
         *(directory / f"{network}.onnx", settings.peers, settings.threads),
         *(make_feeds(signature.inputs, {}, ()), {}, settings.rounds),
-        rivals={} if plans == _ALONE else rivals_of(network, directory, plans),
+        rivals={} if plans == _ALONE else rivals_of(network, directory, plans, settles=settings.settles),
         load=settings.load,
         seconds=settings.seconds,
         saved=saved,

@@ -128,13 +128,13 @@ def _recorded(directory: Path) -> dict[str, float]:
     return {name: float(seconds) for name, _, seconds in (line.rpartition(",") for line in lines)}
 
 
-def rivals_of(network: str, directory: Path, plans: tuple[ColdPlan, ...]) -> dict[str, Rival]:
-    """The ways to run a network's plans beside the first one overlapped: each with all of the file brought into place
-    before the first layer runs, and overlapped (P). Both plans in one file are only overlapped."""
+def rivals_of(network: str, directory: Path, plans: tuple[ColdPlan, ...], *, settles: bool = True) -> dict[str, Rival]:
+    """The ways to run a network's plans beside the first one overlapped: overlapped (P), and if it ``settles``, with
+    all of the file brought into place before the first layer runs. Both plans in one file are only overlapped."""
     found = {}
     for plan in plans:
         module = plan_file(network, directory, plan)
-        if plan is not ColdPlan.BOTH:
+        if settles and plan is not ColdPlan.BOTH:
             found[plan.knobs] = Rival(module, settled=True)
         found[overlapped(plan)] = Rival(module)
     del found[overlapped(plans[0])]

@@ -19,10 +19,11 @@ from rich.console import Console
 
 from benchmarks.record.circumstances import circumstances, is_stale
 from benchmarks.record.documents import documents, with_results
-from benchmarks.record.experiments import EXPERIMENTS, OURS, Effort, Task
+from benchmarks.record.experiments import EXPERIMENTS, OURS
 from benchmarks.record.observations import draft, without_source
 from benchmarks.record.results import RESULTS, Result, read_results
 from benchmarks.record.tables import over_the_faster
+from benchmarks.record.task import Effort, Task
 from benchmarks.zoo import NETWORKS, write
 from sartor.errors import SartorError, UsageError
 from sartor.publishing import written

@@ -26,8 +26,10 @@ from benchmarks.contest import (
     time_in_processes,
 )
 from benchmarks.peers import MANUAL, STOCK_FLAGS
+from benchmarks.record.cold import measure as first_inferences
 from benchmarks.record.neighbour import busy_neighbour
 from benchmarks.record.results import ERROR_LIMIT, Entry
+from benchmarks.record.task import Found, Task
 from benchmarks.untuned import compile_untuned
 from benchmarks.zoo import NETWORKS
 from sartor.artifact import Artifact
@@ -48,43 +50,6 @@ BUDGETS = ("0.01", "OpenVINO's")
 PRECISIONS = {"bf16": Precision.BF16, "int8": Precision.INT8, "hybrid": Precision.MIXED}
 _SAMPLES = 16
 _EVALUATED = 8
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long is measured: seconds in each process, and the number of processes."""
-
-    seconds: float = 6.0
-    processes: int = 3
-
-
-@dataclass(frozen=True)
-class Task:
-    """One network to measure.
-
-    Attributes:
-        model: the ONNX file.
-        threads: of every competitor.
-        directory: for modules and databases; stock modules in it are used again.
-        effort: how long is measured.
-    """
-
-    model: Path
-    threads: int
-    directory: Path
-    effort: Effort
-
-    def file(self, end: str) -> Path:
-        """A file of this network and number of threads, whose name ends so."""
-        return self.directory / f"{self.model.stem}.{self.threads}.{end}"
-
-    def module(self, who: str) -> Path:
-        """The module of one of Sartor's entries."""
-        return self.file(f"{who.replace(' ', '_').replace(chr(39), '')}.vmfb")
-
-
-Found = tuple[dict[str, Entry], dict[str, str]]
-"""Entries and failures."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +149,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "zoo": Experiment(measure_speed, tuple(NETWORKS)),
     "models": Experiment(measure_speed, ()),
     "neighbour": Experiment(measure_neighbour, ("resnet50", "mobilenet_v2", "bert")),
+    "first": Experiment(first_inferences.measure_first, first_inferences.NETWORKS),
+    "cold": Experiment(first_inferences.measure_cold, tuple(NETWORKS)),
     "precision": Experiment(measure_precisions, ("vgg16", "resnet50", "mobilenet_v2", "mobilenet_v3")),
 }
 """All experiments by name; those without networks are for the ONNX files that one names."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from benchmarks.record.cold.tables import cold_table, first_table
 from benchmarks.record.experiments import (
     ALONE,
     BESIDE,
@@ -22,10 +23,18 @@ from benchmarks.record.experiments import (
     STOCK,
     UNTUNED,
 )
+from benchmarks.record.markdown import (
+    DASH,
+    NOTHING,
+    circumstance_lines,
+    failure_lines,
+    in_ms,
+    markdown_table,
+    thread_count,
+)
 from benchmarks.record.results import Result, geometric_mean, read_results
 
 PEERS = (ORT, OPENVINO)
-_DASH = "-"
 _SHORT = 1e-4
 
 
@@ -37,13 +46,13 @@ def speed_table(experiment: str, folder: Path) -> str:
         for threads in sorted({each.threads for each in results})
         for part in _speed_of([each for each in results if each.threads == threads], threads)
     ]
-    return "\n\n".join(parts) or _nothing()
+    return "\n\n".join(parts) or NOTHING
 
 
 def precision_table(folder: Path) -> str:
     """Times and errors of every precision within every budget, one table for each network and number of threads."""
     parts = [part for result in read_results(folder, "precision") for part in _precisions_of(result)]
-    return "\n\n".join(parts) or _nothing()
+    return "\n\n".join(parts) or NOTHING
 
 
 def prediction_table(folder: Path) -> str:
@@ -56,13 +65,13 @@ def prediction_table(folder: Path) -> str:
             rows.append((result, foreseen, measured))
     deviations = [abs(foreseen / measured - 1) for _, foreseen, measured in rows]
     shown = [
-        [each.network, str(each.threads), _ms(foreseen), _ms(measured), f"{foreseen / measured - 1:+.1%}"]
+        [each.network, str(each.threads), in_ms(foreseen), in_ms(measured), f"{foreseen / measured - 1:+.1%}"]
         for each, foreseen, measured in rows
     ]
     if not shown:
-        return _nothing()
+        return NOTHING
     text = f"The median deviation is {median(deviations):.1%}, the largest {max(deviations):.1%}."
-    return f"{_table(('network', 'threads', 'predicted ms', 'measured ms', 'deviation'), shown)}\n\n{text}"
+    return f"{markdown_table(('network', 'threads', 'predicted ms', 'measured ms', 'deviation'), shown)}\n\n{text}"
 
 
 def tuning_table(folder: Path) -> str:
@@ -83,9 +92,9 @@ def tuning_table(folder: Path) -> str:
             ]
             for each in results
         ]
-        parts.append(_table((_threads(threads), "cold s", "second time s", "commit"), rows))
+        parts.append(markdown_table((thread_count(threads), "cold s", "second time s", "commit"), rows))
         parts.append(f"Median {median(cold.values()):.0f} s, longest {max(cold.values()):.0f} s.")
-    return "\n\n".join(parts) or _nothing()
+    return "\n\n".join(parts) or NOTHING
 
 
 def neighbour_table(folder: Path) -> str:
@@ -94,7 +103,7 @@ def neighbour_table(folder: Path) -> str:
     rows = [
         [
             each.network,
-            _threads(each.threads),
+            thread_count(each.threads),
             *(_time(each, who) for who in (ALONE, BESIDE, DECIDED_AGAIN)),
             *(_over(each, who, ALONE) for who in (BESIDE, DECIDED_AGAIN)),
             each.circumstances.commit,
@@ -102,9 +111,9 @@ def neighbour_table(folder: Path) -> str:
         for each in results
     ]
     if not rows:
-        return _nothing()
+        return NOTHING
     columns = ("network", "threads", f"{ALONE}, ms", BESIDE, DECIDED_AGAIN, "beside / alone", "again / alone", "commit")
-    return "\n\n".join((_table(columns, rows), *_failures(results), *_circumstances(results)))
+    return "\n\n".join((markdown_table(columns, rows), *failure_lines(results), *circumstance_lines(results)))
 
 
 TABLES: Mapping[str, Callable[[Path], str]] = {
@@ -114,6 +123,8 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "predictions": prediction_table,
     "neighbour": neighbour_table,
     "tuning": tuning_table,
+    "first inferences": first_table,
+    "plans for the first inference": cold_table,
 }
 """The tables by the name that documents have for them."""
 
@@ -133,12 +144,21 @@ def over_the_faster(result: Result) -> float | None:
 
 
 def _speed_of(results: Sequence[Result], threads: int) -> Iterable[str]:
-    columns = (_threads(threads), "Sartor ms", ORT, OPENVINO, "IREE -O3", BEST_STOCK, "faster peer / Sartor", "error")
-    yield _table((*columns, "commit"), [row for each in results for row in _speed_rows(each)])
+    columns = (
+        thread_count(threads),
+        "Sartor ms",
+        ORT,
+        OPENVINO,
+        "IREE -O3",
+        BEST_STOCK,
+        "faster peer / Sartor",
+        "error",
+    )
+    yield markdown_table((*columns, "commit"), [row for each in results for row in _speed_rows(each)])
     mean, count = mean_speedup(results)
     yield f"Geometric mean over the faster of the two peers: {mean:.2f}, {count} of {len(results)} networks."
-    yield from _failures(results)
-    yield from _circumstances(results)
+    yield from failure_lines(results)
+    yield from circumstance_lines(results)
 
 
 def _speed_rows(result: Result) -> Iterable[list[str]]:
@@ -147,8 +167,8 @@ def _speed_rows(result: Result) -> Iterable[list[str]]:
     bound, rival = result.entries.get(BOUND), result.entries.get(BOUND_ORT)
     if bound is not None and rival is not None and bound.seconds < _SHORT:
         ratio = result.ratio(BOUND_ORT, BOUND)
-        shown = _DASH if ratio is None else f"{ratio:.2f}"
-        times = [_time(result, BOUND), _time(result, BOUND_ORT), *([_DASH] * 3)]
+        shown = DASH if ratio is None else f"{ratio:.2f}"
+        times = [_time(result, BOUND), _time(result, BOUND_ORT), *([DASH] * 3)]
         yield [f"{result.network}, bound memory", *times, shown, f"{bound.error:.0e}", result.circumstances.commit]
 
 
@@ -156,8 +176,8 @@ def _speed_row(result: Result) -> list[str]:
     ours = result.entries.get(OURS)
     ratio = over_the_faster(result)
     times = [_time(result, who) for who in (OURS, *PEERS, STOCK, BEST_STOCK)]
-    shown = _DASH if ratio is None else f"{ratio:.2f}"
-    error = _DASH if ours is None else f"{ours.error:.0e}"
+    shown = DASH if ratio is None else f"{ratio:.2f}"
+    error = DASH if ours is None else f"{ours.error:.0e}"
     return [result.network, *times, shown, error, result.circumstances.commit]
 
 
@@ -165,79 +185,32 @@ def _precisions_of(result: Result) -> Iterable[str]:
     peers = (ORT, OPENVINO, "OpenVINO bf16", OPENVINO_INT8, "OpenVINO int8 and bf16")
     ours = (f"{name} within {budget}" for budget in BUDGETS for name in PRECISIONS)
     rows = [_precision_row(result, who) for who in (UNTUNED, "f32", *peers, *ours) if who in result.entries]
-    heading = f"{result.network}, {_threads(result.threads)}"
-    yield _table((heading, "ms", "error", "OpenVINO int8 / this", "layers"), rows)
-    yield from _failures([result])
-    yield from _circumstances([result])
+    heading = f"{result.network}, {thread_count(result.threads)}"
+    yield markdown_table((heading, "ms", "error", "OpenVINO int8 / this", "layers"), rows)
+    yield from failure_lines([result])
+    yield from circumstance_lines([result])
 
 
 def _precision_row(result: Result, who: str) -> list[str]:
     entry = result.entries[who]
     rival = result.ratio(OPENVINO_INT8, who)
     over = "" if entry.is_right or entry.allowed is None else f" (allowed {entry.allowed:.1e})"
-    ratio = _DASH if rival is None else f"{rival:.2f}"
-    return [who, _ms(entry.seconds), f"{entry.error:.1e}{over}", ratio, str(entry.facts.get("layers", ""))]
+    ratio = DASH if rival is None else f"{rival:.2f}"
+    return [who, in_ms(entry.seconds), f"{entry.error:.1e}{over}", ratio, str(entry.facts.get("layers", ""))]
 
 
 def _over(result: Result, who: str, to: str) -> str:
     ratio = result.ratio(who, to)
-    return _DASH if ratio is None else f"{ratio:.2f}"
+    return DASH if ratio is None else f"{ratio:.2f}"
 
 
 def _time(result: Result, who: str) -> str:
     entry = result.entries.get(who)
     if entry is None:
-        return _DASH
+        return DASH
     flags = f" ({entry.facts['flags']})" if who == BEST_STOCK else ""
-    return f"{_ms(entry.seconds)}{'' if entry.is_right else ' (wrong)'}{flags}"
-
-
-def _failures(results: Sequence[Result]) -> Iterable[str]:
-    lines = [
-        f"- {each.network}: {who} failed: {_one_line(reason)}"
-        for each in results
-        for who, reason in each.failures.items()
-    ]
-    if lines:
-        yield "\n".join(lines)
-
-
-def _circumstances(results: Sequence[Result]) -> Iterable[str]:
-    """A line for each machine with its versions; the commits are in the rows."""
-    seen = dict.fromkeys(
-        (
-            each.circumstances.machine,
-            ", ".join(each.circumstances.features),
-            ", ".join(f"{name} {version}" for name, version in each.circumstances.versions.items()),
-            each.circumstances.date,
-        )
-        for each in results
-    )
-    for machine, features, versions, date in seen:
-        yield f"{date}, {machine} ({features}); {versions}."
+    return f"{in_ms(entry.seconds)}{'' if entry.is_right else ' (wrong)'}{flags}"
 
 
 def _fact(result: Result, name: str) -> float:
     return float(result.entries[OURS].facts[name])
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 120 else f"{line[:117]}..."
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:#.3g}".rstrip(".")
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread" if count == 1 else f"{count} threads"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [" | ".join(columns), " | ".join("---" for _ in columns), *map(" | ".join, rows)]
-    return "\n".join(f"| {line} |" for line in lines)
-
-
-def _nothing() -> str:
-    return "Nothing is recorded yet."

@@ -1,0 +1,1 @@
+"""First inferences, each in a process of its own."""

@@ -1,0 +1,92 @@
+"""Records first inferences of networks: by plans that were selected for them, by others, and by other runtimes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+from benchmarks.cold import Settings, prepare, runs_of
+from benchmarks.cold_plans import ColdPlan, make_plan, overlapped, plan_file, size_of
+from benchmarks.record.results import Entry
+from benchmarks.record.task import Found, Task
+from sartor.errors import SartorError
+from sartor.first_inference.cold_bench import COLD_PEERS, SELF, time_cold
+from sartor.first_inference.sample import FirstRun
+
+NETWORKS = ("squeezenet", "mobilenet_v2", "resnet50", "vgg16", "bert")
+"""Networks whose every part is compared: small and large files, and a transformer."""
+_ROUNDS = 15
+# Most of a round is starting processes and reading files, which are no part of what is timed.
+_FACTOR = 7
+
+
+def measure_first(task: Task) -> Found:
+    """Time all plans, with and without overlap, beside other runtimes on the model and on what they saved of it.
+
+    Raises:
+        SartorError: if the network does not compile for later inferences, or a runtime fails.
+    """
+    return _measured(task, tuple(ColdPlan), COLD_PEERS)
+
+
+def measure_cold(task: Task) -> Found:
+    """Time the plan that is selected for the first inference beside that for later ones.
+
+    Raises:
+        SartorError: as ``measure_first``.
+    """
+    return _measured(task, (ColdPlan.LATENCY, ColdPlan.KERNELS), ())
+
+
+def entry_name(runtime: str, files: str) -> str:
+    """The name of an entry: who, and where the model's files were."""
+    return f"{runtime}, {files}"
+
+
+def _measured(task: Task, plans: tuple[ColdPlan, ...], peers: tuple[str, ...]) -> Found:
+    network, directory = task.model.stem, task.directory / "cold"
+    directory.mkdir(exist_ok=True)
+    made, failures = _made(network, plans, Settings(directory, plans, peers, task.threads, _ROUNDS, None))
+    seconds = task.effort.seconds * task.effort.processes * _FACTOR
+    settings = replace(made, seconds=seconds, settles=bool(peers))
+    prepare(network, settings)
+    sizes = {overlapped(plan): _facts(network, plan, settings) for plan in settings.plans}
+    entries = {}
+    for (runtime, files), runs in time_cold(runs_of(network, settings)).items():
+        who = overlapped(plans[0]) if runtime == SELF else runtime
+        times = Entry((tuple(each.first for each in runs),), facts={**_phases(runs), **sizes.get(who, {})})
+        entries[entry_name(who, files)] = times
+    return entries, failures
+
+
+def _made(network: str, plans: tuple[ColdPlan, ...], settings: Settings) -> tuple[Settings, dict[str, str]]:
+    """Make the plans anew; those that cannot be made are left out, but not the first."""
+    made, failures = [], {}
+    for plan in plans:
+        plan_file(network, settings.directory, plan).unlink(missing_ok=True)
+        try:
+            make_plan(network, settings.directory, plan, settings.threads)
+        except SartorError as error:
+            if plan is plans[0]:
+                raise
+            failures[overlapped(plan)] = str(error)
+        else:
+            made.append(plan)
+    return replace(settings, plans=tuple(made)), failures
+
+
+def _facts(network: str, plan: ColdPlan, settings: Settings) -> dict[str, float]:
+    size = size_of(network, settings.directory, plan)
+    return {"module MiB": size.module_mib, "added MiB": size.added_mib, "compile seconds": size.seconds}
+
+
+def _phases(runs: list[FirstRun]) -> dict[str, float]:
+    """Medians, and least times of processors, of all processes."""
+    found = {"process seconds": median(each.whole for each in runs)}
+    if all(len(each.runs) > 1 for each in runs):
+        found |= {f"inference {number + 1}": median(each.runs[number] for each in runs) for number in range(3)}
+        found["later inference"] = median(each.warm for each in runs)
+        found["slowest between"] = median(max(each.runs[1:]) for each in runs)
+    if all(each.taken for each in runs):
+        found["processor seconds"] = min(each.taken[0] for each in runs)
+    return found

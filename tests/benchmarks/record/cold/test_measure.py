@@ -1,0 +1,59 @@
+"""What is recorded of first inferences, on a network that is compiled in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import sartor
+from benchmarks import cold_plans
+from benchmarks.cold_plans import ColdPlan
+from benchmarks.record.cold import measure
+from benchmarks.record.results import Entry
+from benchmarks.record.task import Effort, Task
+from benchmarks.zoo import write
+from sartor.errors import InfeasibleError
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
+    """LeNet-5, whose plans are all of stock code; there is none with filters in 8 bits."""
+
+    def settings(plan: ColdPlan, threads: int, database: Path) -> sartor.CompileConfig:
+        if plan is ColdPlan.WEIGHTS:
+            raise InfeasibleError("no plan keeps the bound")
+        return sartor.CompileConfig(threads=threads, time_budget=1.0, database=database)
+
+    monkeypatch.setattr(ColdPlan, "settings", settings)
+    monkeypatch.setattr(measure, "_ROUNDS", 2)
+    return Task(write("lenet5", tmp_path), 1, tmp_path, Effort(1.0, 1))
+
+
+def test_every_plan_is_recorded_in_both_states_and_those_that_fail_are_named(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "COLD_PEERS", ("iree",))
+    entries, failures = measure.measure_first(task)
+    who = {"latency", "latency + P", "K", "KP", "both", "iree"}
+    assert {*entries} == {measure.entry_name(each, state) for each in who for state in ("in memory", "dropped")}
+    assert failures == {"KCP": "no plan keeps the bound"}
+    assert all(len(each.samples[0]) == 2 for each in entries.values())
+    _check_facts(entries["latency + P, in memory"])
+
+
+def test_plans_are_made_anew_and_compared_without_peers(task: Task) -> None:
+    old = cold_plans.plan_file("lenet5", task.directory / "cold", ColdPlan.LATENCY)
+    old.parent.mkdir()
+    old.write_bytes(b"of another commit")
+    entries, failures = measure.measure_cold(task)
+    assert {*entries} == {f"{who}, {state}" for who in ("latency + P", "KP") for state in ("in memory", "dropped")}
+    assert not failures
+
+
+def _check_facts(entry: Entry) -> None:
+    facts = {name: float(value) for name, value in entry.facts.items()}
+    assert entry.seconds < facts["process seconds"]
+    assert 0 < facts["inference 1"] < entry.seconds
+    assert facts["module MiB"] > 0
+    assert facts["later inference"] <= facts["slowest between"]

@@ -1,0 +1,54 @@
+"""Tables of first inferences: what they show, and what they call faster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.record.cold.tables import cold_table, first_table
+from benchmarks.record.results import Entry, Result
+from tests.benchmarks.record.made_results import MADE, entry
+
+PLAN, COLD = "latency + P", "KP"
+ROUNDS = 8
+
+
+def _both(who: str, dropped: Entry, cached: Entry) -> dict[str, Entry]:
+    return {f"{who}, dropped": dropped, f"{who}, in memory": cached}
+
+
+def _varying(least: float) -> Entry:
+    """Rounds of which each is slower than the one before."""
+    return entry([least + step for step in range(ROUNDS)])
+
+
+def test_a_plan_is_faster_if_it_is_in_nearly_all_rounds(tmp_path: Path) -> None:
+    slow, fast = _varying(10.0), _varying(9.9)
+    mixed = entry([0.1, *fast_samples(ROUNDS - 1)])
+    for name, dropped in (("surely", fast), ("by chance", mixed)):
+        entries = _both(PLAN, slow, slow) | _both(COLD, dropped, slow)
+        Result("cold", name, 1, MADE, entries).save(tmp_path)
+    table = cold_table(tmp_path)
+    assert "Files dropped: the plan for the first inference is faster for 1 of 2 networks and slower for 0;" in table
+    assert "Files in memory: the plan for the first inference is faster for 0 of 2 networks and slower for 0;" in table
+    assert "| surely | - | - | 13.5 | 13.4 | 0.99 | 13.5 | 13.5 | 1.00 | 0123456789 |" in table
+
+
+def fast_samples(count: int) -> list[float]:
+    """Times of which half are above those of the rounds beside them."""
+    return [9.0 + step if step % 2 else 12.0 + step for step in range(count)]
+
+
+def test_first_inferences_are_shown_with_their_phases(tmp_path: Path) -> None:
+    facts = {"processor seconds": 0.004, "inference 1": 0.003, "inference 2": 0.0025, "inference 3": 0.002}
+    facts |= {"later inference": 0.0019, "process seconds": 0.16, "module MiB": 9.25}
+    entries = _both(PLAN, entry([6.0, 5.0, 7.0], **facts), entry([4.0, 4.5, 3.5], **facts))
+    entries |= _both("iree", entry([20.0], **{"process seconds": 0.02}), entry([19.0], **{"process seconds": 0.019}))
+    Result("first", "net", 1, MADE, entries, {"KC": "no plan\nis right"}).save(tmp_path)
+    table = first_table(tmp_path)
+    assert "| latency + P | 4.00 (3.50) | 6.00 (5.00) | 4.00 | 2.50 | 2.00 | 1.90 | 160 | 9.25 | - |" in table
+    assert "| iree | - | - | - | - | - | - | 19.0 | - | - |" in table
+    assert "- net: KC failed: no plan is right" in table
+
+
+def test_nothing_is_said_to_be_recorded_where_there_is_nothing(tmp_path: Path) -> None:
+    assert cold_table(tmp_path) == first_table(tmp_path) == "Nothing is recorded yet."
