@@ -9,8 +9,6 @@ import ctypes
 import functools
 import io
 import itertools
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ from iree.compiler.tools.import_onnx.importer_externalization_overrides import (
     ParamData,
 )
 
+from sartor.codegen.mlir.signal_handlers import keeping_signal_handlers
 from sartor.errors import CompileError
 
 __all__ = [
@@ -71,7 +70,6 @@ _OPTIONS_OF_THE_PROCESS = ("--iree-stream-affinity-solver-max-iterations=65536",
 # When this file is imported, since it is possible only once, and sessions are opened by several threads.
 ctypes_dl._initializeGlobalCL("sartor", *_OPTIONS_OF_THE_PROCESS)
 
-_ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _Writer = Callable[[Invocation, Output], None]
 _DiagnosticCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -156,26 +154,8 @@ class _Opened:
 
 
 @contextmanager
-def _keeping_signal_handlers() -> Iterator[None]:
-    """Restore Python's handlers of signals that ask the process to end.
-
-    When LLVM first creates a file, it replaces them by its own, which handle one signal and leave the default action to
-    the next, so that a second one at once ends the process without cleaning up.
-    """
-    before = {number: signal.getsignal(number) for number in _ASKING}
-    try:
-        yield
-    finally:
-        # Python allows it in the main thread only, where its handlers run too.
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                if callable(handler) or handler is signal.SIG_IGN:
-                    signal.signal(number, handler)
-
-
-@contextmanager
 def _opened_session(flags: Sequence[str]) -> Iterator[Session]:
-    with _keeping_signal_handlers(), Session() as session:
+    with keeping_signal_handlers(), Session() as session:
         try:
             session.set_flags(*flags)
         except ValueError as error:

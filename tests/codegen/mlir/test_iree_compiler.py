@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -75,33 +73,6 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none" / "module.vmfb"
     with pytest.raises(CompileError, match=r"none/module.vmfb' cannot be written"):
         write_module(lambda: ir.Module.parse(TEXT), path, FLAGS, start="input")
-
-
-def test_it_leaves_signals_to_their_handlers() -> None:
-    """LLVM's own handlers, which are installed once in a process, serve one signal: a second one would end it."""
-    program = """
-import ctypes, signal
-from sartor.codegen.ir.target import Target
-from sartor.codegen.mlir.machine import machine_of
-
-class Action(ctypes.Structure):  # Linux's sigaction.
-    _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int)]
-    _fields_ += [("restorer", ctypes.c_void_p)]
-
-def handler(number):
-    action = Action()
-    ctypes.CDLL(None).sigaction(number, None, ctypes.byref(action))
-    return action.handler
-
-signal.signal(signal.SIGTERM, lambda number, frame: None)
-signal.signal(signal.SIGHUP, signal.SIG_IGN)
-asking = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-before = [handler(number) for number in asking]
-machine_of(Target.create("cpu"), "f32")
-print([handler(number) for number in asking] == before)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_long_chains_of_values_on_a_device_are_compiled() -> None:
