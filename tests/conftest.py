@@ -48,11 +48,13 @@ _LONG = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest files; tests that ask for the fixture ``vulkan`` are chosen by ``-m vulkan``."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
-    mark_thorough(items)
+    renamed = mark_thorough(items)
+    if renamed and not any("::" in each for each in config.args):
+        raise pytest.UsageError(f"tests/thorough.py names tests that there are not: {', '.join(sorted(renamed))}")
     for item in items:
         if "vulkan" in getattr(item, "fixturenames", ()):
             item.add_marker("vulkan")

@@ -51,8 +51,17 @@ TESTS = (
 )
 
 
-def mark_thorough(items: Iterable[pytest.Item]) -> None:
-    """Mark those of some tests that are in the list as ``thorough``."""
+def mark_thorough(items: Iterable[pytest.Item]) -> set[str]:
+    """Mark those of some tests that are in the list as ``thorough``.
+
+    Returns:
+        Tests of the list that are not among ``items``, although others of their files are: they were renamed.
+    """
+    found, files = set[str](), set[str]()
     for item in items:
-        if item.nodeid.removeprefix("tests/") in TESTS:
+        name = item.nodeid.removeprefix("tests/")
+        files.add(name.partition("::")[0])
+        if name in TESTS:
+            found.add(name)
             item.add_marker("thorough")
+    return {each for each in TESTS if each.partition("::")[0] in files} - found
