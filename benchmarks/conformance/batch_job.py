@@ -51,7 +51,7 @@ class _Imported:
 
 def run_batch(cases: Sequence[Case], target: Target, module: Path) -> list[list[Array] | WorkerError | None]:
     """Return for each model its outputs, the error of its import, or None if it does not compile or run."""
-    tried = [_imported(number, case) for number, case in enumerate(cases)]
+    tried = [_imported(number, case, target) for number, case in enumerate(cases)]
     found: list[list[Array] | WorkerError | None] = [each if isinstance(each, WorkerError) else None for each in tried]
     device = open_device(target.device, threads=1 if target.device == "cpu" else None)
     for imported, outputs in _run([each for each in tried if isinstance(each, _Imported)], target, module, device):
@@ -65,9 +65,9 @@ def run_alone(case: Case, target: Target, module: Path) -> list[Array] | WorkerE
     return failed or run_once(module, case.feeds, target.device)
 
 
-def _imported(number: int, case: Case) -> _Imported | WorkerError:
+def _imported(number: int, case: Case, target: Target) -> _Imported | WorkerError:
     try:
-        imported, inputs, outputs = import_stock(case.model, case.shapes)
+        imported, inputs, outputs = import_stock(case.model, case.shapes, target.device)
     except SartorError as error:
         return WorkerError(error)
     return _Imported(number, imported, Signature(f"t{number}_{ENTRY}", inputs, outputs), case.feeds)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource
+from sartor.codegen.mlir.before_lowering.depthwise_loops import order_depthwise_loops
 from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers, widen_apart
 from sartor.codegen.mlir.iree_compiler import ir, translate
@@ -104,18 +105,20 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
         source = round_by_adding(source)
     with ir.Context():
         if target.device == "vulkan":
-            source = _widened_apart(source)
+            source = _without_defects(source)
         module = ir.Module.parse(translate(source, target.flags, to="flow"))
         if target.device == "vulkan":
             drop_barriers(module)
         return {**kernels, **_split(module, set(others))}
 
 
-def _widened_apart(source: str) -> str:
+def _without_defects(source: str) -> str:
+    """A module of which IREE's code for Vulkan is right."""
     try:
         module = ir.Module.parse(source)
     except ir.MLIRError as error:
         raise CompileError(f"the module is not valid: {error}") from None
+    order_depthwise_loops(module)
     widen_apart(module)
     return str(module)
 

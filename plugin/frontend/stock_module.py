@@ -38,7 +38,7 @@ def compile_stock(
         module: the .vmfb to write.
     """
     try:
-        imported, inputs, outputs = import_stock(model, shapes)
+        imported, inputs, outputs = import_stock(model, shapes, target.device)
         manifest = _manifest(model, inputs, outputs, target).to_json()
         try:
             compile_unsplit(imported.bytecode, imported.weights, target, manifest, module, flags=WIDE_FLAGS)
@@ -52,9 +52,9 @@ def compile_stock(
 
 
 def import_stock(
-    model: Path, shapes: Mapping[str, tuple[int, ...]]
+    model: Path, shapes: Mapping[str, tuple[int, ...]], device: str
 ) -> tuple[ImportedModule, tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """A model as linalg on tensors, and what it takes and gives.
+    """A model as linalg on tensors, for a kind of device, and what it takes and gives.
 
     Raises:
         SartorError: of the kind that says what went wrong.
@@ -65,7 +65,7 @@ def import_stock(
         for values in (prepared.inputs, prepared.outputs)
     ]
     if is_wide := has_doubles(prepared.model):
-        check_doubles(prepared)
+        check_doubles(prepared, device)
     return import_model(prepared.model, wide=is_wide), specs[0], specs[1]
 
 

@@ -99,6 +99,17 @@ def test_a_node_runs_on_vulkan() -> None:
     np.testing.assert_array_equal(result, np.maximum(x, 0))
 
 
+@pytest.mark.vulkan
+def test_channels_are_convolved_apart_on_vulkan() -> None:
+    if not sartor.backend.supports_device("VULKAN"):
+        pytest.skip("no Vulkan device")
+    random = np.random.default_rng(0)
+    image, taps = (random.standard_normal(shape).astype(np.float32) for shape in ((1, 4, 7, 7), (4, 1, 3, 3)))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(2, 3))
+    (result,) = sartor.backend.run_node(helper.make_node("Conv", ["x", "w"], ["y"], group=4), [image, taps], "VULKAN")
+    np.testing.assert_allclose(result, np.einsum("nchwyx,cyx->nchw", windows, taps[:, 0]), rtol=1e-5, atol=1e-5)
+
+
 def test_words_without_sign_wrap_around() -> None:
     inputs = [("a", TensorProto.UINT16, [3]), ("b", TensorProto.UINT16, [3])]
     left, right = np.array([65535, 40000, 7], np.uint16), np.array([1, 40000, 9], np.uint16)

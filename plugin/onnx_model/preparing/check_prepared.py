@@ -23,6 +23,11 @@ from sartor.onnx_model.rewrites.windowed.windows import window_of
 _PADDING = frozenset({"AveragePool", "Conv", "ConvInteger", "DeformConv", "LpPool", "MaxPool", "QLinearConv"})
 # Of these IREE has approximations in float32 alone; the linker misses a library's function, or there is no lowering.
 _NOT_IN_DOUBLE = frozenset({"Acos", "Asin", "Atan", "Cos", "Erf", "Gelu", "Mish", "Sin", "Tan", "Tanh"})
+# Of these IREE's code for Vulkan takes the bits of float64 for those of float32, or is refused.
+_NOT_IN_DOUBLE_ON_VULKAN = _NOT_IN_DOUBLE | {
+    *("Acosh", "Asinh", "Atanh", "Celu", "Cosh", "Elu", "Exp", "Log", "LogSoftmax", "Pow", "ReduceLogSum"),
+    *("ReduceLogSumExp", "Selu", "Sigmoid", "Sinh", "Softmax", "Softplus", "Swish"),
+}
 _ELEMENT_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
 
 
@@ -60,15 +65,15 @@ def has_doubles(model: ModelProto) -> bool:
     )
 
 
-def check_doubles(prepared: PreparedModel) -> None:
-    """Check a model whose values of float64 are not lowered as float32.
+def check_doubles(prepared: PreparedModel, device: str) -> None:
+    """Check a model whose values of float64 are not lowered as float32, for a kind of device.
 
     Raises:
         UnsupportedModelError: IREE lacks an operator in float64; the message names the node.
     """
     for editor in editors(prepared.model.graph):
         for node in editor.nodes:
-            if _is_missing(node, editor):
+            if _is_missing(node, editor, device):
                 told = f"{describe_node(node)} computes in float64, which IREE 3.13 lacks for this operator"
                 error = UnsupportedModelError(f"{told}; cast around it")
                 raise naming_origins(error, prepared.described)
@@ -89,11 +94,12 @@ def check_sizes(model: ModelProto) -> tuple[str, ...]:
     return ()
 
 
-def _is_missing(node: NodeProto, editor: GraphEditor) -> bool:
+def _is_missing(node: NodeProto, editor: GraphEditor, device: str) -> bool:
     if node.domain or editor.element_type(node.input[0]) != TensorProto.DOUBLE:
         return False
     # C's remainder is written out (rewrites/exceptional/remainders.py); that with the sign of the divisor calls it.
-    return node.op_type in _NOT_IN_DOUBLE or (node.op_type == "Mod" and not attributes(node).get("fmod", 0))
+    missing = _NOT_IN_DOUBLE_ON_VULKAN if device == "vulkan" else _NOT_IN_DOUBLE
+    return node.op_type in missing or (node.op_type == "Mod" and not attributes(node).get("fmod", 0))
 
 
 def _check_signature(value: ValueInfoProto, editor: GraphEditor) -> None:
