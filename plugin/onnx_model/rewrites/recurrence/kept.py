@@ -17,17 +17,32 @@ def is_kept(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a node is computed by a loop: a cell without extras, over f32 and constant weights, of the main graph."""
     if node.op_type not in _DEFAULTS or editor.is_nested or editor.element_type(node.input[0]) != TensorProto.FLOAT:
         return False
-    found, shape = attributes(node), editor.shape(node.input[0])
+    shape = editor.shape(node.input[0])
     names = [optional_input(node, index) for index in _WEIGHTS]
     if shape is None or 0 in shape or any(name and editor.constant(name) is None for name in names):
         return False
-    peepholes = editor.constant(optional_input(node, _PEEPHOLES)) if optional_input(node, _PEEPHOLES) else None
-    if optional_input(node, _PEEPHOLES) and (peepholes is None or peepholes.any()):
-        return False
-    lengths = editor.constant(optional_input(node, _LENGTHS)) if optional_input(node, _LENGTHS) else None
-    if optional_input(node, _LENGTHS) and (lengths is None or (lengths != shape[0]).any()):
-        return False
-    return not any(found.get(name) for name in _UNSUPPORTED) and all(each in _LOOPED for each in activations(node))
+    return not extras(node, editor, shape[0]) and all(each in _LOOPED for each in activations(node))
+
+
+def is_plain(node: NodeProto, editor: GraphEditor, steps: int) -> bool:
+    """Whether IREE's loop computes a node: without extras, forward, and with the usual activations.
+
+    It takes no notice of any of them.
+    """
+    is_usual = activations(node) == _DEFAULTS[node.op_type]
+    return is_usual and attributes(node).get("direction", "forward") == "forward" and not extras(node, editor, steps)
+
+
+def extras(node: NodeProto, editor: GraphEditor, steps: int) -> tuple[str, ...]:
+    """Names of inputs and attributes that change what a node computes, beside direction and activations."""
+    peepholes, lengths = optional_input(node, _PEEPHOLES), optional_input(node, _LENGTHS)
+    found = attributes(node)
+    named = [name for name in _UNSUPPORTED if found.get(name)]
+    if peepholes and ((constant := editor.constant(peepholes)) is None or constant.any()):
+        named.append("peepholes")
+    if lengths and ((constant := editor.constant(lengths)) is None or (constant != steps).any()):
+        named.append("sequence_lens")
+    return tuple(named)
 
 
 def activations(node: NodeProto) -> tuple[str, ...]:

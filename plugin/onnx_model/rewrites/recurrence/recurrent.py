@@ -12,7 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.rewrites.recurrence.kept import is_kept
+from sartor.onnx_model.rewrites.recurrence.kept import extras, is_kept, is_plain
 from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, State
 from sartor.onnx_model.rewrites.recurrence.recurrent_weights import ComputedWeights, ConstantWeights, Weights
 
@@ -63,7 +63,7 @@ def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _sequence(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _Sequence | None:
-    """The node's sizes and options; None for a long forward sequence without peepholes, left to IREE as a loop."""
+    """The node's sizes and options; None for a long sequence of a plain cell, which is left to IREE as a loop."""
     found = attributes(node)
     direction = found.get("direction", "forward")
     batch_first = bool(found.get("layout", 0))
@@ -71,15 +71,23 @@ def _sequence(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _
     recurrence = editor.shape(node.input[2])
     if recurrence is None:
         raise UnsupportedModelError(f"{describe_node(node)} has weights whose shape is not known")
-    if steps > _MAX_STEPS and direction == "forward" and not batch_first and not optional_input(node, 7):
+    if steps > _MAX_STEPS and is_plain(node, editor, steps):
         return None
     if not 1 <= steps <= _MAX_STEPS:
-        count, advice = (steps, "shorter") if steps else ("no", "longer")
-        raise UnsupportedModelError(
-            f"{describe_node(node)} runs over {count} steps; 1 to {_MAX_STEPS} are supported: bind a {advice} sequence"
-        )
+        raise UnsupportedModelError(_misfit(node, editor, steps))
     reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
     return _Sequence(steps, batch, recurrence[2], batch_first, reverse)
+
+
+def _misfit(node: NodeProto, editor: GraphEditor, steps: int) -> str:
+    """What a number of steps means for a node that would be unrolled."""
+    if not steps:
+        return f"{describe_node(node)} runs over no steps; bind a longer sequence"
+    named = ", ".join(extras(node, editor, steps)) or "this direction, activation or type of its weights"
+    return (
+        f"{describe_node(node)} runs over {steps} steps; with {named} up to {_MAX_STEPS} are supported: "
+        "bind a shorter sequence"
+    )
 
 
 def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) -> None:
