@@ -85,7 +85,7 @@ from sartor.onnx_model.rewrites.windowed.depth_to_space import transposed_blocks
 from sartor.onnx_model.rewrites.windowed.one_dimension import lift_signals
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
 from sartor.onnx_model.rewrites.windowed.rounded_up import drop_windows, pad_rounded_up
-from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scattered
+from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scattered, widen_scattered
 from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
@@ -165,6 +165,7 @@ LOWER: tuple[Rewrite, ...] = (
     gather_pool_indices,
     gather_windows,
     compare_scattered,
+    widen_scattered,
     multiply_fourier,
     scan_by_doubling,
     gather_parts,

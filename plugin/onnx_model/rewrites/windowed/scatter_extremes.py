@@ -1,4 +1,4 @@
-"""Scatters that keep the larger or smaller value, as comparisons of each position with each index."""
+"""Scatters that keep the larger or smaller value: by comparing each position with each index, or in wider types."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset, rewrite_nodes
+from sartor.onnx_model.graphs.walk import describe_node
 
 _OPERATORS = {"max": "Max", "min": "Min"}
+_SIGNED = {
+    TensorProto.UINT8: TensorProto.INT32,
+    TensorProto.UINT16: TensorProto.INT32,
+    TensorProto.UINT32: TensorProto.INT64,
+}
 # Pairs of an update and a position that are compared.
 _MOST_PAIRS = 2**24
 
@@ -22,6 +29,35 @@ def compare_scattered(model: ModelProto) -> tuple[str, ...]:
     dimensions; returns the names of the nodes. IREE 3.13 has no lowering for them.
     """
     return rewrite_nodes(model, partial(_compared, version=opset(model)))
+
+
+def widen_scattered(model: ModelProto) -> tuple[str, ...]:
+    """Let ``ScatterND`` with the reductions max and min compare numbers without sign in wider types with one.
+
+    IREE 3.13 compares them as if they had a sign.
+
+    Returns:
+        The names of the nodes.
+
+    Raises:
+        UnsupportedModelError: there is no wider type.
+    """
+    return rewrite_nodes(model, _widened)
+
+
+def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    found, element = attributes(node), editor.element_type(node.input[0]) if node.input else 0
+    if node.op_type != "ScatterND" or found.get("reduction", "none") not in _OPERATORS:
+        return None
+    if element == TensorProto.UINT64:
+        raise UnsupportedModelError(f"{describe_node(node)} compares uint64; cast to int64 around it")
+    if element not in _SIGNED:
+        return None
+    emit = Emitter(editor, node)
+    data, updates = (emit("Cast", node.input[index], part="wide", to=_SIGNED[element]) for index in (0, 2))
+    chosen = emit("ScatterND", data, node.input[1], updates, part="chosen", **found)
+    emit("Cast", chosen, output=node.output[0], to=element)
+    return emit.nodes
 
 
 def _compared(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
