@@ -24,6 +24,8 @@ _MOVES = frozenset(
         "tensor.pad",
     }
 )
+# IREE lowers it to an elementwise operation later.
+_DEQUANTISES = "iree_linalg_ext.dequantize_affine"
 _BARRIER = "util.optimization_barrier"
 _DISPATCHES = ("flow.dispatch.region", "flow.executable", "hal.executable")
 
@@ -70,7 +72,7 @@ def _is_widened(value: ir.Value) -> bool:
     pending, seen = [value], set[ir.Value]()
     while pending:
         op = defining_op(pending.pop())
-        if op is None or not (op.name in _MOVES or is_elementwise(op)):
+        if op is None or not (op.name in _MOVES or op.name == _DEQUANTISES or is_elementwise(op)):
             continue
         # The last operand of linalg is what the result is written to.
         read = [*op.operands] if op.name.startswith("tensor.") else [*op.operands][:-1]

@@ -77,6 +77,27 @@ def test_a_layer_of_a_plan_is_widened_by_another_dispatch_than_multiplies(way: s
     assert "optimization_barrier" not in code.text
 
 
+def test_dequantised_operands_are_widened_apart() -> None:
+    """IREE lowers the operation, which a model has where scales are inputs, after barriers are put."""
+    text = """util.func public @layer(%a: tensor<6x3xi8>, %b: tensor<3x2xf16>, %scale: f32) -> tensor<6x2xf32> {
+      %nothing = arith.constant 0 : i64
+      %zero = arith.constant 0.0 : f32
+      %room = tensor.empty() : tensor<6x3xf16>
+      %wide = iree_linalg_ext.dequantize_affine
+          <indexing_maps = [affine_map<(m, k) -> (m, k)>, affine_map<(m, k) -> ()>, affine_map<(m, k) -> ()>,
+                            affine_map<(m, k) -> (m, k)>], quant_min = 0, quant_max = 255, input_unsigned>
+          ins(%a, %scale, %nothing : tensor<6x3xi8>, f32, i64) outs(%room : tensor<6x3xf16>) -> tensor<6x3xf16>
+      %sums = tensor.empty() : tensor<6x2xf32>
+      %start = linalg.fill ins(%zero : f32) outs(%sums : tensor<6x2xf32>) -> tensor<6x2xf32>
+      %y = linalg.matmul ins(%wide, %b : tensor<6x3xf16>, tensor<3x2xf16>)
+          outs(%start : tensor<6x2xf32>) -> tensor<6x2xf32>
+      util.return %y : tensor<6x2xf32>
+    }"""
+    module = ir.Module.parse(text, ir.Context())
+    widen_apart(module)
+    assert str(module).count("util.optimization_barrier") == 1
+
+
 def test_dispatches_that_are_formed_stay() -> None:
     """As in layers whose routine forms them: a barrier inside would end the compilation."""
     inner = _layer("nothing").replace("util.return", "flow.return").replace("util.func public @layer(", "")
