@@ -49,6 +49,7 @@ from sartor.onnx_model.rewrites.exceptional.hyperbolic import written_hyperbolic
 from sartor.onnx_model.rewrites.exceptional.no_elements import without_elements
 from sartor.onnx_model.rewrites.exceptional.powers import signed_powers
 from sartor.onnx_model.rewrites.exceptional.remainders import exact_remainders
+from sartor.onnx_model.rewrites.exceptional.shifts import bounded_shifts
 from sartor.onnx_model.rewrites.exceptional.signs import exact_signs
 from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
@@ -172,6 +173,7 @@ LOWER: tuple[Rewrite, ...] = (
     matmul_vectors,
     guarded_norm,
     exact_remainders,
+    bounded_shifts,
     scales_of_zeros,
     signed_powers,
     written_hyperbolic,
