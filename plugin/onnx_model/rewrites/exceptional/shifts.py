@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
 
 # Words without sign become other operators (rewrites/number_types/unsigned_words.py).
-_WIDTHS = {
+_WIDTHS: Mapping[int, int] = {
     TensorProto.UINT8: 8,
     TensorProto.INT8: 8,
     TensorProto.INT16: 16,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset
 from sartor.onnx_model.graphs.walk import describe_node
 
 _OPERATORS = {"max": "Max", "min": "Min"}
-_SIGNED = {
+_SIGNED: Mapping[int, int] = {
     TensorProto.UINT8: TensorProto.INT32,
     TensorProto.UINT16: TensorProto.INT32,
     TensorProto.UINT32: TensorProto.INT64,
