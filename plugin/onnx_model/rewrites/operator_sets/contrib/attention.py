@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
@@ -47,10 +47,10 @@ def _attention(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         projected = emit("Add", projected, bias, part="bias")
     split = emit.constant(sizes, "sizes")
     query, key, value = emit.many("Split", projected, split, part="split", outputs=("", "", ""), axis=-1)
-    addends = [_mask(emit, optional_input(node, 3), heads), optional_input(node, 5)]
+    mask = _mask(emit, optional_input(node, 3), heads)
     if found.get("unidirectional"):
-        addends.append(_causal(emit, heads))
-    _attend(emit, (query, key, value), heads, addends)
+        mask = _causal(emit, mask, heads)
+    _attend(emit, (query, key, value), heads, [mask, optional_input(node, 5)])
     return emit.nodes
 
 
@@ -72,10 +72,10 @@ def _multi_head_attention(node: NodeProto, editor: GraphEditor) -> list[NodeProt
         split = emit.constant([query[2], key[2], value[2]], "sizes")
         parts = emit.many("Split", bias, split, part="split_bias", outputs=("", "", ""), axis=0)
         operands = [emit("Add", name, part, part="bias") for name, part in zip(operands, parts, strict=True)]
-    addends = [_mask(emit, optional_input(node, 4), heads), optional_input(node, 5)]
+    mask = _mask(emit, optional_input(node, 4), heads)
     if found.get("unidirectional"):
-        addends.append(_causal(emit, heads))
-    _attend(emit, (operands[0], operands[1], operands[2]), heads, addends)
+        mask = _causal(emit, mask, heads)
+    _attend(emit, (operands[0], operands[1], operands[2]), heads, [mask, optional_input(node, 5)])
     return emit.nodes
 
 
@@ -123,10 +123,21 @@ def _per_head(emit: Emitter, name: str, part: str, shape: tuple[int, ...], order
     return emit("Transpose", split, part=f"{part}_transpose", perm=order)
 
 
-def _causal(emit: Emitter, heads: _Heads) -> str:
-    """A constant to add to the scores, [queries, keys]: a large negative number for each key after the query."""
-    future = np.triu(np.ones((heads.length, heads.key_length)), k=1 + heads.key_length - heads.length)
-    return emit.constant((future * _excluded(emit)).astype(emit.dtype(emit.node.input[0])), "causal")
+def _causal(emit: Emitter, mask: str, heads: _Heads) -> str:
+    """What is added to the scores, with the least number there is for each key after the query, whatever the mask adds.
+
+    Raises:
+        UnsupportedModelError: there are more keys than queries, of which ONNX Runtime's operator says nothing.
+    """
+    if heads.key_length > heads.length:
+        raise UnsupportedModelError(
+            f"{describe_node(emit.node)} is unidirectional over {heads.key_length} keys for {heads.length} queries; "
+            "as many keys as queries were expected"
+        )
+    source = emit.node.input[0]
+    future = np.triu(np.ones((heads.length, heads.key_length), np.bool_), k=1)
+    least = emit.like(float(np.finfo(emit.dtype(source)).min), source, "least")
+    return emit("Where", emit.constant(future, "future"), least, mask or emit.like(0.0, source, "none"), part="causal")
 
 
 def _excluded(emit: Emitter) -> float:
@@ -136,31 +147,27 @@ def _excluded(emit: Emitter) -> float:
 
 
 def _mask(emit: Emitter, mask: str, heads: _Heads) -> str:
-    """A value to add to the scores, [batch, 1, 1 or queries, keys]; from a 0/1 mask or a number of valid positions."""
+    """A value to add to the scores, [batch, 1, 1 or queries, keys]; from a mask or a number of valid positions.
+
+    Positions with numbers above 0 are valid.
+    """
     if not mask:
         return ""
-    rank = emit.editor.rank(mask)
-    shape = emit.editor.shape(mask)
-    if rank == 1 and shape == (heads.batch,):
+    shape, source = emit.editor.shape(mask) or (), emit.node.input[0]
+    if shape == (heads.batch,):
         positions = emit.constant(np.arange(heads.key_length, dtype=np.int32)[None], "positions")
         ends = emit("Unsqueeze", mask, emit.constant([1], "ends_axis"), part="ends")
-        mask = emit("Less", positions, ends, part="valid")
-        rank = 2
-    elif rank not in (2, 3) or shape is None or shape[-1] != heads.key_length:
+        valid = emit("Less", positions, ends, part="valid")
+    elif len(shape) in (2, 3) and shape[-1] == heads.key_length:
+        valid = emit("Greater", mask, emit.like(0, mask, "nothing"), part="valid")
+    else:
         raise UnsupportedModelError(
-            f"{describe_node(emit.node)} has a mask of shape {list(shape or ())}; "
+            f"{describe_node(emit.node)} has a mask of shape {list(shape)}; "
             f"[{heads.batch}], [{heads.batch}, {heads.key_length}] or a matrix of these was expected"
         )
-    valid = emit(
-        "Cast",
-        mask,
-        part="valid_number",
-        to=emit.editor.element_type(emit.node.input[0]) or TensorProto.FLOAT,
-    )
-    source = emit.node.input[0]
-    missing = emit("Sub", emit.like(1.0, source, "one"), valid, part="missing")
-    addend = emit("Mul", missing, emit.like(_excluded(emit), source, "excluded"), part="excluded")
-    axes = [1, 2] if rank == 2 else [1]
+    excluded = emit.like(_excluded(emit), source, "excluded")
+    addend = emit("Where", valid, emit.like(0.0, source, "kept"), excluded, part="excluded")
+    axes = [1] if len(shape) == 3 else [1, 2]
     return emit("Unsqueeze", addend, emit.constant(axes, "mask_axes"), part="mask_align")
 
 

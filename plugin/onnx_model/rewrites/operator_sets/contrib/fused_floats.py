@@ -18,6 +18,9 @@ from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.arithmetic.activations import emit_tanh_gelu
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 
+# Where a node names none: of the standard operators, and of what ONNX Runtime fuses with additions.
+_EPSILON, _FUSED_EPSILON = 1e-5, 1e-12
+
 
 def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) -> None:
     """Emit the activation that a FusedConv or FusedGemm names, with its parameters in the order of declaration."""
@@ -140,7 +143,7 @@ def _refuse_statistics(node: NodeProto, names: list[str], editor: GraphEditor) -
         )
 
 
-def _layer_norm(emit: Emitter, value: str, gamma: str, beta: str, output: str) -> None:
+def _layer_norm(emit: Emitter, value: str, gamma: str, beta: str, output: str, usual: float = _EPSILON) -> None:
     inputs = [value, gamma, *([beta] if beta else [])]
     found = attributes(emit.node)
     emit(
@@ -148,13 +151,13 @@ def _layer_norm(emit: Emitter, value: str, gamma: str, beta: str, output: str) -
         *inputs,
         output=output,
         axis=found.get("axis", -1),
-        epsilon=found.get("epsilon", 1e-5),
+        epsilon=found.get("epsilon", usual),
     )
 
 
-def _rms_norm(emit: Emitter, value: str, gamma: str, output: str) -> None:
+def _rms_norm(emit: Emitter, value: str, gamma: str, output: str, usual: float = _EPSILON) -> None:
     """``x / sqrt(mean(x^2) + eps) * gamma`` over the last dimension (Zhang and Sennrich 2019), in float32."""
-    source, epsilon = emit.node.input[0], attributes(emit.node).get("epsilon", 1e-5)
+    source, epsilon = emit.node.input[0], attributes(emit.node).get("epsilon", usual)
     wide = emit("Cast", value, part="widen", to=TensorProto.FLOAT)
     square = emit("Mul", wide, wide, part="square")
     size = emit.editor.shape(gamma)
@@ -196,7 +199,7 @@ def _skip_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[Node
     _refuse_statistics(node, [mean, deviation], editor)
     emit = Emitter(editor, node)
     value = _skip_sum(emit, optional_input(node, 4), total)
-    _layer_norm(emit, value, node.input[2], optional_input(node, 3), output)
+    _layer_norm(emit, value, node.input[2], optional_input(node, 3), output, _FUSED_EPSILON)
     return emit.nodes
 
 
@@ -204,7 +207,7 @@ def _skip_simplified_layer_normalization(node: NodeProto, editor: GraphEditor) -
     output, mean, deviation, total = _outputs(node, 4)
     _refuse_statistics(node, [mean, deviation], editor)
     emit = Emitter(editor, node)
-    _rms_norm(emit, _skip_sum(emit, optional_input(node, 3), total), node.input[2], output)
+    _rms_norm(emit, _skip_sum(emit, optional_input(node, 3), total), node.input[2], output, _FUSED_EPSILON)
     return emit.nodes
 
 
@@ -223,7 +226,7 @@ def _embed_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[Nod
     if segments:
         kinds = emit("Gather", node.input[4], segments, part="segments", axis=0)
         value = emit("Add", value, kinds, part="add_segments", output=total)
-    _layer_norm(emit, value, node.input[5], node.input[6], output)
+    _layer_norm(emit, value, node.input[5], node.input[6], output, _FUSED_EPSILON)
     if mask_index and (mask := optional_input(node, 7)):
         emit("ReduceSum", mask, emit.constant([1], "axes"), part="mask_index", output=mask_index, keepdims=0)
     return emit.nodes
