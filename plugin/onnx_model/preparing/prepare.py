@@ -90,7 +90,7 @@ from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scatter
 from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
-from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, round_down, trim_windows
+from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, least_padding, round_down, trim_windows
 from sartor.runtime.driver.bound_input import Bindings
 
 Rewrite = Callable[[ModelProto], tuple[str, ...]]
@@ -122,6 +122,7 @@ MODERNISE: tuple[Rewrite, ...] = (
 # Fewer and simpler nodes. Sizes that depend on data are bound before anything else reads the shapes behind them.
 SIMPLIFY: tuple[Rewrite, ...] = (
     expand_operators,
+    drop_windows,
     fold_constants,
     bound_sizes,
     eliminate_identity,
@@ -149,6 +150,7 @@ LOWER: tuple[Rewrite, ...] = (
     explicit_padding,
     round_down,
     pad_rounded_up,
+    least_padding,
     concatenate_pads,
     transposed_blocks,
     stretched_conv,

@@ -154,7 +154,13 @@ def _pool(operator: str) -> Lowering:
     plain = _unary(operator)
 
     def lower(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-        if not attributes(node).get("channels_last"):
+        found = attributes(node)
+        if found.get("ceil_mode") and found.get("count_include_pad"):
+            raise UnsupportedModelError(
+                f"{describe_node(node)} counts padding and rounds up (count_include_pad and ceil_mode), of which ONNX "
+                "Runtime makes other averages than ONNX; pad explicitly before it"
+            )
+        if not found.get("channels_last"):
             return plain(node, editor)
         rank = editor.rank(node.input[0])
         if rank is None or not _typed(editor, node.input[0]):

@@ -19,7 +19,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
 from sartor.onnx_model.graphs.infer import forget_shapes, infer_shapes
 from sartor.onnx_model.graphs.walk import nodes
-from sartor.onnx_model.rewrites.windowed.windows import Window, window_of, without
+from sartor.onnx_model.rewrites.windowed.windows import Window, least, pads_by_zero, window_of, without
 
 _REPLACED = ("ceil_mode", "pads", "auto_pad", "count_include_pad")
 _REALS = ("float16", "float32")
@@ -89,7 +89,9 @@ def _windows(window: Window, axis: int) -> int:
 def _padded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     window = window_of(node, editor) if _is_rounded_up(node) else None
     output = editor.shape(node.output[0])
-    if window is None or output is None or (node.op_type == "MaxPool" and not _is_refused(window, output[2:])):
+    if window is None or output is None:
+        return None
+    if node.op_type == "MaxPool" and not _is_refused(window, output[2:]) and not pads_by_zero(node, editor):
         return None
     return _with_windows(node, editor, window, output[2:])
 
@@ -101,7 +103,8 @@ def _with_windows(
     emit = Emitter(editor, node)
     rests = [_rest(window, axis, count) for axis, count in enumerate(windows)]
     if node.op_type == "MaxPool":
-        return _maximum(emit, window, rests) if emit.dtype(node.input[0]).name in _REALS else None
+        known = emit.dtype(node.input[0]).name in _REALS or pads_by_zero(node, editor)
+        return _maximum(emit, window, rests) if known else None
     counts = _counts(window, windows, is_padding_counted=bool(attributes(node).get("count_include_pad")))
     return None if 0 in counts else _average(emit, window, rests, counts)
 
@@ -118,7 +121,7 @@ def _rest(window: Window, axis: int, windows: int) -> int:
 
 
 def _maximum(emit: Emitter, window: Window, rests: Sequence[int]) -> list[NodeProto]:
-    lowest = emit.like(-math.inf, emit.node.input[0], "lowest")
+    lowest = least(emit, emit.node.input[0])
     _pooled(emit, _pad(emit, _enlarged(window.pads, rests), lowest), emit.node.output[0])
     return emit.nodes
 

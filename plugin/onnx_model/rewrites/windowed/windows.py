@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto, helper
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, rewrite_nodes
@@ -55,6 +57,24 @@ def explicit_padding(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, _with_pads)
 
 
+def least_padding(model: ModelProto) -> tuple[str, ...]:
+    """Pad maxima of int8 by the least number: IREE 3.13 does so only where pads before and after the input are equal,
+    and pads by 0 elsewhere.
+    """
+    return rewrite_nodes(model, _padded_by_least)
+
+
+def pads_by_zero(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a node is a maximum of a type of which IREE pads some by 0, which is not the least number."""
+    return node.op_type == "MaxPool" and editor.element_type(node.input[0]) == TensorProto.INT8
+
+
+def least(emit: Emitter, name: str) -> str:
+    """A constant that no maximum of values of the type of ``name`` is below."""
+    dtype = emit.dtype(name)
+    return emit.like(-math.inf if dtype.kind == "f" else int(np.iinfo(dtype).min), name, "lowest")
+
+
 def round_down(model: ModelProto) -> tuple[str, ...]:
     """Drop ``ceil_mode`` where rounding down gives as many windows: IREE 3.13 pads for a rest that is not there.
 
@@ -73,6 +93,19 @@ def trim_windows(model: ModelProto) -> tuple[str, ...]:
         # An earlier rewrite computes the window in another type.
         infer_shapes(model)
     return rewrite_nodes(model, _trimmed)
+
+
+def _padded_by_least(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    window = window_of(node, editor) if pads_by_zero(node, editor) else None
+    if window is None or all(begin == end for begin, end in window.pads) or any(node.output[1:]):
+        return None
+    emit = Emitter(editor, node)
+    begins, ends = zip(*window.pads, strict=True)
+    pads = emit.constant([0, 0, *begins, 0, 0, *ends], "pads")
+    padded = emit("Pad", node.input[0], pads, least(emit, node.input[0]), part="pad")
+    kept = {key: value for key, value in attributes(node).items() if key not in ("pads", "auto_pad")}
+    emit("MaxPool", padded, output=node.output[0], **kept)
+    return emit.nodes
 
 
 def window_of(node: NodeProto, editor: GraphEditor) -> Window | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -15,9 +17,7 @@ _SHAPE = (2, 3, 8)
 @pytest.mark.parametrize("op_type", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 @pytest.mark.parametrize("options", [{}, {"epsilon": 1e-5}], ids=["usual", "given"])
-def test_small_numbers_are_normalised_by_the_usual_epsilon(
-    op_type: str, scale: float, options: dict[str, float]
-) -> None:
+def test_small_numbers_are_normalised_by_the_usual_epsilon(op_type: str, scale: float, options: dict[str, Any]) -> None:
     """Which is far below that of the standard's layer normalisation."""
     random = np.random.default_rng(0)
     feeds = {name: (random.standard_normal(_SHAPE) * scale).astype(np.float32) for name in ("x", "skip")}

@@ -1,0 +1,43 @@
+"""Maxima of 8-bit integers whose padding must never win."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import sartor.backend
+
+_PADS = ([1, 0, 1, 1], [1, 1, 1, 1], [0, 1, 0, 0])
+_TYPES: Mapping[int, type[np.integer[Any]]] = {TensorProto.INT8: np.int8, TensorProto.UINT8: np.uint8}
+
+
+@pytest.mark.parametrize("element", _TYPES, ids=lambda each: str(_TYPES[each].__name__))
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+@pytest.mark.parametrize("op_type", ["MaxPool", "NhwcMaxPool"])
+def test_padding_is_below_all_numbers(op_type: str, ceil_mode: int, element: int) -> None:
+    is_last, random = op_type == "NhwcMaxPool", np.random.default_rng(0)
+    shape = (1, 7, 6, 3) if is_last else (1, 3, 7, 6)
+    highest = -20 if element == TensorProto.INT8 else 90
+    image = random.integers(highest - 70, highest, shape).astype(_TYPES[element])
+    options: dict[str, Any] = {"kernel_shape": [3, 2], "ceil_mode": ceil_mode}
+    domain = "com.microsoft" if is_last else ""
+    nodes = [
+        helper.make_node(op_type, ["x"], [f"y{stride}{pads}"], domain=domain, strides=[stride, 2], pads=pads, **options)
+        for stride in (1, 2)
+        for pads in _PADS
+    ]
+    values = [
+        helper.make_tensor_value_info(each.output[0], element, ["n", "c", "h", f"w{number}"])
+        for number, each in enumerate(nodes)
+    ]
+    graph = helper.make_graph(nodes, "graph", [helper.make_tensor_value_info("x", element, shape)], values)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": image})
+    for found, wanted in zip(sartor.backend.run_model(model, [image]), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
