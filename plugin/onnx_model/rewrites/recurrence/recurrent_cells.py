@@ -70,15 +70,25 @@ class Cell:
         Raises:
             UnsupportedModelError: the activation is unknown.
         """
-        name = self.activations[index].lower()
-        if name not in _ACTIVATIONS:
-            raise UnsupportedModelError(
-                f"{describe_node(emit.node)} has the activation {self.activations[index]!r}, which is not supported"
-            )
+        operator = self.operator(emit, index)
         if limit := self.options.get("clip"):
             bounds = [emit.like(bound, emit.node.input[0], "clip") for bound in (-limit, limit)]
             value = emit("Clip", value, *bounds, part="clip")
-        return emit(_ACTIVATIONS[name], value, part=_ACTIVATIONS[name].lower())
+        return emit(operator, value, part=operator.lower())
+
+    def operator(self, emit: Emitter, index: int) -> str:
+        """ONNX's operator for activation ``index``.
+
+        Raises:
+            UnsupportedModelError: the activation is unknown.
+        """
+        name = self.activations[index]
+        if name.lower() not in _ACTIVATIONS:
+            raise UnsupportedModelError(
+                f"{describe_node(emit.node)} has the activation {name!r}; {', '.join(_ACTIVATIONS.values())} are "
+                "supported: replace it, or write the steps out before exporting"
+            )
+        return _ACTIVATIONS[name.lower()]
 
     def split(self, emit: Emitter, value: str, parts: int) -> tuple[str, ...]:
         """Split the last dimension into ``parts`` equal pieces."""
@@ -117,7 +127,7 @@ class Lstm(Cell):
         fresh = emit("Mul", enter, self.activate(emit, 1, cell), part="enter")
         memory = emit("Add", emit("Mul", forget, state.memory, part="keep"), fresh, part="memory")
         leave = self.activate(emit, 0, self._peep(emit, leave, memory, 1))
-        unclipped = emit(_ACTIVATIONS[self.activations[2].lower()], memory, part="bend")
+        unclipped = emit(self.operator(emit, 2), memory, part="bend")
         return State(emit("Mul", leave, unclipped, part="hidden"), memory)
 
     def _peep(self, emit: Emitter, gate: str, memory: str, index: int) -> str:

@@ -16,7 +16,10 @@ from sartor.onnx_model.graphs.walk import describe_node
 
 
 def gather_windows(model: ModelProto) -> tuple[str, ...]:
-    """Write them as what each element of the result reads; IREE 3.13 has no lowering for them."""
+    """Write them as what each element of the result reads; IREE 3.13 has no lowering for them.
+
+    Must run before indices of poolings are computed in another way.
+    """
     return rewrite_nodes(model, _lowered)
 
 
@@ -91,8 +94,13 @@ def _max_unpool(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         (shape[axis + 2] - 1) * strides[axis] - pads[axis] - pads[axis + rank] + kernel[axis] for axis in range(rank)
     ]
     emit, full = Emitter(editor, node), [*shape[:2], *spatial]
+    if larger is not None and _indexed_by_pool(node, editor) == tuple(larger):
+        full = [int(size) for size in larger]
     empty = emit.constant(np.zeros(math.prod(full), emit.dtype(node.input[0])), "empty")
-    rows = emit("Reshape", node.input[1], emit.constant([-1, 1], "column"), part="rows")
+    # A position outside would be written outside.
+    last, first = emit.constant(math.prod(full) - 1, "last"), emit.constant(0, "first")
+    inside = emit("Max", emit("Min", node.input[1], last, part="before_end"), first, part="inside")
+    rows = emit("Reshape", inside, emit.constant([-1, 1], "column"), part="rows")
     values = emit("Reshape", node.input[0], emit.constant([-1], "flat"), part="values")
     value = emit("ScatterND", empty, rows, values)
     is_last = larger is None or list(larger) == full
@@ -102,6 +110,12 @@ def _max_unpool(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         after = [int(size) - own for size, own in zip(larger, full, strict=True)]
         emit("Pad", value, emit.constant([0] * len(full) + after, "pads"), part="pad", output=node.output[0])
     return emit.nodes
+
+
+def _indexed_by_pool(node: NodeProto, editor: GraphEditor) -> tuple[int, ...] | None:
+    """The shape that indices address if they come from a pooling of the model; others address the inferred one."""
+    pool = editor.producer(node.input[1])
+    return editor.shape(pool.input[0]) if pool is not None and pool.op_type == "MaxPool" else None
 
 
 def _tensor_scatter(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:

@@ -63,3 +63,11 @@ def test_a_cell_with_extras_is_refused(
 def test_a_cell_of_no_steps_is_refused(prepare_quickly: Prepare) -> None:
     with pytest.raises(UnsupportedModelError, match="runs over no steps; bind a longer sequence"):
         prepare_quickly(_model("GRU", 0), {"x": (0, 2, _READ)})
+
+
+@pytest.mark.parametrize("position", range(3))
+def test_an_activation_that_is_not_known_is_named(position: int, prepare_quickly: Prepare) -> None:
+    activations = ["Sigmoid", "Tanh", "Tanh"]
+    activations[position] = "Elu"
+    with pytest.raises(UnsupportedModelError, match=r"node 'cell' \(LSTM\) has the activation 'Elu'; Sigmoid, Tanh"):
+        prepare_quickly(_model("LSTM", 4, activations=activations))
