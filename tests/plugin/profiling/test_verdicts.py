@@ -33,6 +33,15 @@ def test_the_same_run_is_right_by_one_budget_and_wrong_by_another() -> None:
     assert "relative error 0.001 against ONNX Runtime, allowed is 0.0001" in wrong.message
 
 
+def test_a_wrong_result_is_told_with_the_bound_that_counts() -> None:
+    """The worker that found it wrong knows a wider one, beyond which nothing is timed."""
+    found = judged(
+        NetRun(Status.WRONG_RESULT, (), 1.4, "relative error 1.4 against ONNX Runtime, allowed is 0.5"), USUAL
+    )
+    assert found.status is Status.WRONG_RESULT
+    assert found.message.endswith("allowed is 0.01")
+
+
 def test_what_only_the_users_bound_refuses_is_no_defect() -> None:
     assert is_rounded(judged(run(1e-3), STRICT), STRICT)
     assert not is_rounded(judged(run(2e-2), STRICT), STRICT)
