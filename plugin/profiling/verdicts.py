@@ -36,7 +36,7 @@ def budget_of_model(budget: ErrorBudget, imported: ImportedModel, samples: Sampl
 
 
 def judged(run: _Run, budget: ErrorBudget) -> _Run:
-    """A run with its status by this budget, also where it was found wrong by a wider bound, beyond which none is timed."""
+    """A run with its status by this budget, also if it was wrong by a wider bound, beyond which nothing is timed."""
     if run.error is None or run.error <= budget.accepted or run.status not in (Status.OK, Status.WRONG_RESULT):
         return run
     message = f"{budget.measure} error {run.error:.2g} against ONNX Runtime, allowed is {budget.accepted:.2g}"

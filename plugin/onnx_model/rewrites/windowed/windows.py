@@ -59,7 +59,7 @@ def explicit_padding(model: ModelProto) -> tuple[str, ...]:
 
 def least_padding(model: ModelProto) -> tuple[str, ...]:
     """Pad maxima of int8 by the least number: IREE 3.13 does so only where pads before and after the input are equal,
-    and pads by 0 elsewhere.
+    and pads by 0 elsewhere. In three dimensions its importer crashes, so that they are taken of f32.
     """
     return rewrite_nodes(model, _padded_by_least)
 
@@ -97,9 +97,16 @@ def trim_windows(model: ModelProto) -> tuple[str, ...]:
 
 def _padded_by_least(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     window = window_of(node, editor) if pads_by_zero(node, editor) else None
-    if window is None or all(begin == end for begin, end in window.pads) or any(node.output[1:]):
+    if window is None or any(node.output[1:]):
         return None
     emit = Emitter(editor, node)
+    if len(window.sizes) > 2:
+        wide = emit("Cast", node.input[0], part="wide", to=TensorProto.FLOAT)
+        largest = emit("MaxPool", wide, part="largest", **attributes(node))
+        emit("Cast", largest, output=node.output[0], to=TensorProto.INT8)
+        return emit.nodes
+    if all(begin == end for begin, end in window.pads):
+        return None
     begins, ends = zip(*window.pads, strict=True)
     pads = emit.constant([0, 0, *begins, 0, 0, *ends], "pads")
     padded = emit("Pad", node.input[0], pads, least(emit, node.input[0]), part="pad")

@@ -41,3 +41,16 @@ def test_padding_is_below_all_numbers(op_type: str, ceil_mode: int, element: int
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": image})
     for found, wanted in zip(sartor.backend.run_model(model, [image]), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("pads", [[0] * 6, [1, 0, 1, 0, 1, 1]])
+def test_in_three_dimensions_too(pads: list[int]) -> None:
+    """IREE's importer crashes on such a maximum."""
+    image = np.random.default_rng(0).integers(-90, -20, (1, 2, 4, 5, 6)).astype(np.int8)
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 3, 2], strides=[1, 2, 1], pads=pads)
+    value = helper.make_tensor_value_info("x", TensorProto.INT8, image.shape)
+    result = helper.make_tensor_value_info("y", TensorProto.INT8, ["n", "c", "d", "h", "w"])
+    graph = helper.make_graph([node], "graph", [value], [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": image})
+    np.testing.assert_array_equal(sartor.backend.run_model(model, [image])[0], expected)
