@@ -3,8 +3,8 @@
 IREE 3.13 pads by a whole stride where ``ceil_mode`` is set. It then divides averages by numbers that include that
 padding, and shifts the windows of some. After a maximum it refuses dimensions that have windows of one element and a
 stride of one, and those that have a single window: "inferred input/output operand #2 has shape's dimension #2 to be 9,
-but found 8". A last window that would start in the padding after the input is no window (ONNX's page of MaxPool, and
-ONNX Runtime). ONNX's own inference of shapes and IREE count it.
+but found 8". It rejects most powers (``LpPool``). A last window that would start in the padding after the input is no
+window (ONNX's page of MaxPool, and ONNX Runtime). ONNX's own inference of shapes and IREE count it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _FirstDropped:
 
 
 def _is_rounded_up(node: NodeProto) -> bool:
-    return node.op_type in ("AveragePool", "MaxPool") and bool(attributes(node).get("ceil_mode"))
+    return node.op_type in ("AveragePool", "LpPool", "MaxPool") and bool(attributes(node).get("ceil_mode"))
 
 
 def _starts_inside(window: Window, axis: int, count: int) -> bool:
@@ -102,6 +102,9 @@ def _with_windows(
     """A pooling with so many windows by padding, instead of by rounding; None if that cannot be written."""
     emit = Emitter(editor, node)
     rests = [_rest(window, axis, count) for axis, count in enumerate(windows)]
+    if node.op_type == "LpPool":
+        _pooled(emit, _pad(emit, _enlarged(window.pads, rests)), node.output[0])
+        return emit.nodes
     if node.op_type == "MaxPool":
         known = emit.dtype(node.input[0]).name in _REALS or pads_by_zero(node, editor)
         return _maximum(emit, window, rests) if known else None

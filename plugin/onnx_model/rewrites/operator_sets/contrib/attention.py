@@ -126,9 +126,14 @@ def _per_head(emit: Emitter, name: str, part: str, shape: tuple[int, ...], order
 def _causal(emit: Emitter, mask: str, heads: _Heads) -> str:
     """What is added to the scores, with the least number there is for each key after the query, whatever the mask adds.
 
+    A single query has no keys after it. ONNX Runtime excludes none for the last of several either, even where there are
+    more keys than queries; which keys were meant then is not known.
+
     Raises:
-        UnsupportedModelError: there are more keys than queries, of which ONNX Runtime's operator says nothing.
+        UnsupportedModelError: there are more keys than queries, and several of these.
     """
+    if heads.length == 1:
+        return mask
     if heads.key_length > heads.length:
         raise UnsupportedModelError(
             f"{describe_node(emit.node)} is unidirectional over {heads.key_length} keys for {heads.length} queries; "
@@ -147,17 +152,15 @@ def _excluded(emit: Emitter) -> float:
 
 
 def _mask(emit: Emitter, mask: str, heads: _Heads) -> str:
-    """A value to add to the scores, [batch, 1, 1 or queries, keys]; from a mask or a number of valid positions.
+    """A value to add to the scores, [batch, 1, 1 or queries, keys]; from a mask, or from ends of the valid positions.
 
-    Positions with numbers above 0 are valid.
+    Positions with numbers above 0 are valid, and those before an end that do not come before a start.
     """
     if not mask:
         return ""
     shape, source = emit.editor.shape(mask) or (), emit.node.input[0]
-    if shape == (heads.batch,):
-        positions = emit.constant(np.arange(heads.key_length, dtype=np.int32)[None], "positions")
-        ends = emit("Unsqueeze", mask, emit.constant([1], "ends_axis"), part="ends")
-        valid = emit("Less", positions, ends, part="valid")
+    if shape == (heads.batch,) or (shape == (2 * heads.batch,) and emit.node.op_type == "Attention"):
+        valid = _between(emit, mask, heads, has_starts=shape != (heads.batch,))
     elif len(shape) in (2, 3) and shape[-1] == heads.key_length:
         valid = emit("Greater", mask, emit.like(0, mask, "nothing"), part="valid")
     else:
@@ -169,6 +172,21 @@ def _mask(emit: Emitter, mask: str, heads: _Heads) -> str:
     addend = emit("Where", valid, emit.like(0.0, source, "kept"), excluded, part="excluded")
     axes = [1] if len(shape) == 3 else [1, 2]
     return emit("Unsqueeze", addend, emit.constant(axes, "mask_axes"), part="mask_align")
+
+
+def _between(emit: Emitter, bounds: str, heads: _Heads, *, has_starts: bool) -> str:
+    """Whether each position, [batch, keys], comes before its sequence's end and, if there are starts, not before that.
+
+    ``bounds`` has the ends of all sequences and then their starts.
+    """
+    positions = emit.constant(np.arange(heads.key_length, dtype=np.int32)[None], "positions")
+    columns = emit("Reshape", bounds, emit.constant([-1, heads.batch, 1], "columns"), part="bounds")
+    ends = emit("Gather", columns, emit.constant(0, "ends_index", np.int64), part="ends", axis=0)
+    before = emit("Less", positions, ends, part="before_end")
+    if not has_starts:
+        return before
+    starts = emit("Gather", columns, emit.constant(1, "starts_index", np.int64), part="starts", axis=0)
+    return emit("And", before, emit("GreaterOrEqual", positions, starts, part="after_start"), part="between")
 
 
 ATTENTION: Mapping[str, Lowering] = {

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from onnx import NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
@@ -229,6 +230,9 @@ def _embed_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[Nod
     _layer_norm(emit, value, node.input[5], node.input[6], output, _FUSED_EPSILON)
     if mask_index and (mask := optional_input(node, 7)):
         emit("ReduceSum", mask, emit.constant([1], "axes"), part="mask_index", output=mask_index, keepdims=0)
+    elif mask_index:
+        # ONNX Runtime counts nothing where there is no mask.
+        emit("Identity", emit.constant(np.zeros(shape[0]), "lengths", np.int32), part="mask_index", output=mask_index)
     return emit.nodes
 
 

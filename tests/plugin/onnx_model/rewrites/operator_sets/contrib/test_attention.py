@@ -24,7 +24,9 @@ _MASKS = {
 }
 
 
-def _model(op_type: str, feeds: dict[str, np.ndarray[Any, Any] | None], options: dict[str, Any]) -> ModelProto:
+def _model(
+    op_type: str, feeds: dict[str, np.ndarray[Any, Any] | None], options: dict[str, Any], queries: int = 4
+) -> ModelProto:
     names = [name if each is not None else "" for name, each in feeds.items()]
     while not names[-1]:
         names.pop()
@@ -34,7 +36,7 @@ def _model(op_type: str, feeds: dict[str, np.ndarray[Any, Any] | None], options:
         for name, each in feeds.items()
         if each is not None
     ]
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4, 8])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, queries, 8])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(helper.make_graph([node], "graph", values, [result]), opset_imports=opsets, ir_version=9)
 
@@ -71,6 +73,24 @@ def test_keys_after_a_query_are_excluded(keys: int) -> None:
     feeds: dict[str, np.ndarray[Any, Any] | None] = {"q": _normal(2, 4, 8), "k": _normal(2, keys, 8)}
     feeds["v"] = _normal(2, keys, 8) + np.float32(1)
     _check(_model("MultiHeadAttention", feeds, {"unidirectional": 1}), feeds)
+
+
+@pytest.mark.parametrize("options", [{}, {"unidirectional": 1}])
+@pytest.mark.parametrize("bounds", [[2, 3, 0, 1], [4, 3, 3, 0], [1, 4, 2, 4]])
+def test_masks_of_ends_and_starts(bounds: list[int], options: dict[str, Any]) -> None:
+    """The last leave nothing of their sequences."""
+    feeds: dict[str, np.ndarray[Any, Any] | None] = {"x": _normal(2, 4, 8), "w": _normal(8, 24) * np.float32(0.4)}
+    feeds |= {"b": _normal(24), "mask": np.array(bounds, np.int32)}
+    _check(_model("Attention", feeds, options), feeds)
+
+
+@pytest.mark.parametrize("mask", [None, [[1, 1, 0, 0, 1, 0], [0, 1, 1, 1, 1, 1]]])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 5.0])
+def test_a_single_query_sees_all_keys(mask: list[list[int]] | None, scale: float) -> None:
+    feeds: dict[str, np.ndarray[Any, Any] | None] = {"q": _normal(2, 1, 8) * np.float32(scale)}
+    feeds |= {"k": _normal(2, 6, 8), "v": _normal(2, 6, 8), "bias": None}
+    feeds["mask"] = None if mask is None else np.array(mask, np.int32)
+    _check(_model("MultiHeadAttention", feeds, {"unidirectional": 1}, queries=1), feeds)
 
 
 def test_more_keys_than_queries_are_refused() -> None:

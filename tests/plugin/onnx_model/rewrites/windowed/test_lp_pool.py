@@ -1,0 +1,46 @@
+"""Powers of windows whose number is rounded up, or whose geometry IREE's own lowering does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import sartor.backend
+
+_CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "fitting": ((9, 7), {"kernel_shape": [3, 3], "strides": [3, 2]}),
+    "rest": ((8, 7), {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 1, 1]}),
+    "after the input": ((7, 8), {"kernel_shape": [1, 4], "strides": [3, 2], "pads": [0, 2, 0, 3]}),
+    "signal after the input": ((6,), {"kernel_shape": [1], "strides": [4]}),
+    "signal of one window": ((3,), {"kernel_shape": [4], "strides": [4], "pads": [0, 3]}),
+    "dilated": ((9, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [2, 1, 1, 1], "dilations": [2, 3]}),
+    "not dilated": ((3, 7), {"kernel_shape": [3, 2], "strides": [3, 1], "pads": [1, 0, 1, 0], "dilations": [1, 1]}),
+    "without padding": ((8, 7), {"kernel_shape": [3, 4], "strides": [2, 3], "auto_pad": "VALID"}),
+}
+
+
+@pytest.mark.parametrize("case", _CASES)
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_as_onnx_runtime_does(case: str, ceil_mode: int, scale: float) -> None:
+    sizes, options = _CASES[case]
+    orders = (1, 2, 3)
+    image = (np.random.default_rng(0).standard_normal((1, 2, *sizes)) * scale).astype(np.float32)
+    nodes = [
+        helper.make_node("LpPool", ["x"], [f"y{order}"], p=order, ceil_mode=ceil_mode, **options) for order in orders
+    ]
+    # The sizes are left to inference, which counts a window after the input.
+    results = [
+        helper.make_tensor_value_info(f"y{order}", TensorProto.FLOAT, [f"d{order}{axis}" for axis in range(image.ndim)])
+        for order in orders
+    ]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, image.shape)
+    graph = helper.make_graph(nodes, "graph", [value], results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": image})
+    for found, wanted in zip(sartor.backend.run_model(model, [image]), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * scale)
