@@ -90,7 +90,7 @@ from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scatter
 from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
-from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, least_padding, round_down, trim_windows
+from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, maxima_of_floats, round_down, trim_windows
 from sartor.runtime.driver.bound_input import Bindings
 
 Rewrite = Callable[[ModelProto], tuple[str, ...]]
@@ -149,8 +149,8 @@ LOWER: tuple[Rewrite, ...] = (
     crop_pads,
     explicit_padding,
     round_down,
+    maxima_of_floats,
     pad_rounded_up,
-    least_padding,
     concatenate_pads,
     transposed_blocks,
     stretched_conv,

@@ -19,10 +19,11 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
 from sartor.onnx_model.graphs.infer import forget_shapes, infer_shapes
 from sartor.onnx_model.graphs.walk import nodes
-from sartor.onnx_model.rewrites.windowed.windows import Window, least, pads_by_zero, window_of, without
+from sartor.onnx_model.rewrites.windowed.windows import Window, window_of, without
 
 _REPLACED = ("ceil_mode", "pads", "auto_pad", "count_include_pad")
-_REALS = ("float16", "float32")
+# What no maximum is below.
+_LOWEST = {"float16": -math.inf, "float32": -math.inf, "int8": -128, "uint8": 0}
 
 _Pads = Sequence[tuple[int, int]]
 
@@ -89,9 +90,7 @@ def _windows(window: Window, axis: int) -> int:
 def _padded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     window = window_of(node, editor) if _is_rounded_up(node) else None
     output = editor.shape(node.output[0])
-    if window is None or output is None:
-        return None
-    if node.op_type == "MaxPool" and not _is_refused(window, output[2:]) and not pads_by_zero(node, editor):
+    if window is None or output is None or (node.op_type == "MaxPool" and not _is_refused(window, output[2:])):
         return None
     return _with_windows(node, editor, window, output[2:])
 
@@ -106,8 +105,7 @@ def _with_windows(
         _pooled(emit, _pad(emit, _enlarged(window.pads, rests)), node.output[0])
         return emit.nodes
     if node.op_type == "MaxPool":
-        known = emit.dtype(node.input[0]).name in _REALS or pads_by_zero(node, editor)
-        return _maximum(emit, window, rests) if known else None
+        return _maximum(emit, window, rests) if emit.dtype(node.input[0]).name in _LOWEST else None
     counts = _counts(window, windows, is_padding_counted=bool(attributes(node).get("count_include_pad")))
     return None if 0 in counts else _average(emit, window, rests, counts)
 
@@ -124,7 +122,8 @@ def _rest(window: Window, axis: int, windows: int) -> int:
 
 
 def _maximum(emit: Emitter, window: Window, rests: Sequence[int]) -> list[NodeProto]:
-    lowest = least(emit, emit.node.input[0])
+    source = emit.node.input[0]
+    lowest = emit.like(_LOWEST[emit.dtype(source).name], source, "lowest")
     _pooled(emit, _pad(emit, _enlarged(window.pads, rests), lowest), emit.node.output[0])
     return emit.nodes
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
@@ -57,22 +55,15 @@ def explicit_padding(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, _with_pads)
 
 
-def least_padding(model: ModelProto) -> tuple[str, ...]:
-    """Pad maxima of int8 by the least number: IREE 3.13 does so only where pads before and after the input are equal,
-    and pads by 0 elsewhere. In three dimensions its importer crashes, so that they are taken of f32.
+def maxima_of_floats(model: ModelProto) -> tuple[str, ...]:
+    """Take maxima of int8 of f32, which is exact, where IREE 3.13 does not pad by the least number of 8 bits.
+
+    It does so only where pads before and after the input are equal, and pads by 0 elsewhere, also where the number of
+    windows is rounded up. In three dimensions its importer crashes.
     """
-    return rewrite_nodes(model, _padded_by_least)
-
-
-def pads_by_zero(node: NodeProto, editor: GraphEditor) -> bool:
-    """Whether a node is a maximum of a type of which IREE pads some by 0, which is not the least number."""
-    return node.op_type == "MaxPool" and editor.element_type(node.input[0]) == TensorProto.INT8
-
-
-def least(emit: Emitter, name: str) -> str:
-    """A constant that no maximum of values of the type of ``name`` is below."""
-    dtype = emit.dtype(name)
-    return emit.like(-math.inf if dtype.kind == "f" else int(np.iinfo(dtype).min), name, "lowest")
+    if names := rewrite_nodes(model, _of_floats):
+        infer_shapes(model)
+    return names
 
 
 def round_down(model: ModelProto) -> tuple[str, ...]:
@@ -95,24 +86,21 @@ def trim_windows(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, _trimmed)
 
 
-def _padded_by_least(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    window = window_of(node, editor) if pads_by_zero(node, editor) else None
-    if window is None or any(node.output[1:]):
+def _of_floats(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "MaxPool" or editor.element_type(node.input[0]) != TensorProto.INT8:
+        return None
+    window, found = window_of(node, editor), attributes(node)
+    if window is None or not (len(window.sizes) > 2 or found.get("ceil_mode") or _is_unequal(window)):
         return None
     emit = Emitter(editor, node)
-    if len(window.sizes) > 2:
-        wide = emit("Cast", node.input[0], part="wide", to=TensorProto.FLOAT)
-        largest = emit("MaxPool", wide, part="largest", **attributes(node))
-        emit("Cast", largest, output=node.output[0], to=TensorProto.INT8)
-        return emit.nodes
-    if all(begin == end for begin, end in window.pads):
-        return None
-    begins, ends = zip(*window.pads, strict=True)
-    pads = emit.constant([0, 0, *begins, 0, 0, *ends], "pads")
-    padded = emit("Pad", node.input[0], pads, least(emit, node.input[0]), part="pad")
-    kept = {key: value for key, value in attributes(node).items() if key not in ("pads", "auto_pad")}
-    emit("MaxPool", padded, output=node.output[0], **kept)
+    wide = emit("Cast", node.input[0], part="wide", to=TensorProto.FLOAT)
+    largest, *_ = emit.many("MaxPool", wide, outputs=("", *node.output[1:]), part="largest", **found)
+    emit("Cast", largest, output=node.output[0], to=TensorProto.INT8)
     return emit.nodes
+
+
+def _is_unequal(window: Window) -> bool:
+    return any(begin != end for begin, end in window.pads)
 
 
 def window_of(node: NodeProto, editor: GraphEditor) -> Window | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 import sartor.backend
 
@@ -43,14 +43,41 @@ def test_padding_is_below_all_numbers(op_type: str, ceil_mode: int, element: int
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("pads", [[0] * 6, [1, 0, 1, 0, 1, 1]])
-def test_in_three_dimensions_too(pads: list[int]) -> None:
-    """IREE's importer crashes on such a maximum."""
-    image = np.random.default_rng(0).integers(-90, -20, (1, 2, 4, 5, 6)).astype(np.int8)
-    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 3, 2], strides=[1, 2, 1], pads=pads)
-    value = helper.make_tensor_value_info("x", TensorProto.INT8, image.shape)
-    result = helper.make_tensor_value_info("y", TensorProto.INT8, ["n", "c", "d", "h", "w"])
-    graph = helper.make_graph([node], "graph", [value], [result])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "pads"),
+    [
+        ((1, 3, 7, 6), [3, 2], [1, 0, 1, 1]),
+        ((1, 2, 4, 5, 6), [2, 3, 2], [0] * 6),
+        ((1, 2, 4, 5, 6), [2, 3, 2], [1, 0, 1, 0, 1, 1]),
+    ],
+)
+@pytest.mark.parametrize("outputs", [["y"], ["y", "indices"]])
+def test_in_three_dimensions_and_with_indices_too(
+    shape: tuple[int, ...], kernel: list[int], pads: list[int], outputs: list[str]
+) -> None:
+    """IREE's importer crashes on such a maximum in three dimensions."""
+    image = np.random.default_rng(0).integers(-90, -20, shape).astype(np.int8)
+    strides = [1, 2, 1][: len(kernel)]
+    node = helper.make_node("MaxPool", ["x"], outputs, kernel_shape=kernel, strides=strides, pads=pads)
+    _check(node, image)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float32])
+def test_windows_may_be_dropped_and_rounded_up_at_once(dtype: type[np.generic]) -> None:
+    image = np.random.default_rng(0).integers(-90, -20, (1, 3, 7, 6)).astype(dtype)
+    options: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 0, 0, 1], "ceil_mode": 1}
+    _check(helper.make_node("MaxPool", ["x"], ["y"], **options), image)
+
+
+def _check(node: NodeProto, image: np.ndarray[Any, Any]) -> None:
+    """A pooling beside ONNX Runtime."""
+    element = helper.np_dtype_to_tensor_dtype(image.dtype)
+    value = helper.make_tensor_value_info("x", element, image.shape)
+    sizes = ["n", "c", "d", "h", "w"][: image.ndim]
+    elements = [element, TensorProto.INT64]
+    results = [helper.make_tensor_value_info(*each, sizes) for each in zip(node.output, elements, strict=False)]
+    graph = helper.make_graph([node], "graph", [value], results)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": image})
-    np.testing.assert_array_equal(sartor.backend.run_model(model, [image])[0], expected)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": image})
+    for found, wanted in zip(sartor.backend.run_model(model, [image]), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
