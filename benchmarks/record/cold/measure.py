@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 from benchmarks.cold import Settings, prepare, runs_of
-from benchmarks.cold_plans import ColdPlan, make_plan, overlapped, plan_file, size_of
-from benchmarks.record.results import Entry
+from benchmarks.cold_plans import NARROW_ERROR, ColdPlan, make_plan, overlapped, plan_file, size_of
+from benchmarks.record.results import ERROR_LIMIT, Entry
 from benchmarks.record.task import Found, Task
 from sartor.errors import SartorError
-from sartor.first_inference.cold_bench import COLD_PEERS, SELF, time_cold
+from sartor.first_inference.cold_bench import COLD_PEERS, SELF, ColdRuns, time_cold
 from sartor.first_inference.sample import FirstRun
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
 
 NETWORKS = ("squeezenet", "mobilenet_v2", "resnet50", "vgg16", "bert")
 """Networks whose every part is compared: small and large files, and a transformer."""
@@ -51,12 +56,27 @@ def _measured(task: Task, plans: tuple[ColdPlan, ...], peers: tuple[str, ...]) -
     settings = replace(made, seconds=seconds, settles=bool(peers))
     prepare(network, settings)
     sizes = {overlapped(plan): _facts(network, plan, settings) for plan in settings.plans}
+    plan_of = {name: plan for plan in settings.plans for name in (plan.knobs, overlapped(plan))}
+    timed = runs_of(network, settings)
+    errors = _errors(task.model, timed, {plan: plan_file(network, directory, plan) for plan in settings.plans})
     entries = {}
-    for (runtime, files), runs in time_cold(runs_of(network, settings)).items():
+    for (runtime, files), runs in time_cold(timed).items():
         who = overlapped(plans[0]) if runtime == SELF else runtime
-        times = Entry((tuple(each.first for each in runs),), facts={**_phases(runs), **sizes.get(who, {})})
-        entries[entry_name(who, files)] = times
+        samples, facts = (tuple(each.first for each in runs),), {**_phases(runs), **sizes.get(who, {})}
+        plan = plan_of.get(who)
+        allowed = NARROW_ERROR if plan is ColdPlan.WEIGHTS else ERROR_LIMIT
+        entries[entry_name(who, files)] = Entry(samples, 0.0 if plan is None else errors[plan], allowed, facts)
     return entries, failures
+
+
+def _errors(model: Path, timed: ColdRuns, modules: Mapping[ColdPlan, Path]) -> dict[ColdPlan, float]:
+    """Relative errors of plans on the inputs that are timed; outputs of other runtimes are not compared."""
+    expected = OnnxRuntimeReference(model, threads=timed.threads)(timed.feeds)
+    found = {}
+    for plan, module in modules.items():
+        with Session(module, threads=timed.threads) as session:
+            found[plan] = relative_error(session.run(None, timed.feeds), expected)
+    return found
 
 
 def _made(network: str, plans: tuple[ColdPlan, ...], settings: Settings) -> tuple[Settings, dict[str, str]]:

@@ -60,7 +60,11 @@ def _first_row(result: Result, name: str) -> Iterable[str]:
 
 def _spread(entry: Entry) -> str:
     """The median, and in brackets the least of all processes."""
-    return f"{in_ms(entry.seconds)} ({in_ms(min(entry.samples[0]))})"
+    return f"{in_ms(entry.seconds)} ({in_ms(min(entry.samples[0]))}){_judgement(entry)}"
+
+
+def _judgement(entry: Entry) -> str:
+    return "" if entry.is_right else " (wrong)"
 
 
 def _compared(files: str) -> tuple[str, str, str]:
@@ -74,7 +78,8 @@ def _cold_row(result: Result) -> list[str]:
 
 
 def _times(result: Result, files: str) -> list[str]:
-    return [in_ms(result.entries[f"{who}, {files}"].seconds) for who in (_LATENCY, _COLD)]
+    entries = (result.entries[f"{who}, {files}"] for who in (_LATENCY, _COLD))
+    return [f"{in_ms(each.seconds)}{_judgement(each)}" for each in entries]
 
 
 def _over(result: Result, files: str) -> str:
@@ -93,8 +98,11 @@ def _verdict(results: Sequence[Result], files: str) -> str:
 
 
 def _is_faster(result: Result, who: str, other: str, files: str) -> bool:
-    """Whether one was faster in more rounds than chance explains: a one-sided sign test."""
-    mine, others = (result.entries[f"{each}, {files}"].samples[0] for each in (who, other))
+    """Whether one is right, and was faster in more rounds than chance explains: a one-sided sign test."""
+    entries = [result.entries[f"{each}, {files}"] for each in (who, other)]
+    mine, others = (each.samples[0] for each in entries)
+    if not entries[0].is_right:
+        return False
     won, count = sum(one < two for one, two in zip(mine, others, strict=True)), len(mine)
     as_often_by_chance: int = sum(comb(count, each) for each in range(won, count + 1))
     return as_often_by_chance < _DOUBT * 2.0**count

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import numpy_helper
 
 import sartor
 from benchmarks import cold_plans
@@ -39,6 +41,7 @@ def test_every_plan_is_recorded_in_both_states_and_those_that_fail_are_named(
     assert {*entries} == {measure.entry_name(each, state) for each in who for state in ("in memory", "dropped")}
     assert failures == {"KCP": "no plan keeps the bound"}
     assert all(len(each.samples[0]) == 2 for each in entries.values())
+    assert 0 < entries["KP, dropped"].error < 1e-3
     _check_facts(entries["latency + P, in memory"])
 
 
@@ -49,6 +52,26 @@ def test_plans_are_made_anew_and_compared_without_peers(task: Task) -> None:
     entries, failures = measure.measure_cold(task)
     assert {*entries} == {f"{who}, {state}" for who in ("latency + P", "KP") for state in ("in memory", "dropped")}
     assert not failures
+
+
+def test_what_a_wrong_plan_computes_is_noticed(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "make_plan", _made_wrong)
+    entries, _ = measure.measure_cold(task)
+    assert entries["latency + P, dropped"].is_right
+    assert not entries["KP, dropped"].is_right
+
+
+def _made_wrong(network: str, directory: Path, plan: ColdPlan, threads: int) -> None:
+    """The plan for the first inference is of other weights."""
+    if plan is ColdPlan.KERNELS:
+        model = onnx.load(directory / f"{network}.onnx")
+        first = numpy_helper.to_array(model.graph.initializer[0])
+        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(first * 2, model.graph.initializer[0].name))
+        onnx.save(model, directory / "other.onnx")
+        output = cold_plans.plan_file(network, directory, plan)
+        sartor.compile(directory / "other.onnx", plan.settings(threads, directory / "other.db"), output=output)
+    else:
+        cold_plans.make_plan(network, directory, plan, threads)
 
 
 def _check_facts(entry: Entry) -> None:

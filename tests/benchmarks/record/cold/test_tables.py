@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.record.cold.tables import cold_table, first_table
@@ -31,6 +32,20 @@ def test_a_plan_is_faster_if_it_is_in_nearly_all_rounds(tmp_path: Path) -> None:
     assert "Files dropped: the plan for the first inference is faster for 1 of 2 networks and slower for 0;" in table
     assert "Files in memory: the plan for the first inference is faster for 0 of 2 networks and slower for 0;" in table
     assert "| surely | - | - | 13.5 | 13.4 | 0.99 | 13.5 | 13.5 | 1.00 | 0123456789 |" in table
+
+
+def test_a_wrong_plan_is_faster_than_none(tmp_path: Path) -> None:
+    slow, wrong = _varying(10.0), entry([1.0] * ROUNDS, error=0.1)
+    Result("cold", "net", 1, MADE, _both(PLAN, slow, slow) | _both(COLD, wrong, wrong)).save(tmp_path)
+    Result("first", "net", 1, MADE, _both(COLD, wrong, _with_phases(wrong))).save(tmp_path)
+    table = cold_table(tmp_path)
+    assert "| 13.5 | 1.00 (wrong) | - |" in table
+    assert "faster for 0 of 1 networks and slower for 0;" in table
+    assert "| KP | 1.00 (1.00) (wrong) |" in first_table(tmp_path)
+
+
+def _with_phases(found: Entry) -> Entry:
+    return replace(found, facts={"inference 1": 0.001})
 
 
 def fast_samples(count: int) -> list[float]:
