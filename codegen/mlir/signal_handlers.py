@@ -18,23 +18,26 @@ def keeping_signal_handlers() -> Iterator[None]:
 
     It does so when it first creates a file. Its handlers serve one signal and leave the default action to the next, so
     that a second one at once ends the process without cleaning up. Python itself sets handlers in its main thread only,
-    and modules are compiled in others too.
+    and modules are compiled in others too. What Python's main thread sets meanwhile stays.
     """
     library = ctypes.CDLL(None)
-    before = {number: _action(library, number) for number in _ASKING}
+    before = {number: (signal.getsignal(number), _action(library, number)) for number in _ASKING}
     try:
         yield
     finally:
-        for number, action in before.items():
-            if _handler(_action(library, number)) != _handler(action):
+        for number, (handler, action) in before.items():
+            is_replaced = _address(_action(library, number)) != _address(action)
+            if is_replaced and signal.getsignal(number) is handler:
                 library.sigaction(number, action, None)
 
 
 def _action(library: ctypes.CDLL, number: signal.Signals) -> ctypes.Array[ctypes.c_char]:
+    """What C's library knows of a signal."""
     found = ctypes.create_string_buffer(_ACTION_BYTES)
     library.sigaction(number, None, found)
     return found
 
 
-def _handler(action: ctypes.Array[ctypes.c_char]) -> bytes:
+def _address(action: ctypes.Array[ctypes.c_char]) -> bytes:
+    """The handler's."""
     return action.raw[: ctypes.sizeof(ctypes.c_void_p)]

@@ -41,3 +41,17 @@ print([handler(number) for number in asking] == before)
         [sys.executable, "-c", program, thread], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_a_handler_that_is_set_meanwhile_stays() -> None:
+    """As by a program that compiles in one thread and is told in its main one how it is to end."""
+    program = """
+import os, signal
+from sartor.codegen.mlir.signal_handlers import keeping_signal_handlers
+
+with keeping_signal_handlers():
+    signal.signal(signal.SIGHUP, lambda number, frame: print("handled"))
+os.kill(os.getpid(), signal.SIGHUP)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
