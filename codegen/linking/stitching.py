@@ -25,8 +25,8 @@ from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound
 from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
-from sartor.codegen.mlir.before_lowering.depthwise_loops import order_depthwise_loops
-from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers, widen_apart
+from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
+from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
@@ -347,8 +347,7 @@ def compile_unsplit(
                 view.operation.attributes["iree.reflection"] = reflection
         protect_inputs(module)
         if target.device == "vulkan":
-            order_depthwise_loops(module)
-            widen_apart(module)
+            avoid_defects(module)
         cut_function(module)
         if embed:
             embed_weights(module, {name: array for name, array in weights.items() if name not in late})

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource
-from sartor.codegen.mlir.before_lowering.depthwise_loops import order_depthwise_loops
 from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
-from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers, widen_apart
+from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
+from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
 from sartor.codegen.mlir.iree_compiler import ir, translate
 from sartor.codegen.mlir.operations import symbol
 from sartor.errors import CompileError
@@ -118,8 +118,7 @@ def _without_defects(source: str) -> str:
         module = ir.Module.parse(source)
     except ir.MLIRError as error:
         raise CompileError(f"the module is not valid: {error}") from None
-    order_depthwise_loops(module)
-    widen_apart(module)
+    avoid_defects(module)
     return str(module)
 
 

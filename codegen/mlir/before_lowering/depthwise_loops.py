@@ -53,16 +53,15 @@ def _loops(op: ir.Operation) -> str:
 
 def _body(pixel: str, tap: str, total: str) -> str:
     """The product of a number of the image and one of the filter, added to a sum of a type that is as wide or wider."""
-    kind, extend = ("f", "arith.extf") if "f" in total else ("i", "arith.extsi")
-    lines = [
-        f"%{name}_wide = {extend} %{name} : {element} to {total}" if element != total else ""
-        for name, element in (("pixel", pixel), ("tap", tap))
-    ]
-    factors = ", ".join(
-        f"%{name}" if element == total else f"%{name}_wide" for name, element in (("pixel", pixel), ("tap", tap))
-    )
-    lines += [f"%product = arith.mul{kind} {factors} : {total}", f"%sum = arith.add{kind} %before, %product : {total}"]
-    return "\n    ".join([*filter(None, lines), f"linalg.yield %sum : {total}"])
+    kind, extend = ("f", "extf") if "f" in total else ("i", "extsi")
+    lines, factors = [], []
+    for name, element in (("%pixel", pixel), ("%tap", tap)):
+        if element != total:
+            lines.append(f"{name}_wide = arith.{extend} {name} : {element} to {total}")
+        factors.append(name if element == total else f"{name}_wide")
+    lines.append(f"%product = arith.mul{kind} {', '.join(factors)} : {total}")
+    lines.append(f"%sum = arith.add{kind} %before, %product : {total}")
+    return "\n    ".join([*lines, f"linalg.yield %sum : {total}"])
 
 
 def _numbers(op: ir.Operation, name: str) -> list[int]:

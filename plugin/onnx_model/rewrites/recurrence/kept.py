@@ -10,6 +10,8 @@ _DEFAULTS = {"RNN": ("Tanh",), "LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sig
 _LOOPED = ("Relu", "Sigmoid", "Tanh")
 _WEIGHTS = (1, 2, 3)
 _LENGTHS, _PEEPHOLES = 4, 7
+LENGTHS = "sequence_lens"
+"""The input that has the lengths of sequences, by ONNX's name."""
 _UNSUPPORTED = ("activation_alpha", "activation_beta", "clip", "input_forget", "layout")
 
 
@@ -41,7 +43,7 @@ def extras(node: NodeProto, editor: GraphEditor, steps: int) -> tuple[str, ...]:
     if peepholes and ((constant := editor.constant(peepholes)) is None or constant.any()):
         named.append("peepholes")
     if lengths and ((constant := editor.constant(lengths)) is None or (constant != steps).any()):
-        named.append("sequence_lens")
+        named.append(LENGTHS)
     return tuple(named)
 
 

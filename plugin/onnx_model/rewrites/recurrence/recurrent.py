@@ -12,7 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.rewrites.recurrence.kept import extras, is_kept, is_plain
+from sartor.onnx_model.rewrites.recurrence.kept import LENGTHS, extras, is_kept, is_plain
 from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, State
 from sartor.onnx_model.rewrites.recurrence.recurrent_weights import ComputedWeights, ConstantWeights, Weights
 
@@ -91,11 +91,9 @@ def _misfit(node: NodeProto, editor: GraphEditor, steps: int) -> str:
 
 
 def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) -> None:
-    name = optional_input(node, 4)
-    lengths = editor.constant(name) if name else None
-    if name and (lengths is None or (lengths != sequence.steps).any()):
+    if LENGTHS in extras(node, editor, sequence.steps):
         raise UnsupportedModelError(
-            f"{describe_node(node)} has sequences of unequal length (input sequence_lens); "
+            f"{describe_node(node)} has sequences of unequal length (input {LENGTHS}); "
             "export the model with full-length sequences"
         )
 

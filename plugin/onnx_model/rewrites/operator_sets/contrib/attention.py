@@ -48,8 +48,6 @@ def _attention(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     split = emit.constant(sizes, "sizes")
     query, key, value = emit.many("Split", projected, split, part="split", outputs=("", "", ""), axis=-1)
     mask = _mask(emit, optional_input(node, 3), heads)
-    if found.get("unidirectional"):
-        mask = _causal(emit, mask, heads)
     _attend(emit, (query, key, value), heads, [mask, optional_input(node, 5)])
     return emit.nodes
 
@@ -73,8 +71,6 @@ def _multi_head_attention(node: NodeProto, editor: GraphEditor) -> list[NodeProt
         parts = emit.many("Split", bias, split, part="split_bias", outputs=("", "", ""), axis=0)
         operands = [emit("Add", name, part, part="bias") for name, part in zip(operands, parts, strict=True)]
     mask = _mask(emit, optional_input(node, 4), heads)
-    if found.get("unidirectional"):
-        mask = _causal(emit, mask, heads)
     _attend(emit, (operands[0], operands[1], operands[2]), heads, [mask, optional_input(node, 5)])
     return emit.nodes
 
@@ -151,7 +147,13 @@ def _excluded(emit: Emitter) -> float:
     return max(value, float(smallest))
 
 
-def _mask(emit: Emitter, mask: str, heads: _Heads) -> str:
+def _mask(emit: Emitter, given: str, heads: _Heads) -> str:
+    """A value to add to the scores, which excludes keys by a mask, and if it is unidirectional those after a query."""
+    padding = _padding(emit, given, heads)
+    return _causal(emit, padding, heads) if attributes(emit.node).get("unidirectional") else padding
+
+
+def _padding(emit: Emitter, mask: str, heads: _Heads) -> str:
     """A value to add to the scores, [batch, 1, 1 or queries, keys]; from a mask, or from ends of the valid positions.
 
     Positions with numbers above 0 are valid, and those before an end that do not come before a start.
