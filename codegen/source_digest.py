@@ -7,7 +7,9 @@ one; imports do not.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import gc
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -104,8 +106,26 @@ def _is_own(name: str) -> bool:
 @functools.cache
 def _imports(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
     """Import statements, wherever in the file they are."""
-    nodes = _executed(ast.parse(path.read_bytes()))
+    with _no_finalisers():
+        tree = ast.parse(path.read_bytes())
+    nodes = _executed(tree)
     return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+@contextlib.contextmanager
+def _no_finalisers() -> Iterator[None]:
+    """Collect no garbage meanwhile.
+
+    Up to Python 3.12 ``ast.parse`` counts its depth for all callers together. It raises SystemError if a finaliser,
+    or a thread that goes on while the finaliser runs, parses too, as each traceback does that is formatted.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:

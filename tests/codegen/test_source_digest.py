@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -125,6 +126,37 @@ def test_what_only_type_checkers_import_does_not_count(tmp_path: Path) -> None:
 
     assert import_closure(("sartor.a",), find).keys() == {"sartor.a"}
     assert import_closure(("sartor.c",), find).keys() == {"sartor.c", "sartor.b"}
+
+
+class Parsing:
+    """Garbage whose finaliser parses from a depth of its own, as one does that formats a traceback."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        self.parse(20)
+
+    def parse(self, depth: int) -> None:
+        if depth:
+            self.parse(depth - 1)
+        else:
+            ast.parse("one + another")
+
+
+def test_a_finaliser_that_parses_meanwhile_does_no_harm(tmp_path: Path) -> None:
+    source = Path(ast.__file__).read_text(encoding="utf-8")
+    before = gc.get_threshold()
+    gc.set_threshold(50, 1, 1)
+    try:
+        for number in range(20):
+            path = tmp_path / f"{number}.py"
+            path.write_text(source, encoding="utf-8")
+            Parsing()
+            assert import_closure(("sartor.a",), {"sartor.a": path}.get)
+    finally:
+        gc.set_threshold(*before)
+    assert gc.isenabled()
 
 
 def test_a_module_that_does_not_exist_is_a_mistake() -> None:

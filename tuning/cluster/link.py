@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from distributed import Client
+from distributed.client import AllExit
 from distributed.comm.addressing import get_address_host_port
 
 from sartor.errors import UsageError
@@ -115,6 +116,7 @@ class DaskLink:
         self._futures: set[Any] = set()
         # Dask tells in many lines what is told here in one.
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        logging.getLogger("asyncio").addFilter(is_for_users)
 
     def machines(self) -> Mapping[str, Machine] | None:
         client = self._connected()
@@ -196,6 +198,16 @@ class DaskLink:
         self._futures.clear()
         if client is not None:
             client.close(timeout=_CONNECT_SECONDS)
+
+
+def is_for_users(record: logging.LogRecord) -> bool:
+    """Whether asyncio logs something else than how Dask stops to wait for results that are lost.
+
+    Dask raises that in tasks which nobody asks for their end any more; asyncio then logs a traceback, although the
+    loss is told by the future.
+    """
+    raised = record.exc_info[1] if record.exc_info else None
+    return not isinstance(raised, AllExit)
 
 
 def _workers(client: Any) -> Mapping[str, Any] | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import logging
 from pathlib import Path
 
 import pytest
+from distributed.client import AllExit
 
 from sartor.errors import UsageError
-from sartor.tuning.cluster.link import Scheduler
+from sartor.tuning.cluster.link import DaskLink, Scheduler
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "7", '{"address": 7}', '{"address": "nowhere"}'])
@@ -27,3 +31,24 @@ def test_a_file_that_is_not_written_to_its_end_may_be_so_later(text: str | None,
         _ = Scheduler.of(str(file)).arguments
     file.write_text('{"address": "tcp://127.0.0.1:8786"}')
     assert Scheduler.of(str(file)).arguments == {"scheduler_file": str(file)}
+
+
+@pytest.mark.parametrize(("raised", "is_told"), [(AllExit(), False), (ValueError("wrong"), True)])
+def test_how_dask_stops_waiting_is_not_told_as_an_error(
+    raised: Exception, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    DaskLink(Scheduler(address="tcp://127.0.0.1:8786"))
+
+    async def fail() -> None:
+        raise raised
+
+    async def leave_alone() -> None:
+        task = asyncio.ensure_future(fail())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        del task
+        gc.collect()
+
+    with caplog.at_level(logging.ERROR, logger="asyncio"):
+        asyncio.run(leave_alone())
+    assert bool(caplog.records) == is_told
