@@ -18,6 +18,7 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.rewrites.arithmetic.fourier import ROOTS_OF_UNITY
 
 # Indices of inputs that are multiplied, or that are tables of values to be multiplied.
 _MULTIPLIED: Mapping[str, tuple[int, ...]] = {
@@ -65,7 +66,8 @@ def disturb(model: ModelProto, seed: int) -> None:
     random = np.random.default_rng(seed)
     for tensor in model.graph.initializer:
         if tensor.name in names and tensor.data_type in _REALS:
-            changed = _changed(to_array(tensor), random, 0.0)
+            array = to_array(tensor)
+            changed = _turned(array, random) if ROOTS_OF_UNITY in tensor.name else _changed(array, random, 0.0)
             tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
 
 
@@ -92,6 +94,15 @@ def _changed(array: Array, random: np.random.Generator, least: float) -> Array:
     # Computed in the type of the weights, to save memory.
     factors = (1.0 + share * random.uniform(-1.0, 1.0, min(array.size, _PERIOD))).astype(wide)
     return np.asarray(array.astype(wide, copy=False) * np.resize(factors, array.shape)).astype(array.dtype)
+
+
+def _turned(array: Array, random: np.random.Generator) -> Array:
+    """Change every element of a Fourier matrix by up to one unit in the last place of the largest.
+
+    Transforms by other means compute cosines of rounded angles, none of which is zero.
+    """
+    largest = np.full(array.shape, np.abs(array).max(initial=0.0), array.dtype)
+    return np.asarray(array + (_changed(largest, random, 0.0) - largest), array.dtype)
 
 
 def expand_sigmoid(model: ModelProto) -> None:

@@ -39,7 +39,7 @@ from sartor.onnx_model.rewrites.arithmetic.reductions import (
     written_unit_reductions,
 )
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
-from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
+from sartor.onnx_model.rewrites.arithmetic.variadic import explicit_equations, paired_operands
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
 from sartor.onnx_model.rewrites.exceptional.angles import reduced_angles
@@ -141,6 +141,7 @@ LOWER: tuple[Rewrite, ...] = (
     numeric_bounds,
     written_tanh_gelu,
     paired_operands,
+    explicit_equations,
     expand_to_result,
     written_unit_reductions,
     integer_means,

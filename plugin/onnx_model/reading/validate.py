@@ -17,7 +17,11 @@ from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
 from sartor.onnx_model.reading.attribute_ranges import check_attribute_ranges, check_attribute_types
 from sartor.onnx_model.rewrites.operator_sets.contrib.refused import CONTRIB_REASONS, DOMAIN_REASONS
-from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
+from sartor.onnx_model.rewrites.operator_sets.expand_operators import (
+    CONTRIB_DOMAIN,
+    CONTRIB_OPERATORS,
+    UNDECLARED_CONTRIB,
+)
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import PREVIEW, PREVIEW_DOMAIN
 from sartor.onnx_model.rewrites.operator_sets.experimental import EXPERIMENTAL, LAST_OPSET, REFUSED
 from sartor.onnx_model.rewrites.operator_sets.training import OPTIMISERS, TRAINING_DOMAIN
@@ -204,6 +208,8 @@ def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
     try:
         declared = _declared(node.op_type, opsets[""])
     except defs.SchemaError:
+        if node.op_type in UNDECLARED_CONTRIB:
+            return
         raise UnsupportedModelError(
             f"{describe_node(node)} is not an operator of ONNX opset {opsets['']}; "
             "export the model with operators of the opset that it declares"

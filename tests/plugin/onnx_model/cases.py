@@ -413,6 +413,21 @@ CASES.add("uint8_abs", [node("Abs", ["x"], ["y"])], _BYTES, [("y", None, TensorP
 # Empty names behind the last operand, as exporters write operands that are left out.
 CASES.add("left_out_conv", [node("Conv", ["x", "w", ""], ["y"])], X, ["y"], {"w": weights(2, 3, 2, 2)})
 CASES.add("left_out_pad", [node("Pad", ["x", "p", ""], ["y"])], X, ["y"], {"p": ints(0, 0, 1, 1, 0, 0, 1, 2)})
+CASES.add(
+    "dropout_with_mask",
+    [node("Dropout", ["x"], ["d", "kept"]), node("Where", ["kept", "d", "w"], ["y"])],
+    X,
+    ["y"],
+    {"w": weights(1)},
+)
+for equation in ("ij,jk", "bA,A->b", "...i,i", "zy, yx", "ii"):
+    CASES.add(
+        f"einsum_{equation}",
+        [node("Einsum", ["x", "w"] if "," in equation else ["x"], ["y"], equation=equation)],
+        [("x", (4, 4), FLOAT)],
+        ["y"],
+        {"w": weights(4) if equation in ("bA,A->b", "...i,i") else weights(4, 4)} if "," in equation else {},
+    )
 CASES.add("left_out_dropout", [node("Dropout", ["x", "", ""], ["d"]), node("Relu", ["d"], ["y"])], X, ["y"])
 CASES.add(
     "left_out_resize", [node("Resize", ["x", "", "s", ""], ["y"])], X, ["y"], {"s": np.array([1, 1, 2, 2], np.float32)}

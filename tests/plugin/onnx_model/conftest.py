@@ -15,6 +15,7 @@ from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.reading.load import load_model
 
 Prepare = Callable[..., PreparedModel]
+Load = Callable[[ModelProto | bytes], ModelProto]
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def prepare_quickly(monkeypatch: pytest.MonkeyPatch) -> Prepare:
 
 
 @pytest.fixture
-def save_and_load(tmp_path: Path) -> Callable[[ModelProto | bytes], ModelProto]:
+def save_and_load(tmp_path: Path) -> Load:
     """Write a file and read it back with all checks."""
 
     def load(content: ModelProto | bytes) -> ModelProto:

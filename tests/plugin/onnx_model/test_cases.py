@@ -9,7 +9,7 @@ from onnx import TensorProto
 from sartor.reference.random_inputs import sample_inputs
 from tests.plugin.onnx_model.builders import relative_error, run
 from tests.plugin.onnx_model.cases import CASES
-from tests.plugin.onnx_model.conftest import Prepare
+from tests.plugin.onnx_model.conftest import Load, Prepare
 from tests.plugin.onnx_model.quantized_cases import DYNAMIC, QUANTISED
 
 # One rounding to float16 of a value that ONNX Runtime rounds too.
@@ -18,11 +18,11 @@ _TOLERANCE = 1e-5
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_prepared_model_computes_the_same(name: str, prepare_quickly: Prepare) -> None:
+def test_prepared_model_computes_the_same(name: str, save_and_load: Load, prepare_quickly: Prepare) -> None:
     original = CASES[name]()
     feeds = sample_inputs(original, 1)
     expected = run(original, feeds)
-    prepared = prepare_quickly(original)
+    prepared = prepare_quickly(save_and_load(original))
     actual = run(prepared.model, feeds)
     half = original.graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT16
     for output in prepared.outputs:

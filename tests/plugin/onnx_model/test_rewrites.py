@@ -217,6 +217,16 @@ def test_dead_nodes_and_weights_go() -> None:
         ),
         (
             model(
+                [node("RoiAlign", ["x", "r", "i"], ["y"])],
+                [("x", (1, 1, 4, 4), FLOAT), ("r", (1, 4), FLOAT)],
+                ["y"],
+                {"i": np.zeros(1, np.int64)},
+                opset=16,
+            ),
+            r"node 'roialign' \(RoiAlign\) takes as many samples as its regions are large.*give it a sampling_ratio",
+        ),
+        (
+            model(
                 [node("FusedConv", ["x", "w"], ["y"], domain="com.microsoft", activation="Mystery")],
                 [("x", (1, 1, 4, 4), FLOAT)],
                 ["y"],

@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
 
+from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.rewrites.arithmetic.fourier import ROOTS_OF_UNITY
 from sartor.reference.expected_outputs import Disturbed, Expectation
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -56,3 +58,16 @@ def test_every_run_is_off_by_one_unit(monkeypatch: pytest.MonkeyPatch) -> None:
 def _weight(data: bytes) -> Array:
     (tensor,) = ModelProto.FromString(data).graph.initializer
     return numpy_helper.to_array(tensor)
+
+
+def test_zeros_of_a_fourier_transform_are_rounded_too() -> None:
+    built = model([node("DFT", ["x"], ["y"], axis=1, onesided=1)], [("x", (1, 64, 1), FLOAT)], ["y"], opset=17)
+    feeds = {"x": np.random.default_rng(1).normal(size=(1, 64, 1)).astype(np.float32)}
+    prepared = prepare(built).model
+    assert any(ROOTS_OF_UNITY in each.name for each in prepared.graph.initializer)
+    outputs = OnnxRuntimeReference(prepared.SerializeToString())(feeds)
+    expected = Expectation([built.SerializeToString()], prepared, narrow=False)(feeds)
+    assert relative_error(outputs, expected.outputs, scales=expected.scales) < 1e-4
+    shifted = [each.copy() for each in outputs]
+    shifted[0][0, 0, 1] += 1e-2 * np.abs(shifted[0]).max()
+    assert relative_error(shifted, expected.outputs, scales=expected.scales) > 1e-3

@@ -18,6 +18,9 @@ _MAX_LENGTH = 4096
 _ROUNDED_OFF = 1e-12
 _AXIS_IS_INPUT = 20
 
+ROOTS_OF_UNITY = "roots_of_unity"
+"""A part of the names of the constant matrices, whose elements are rounded as parts of the unit circle."""
+
 
 @dataclass(frozen=True)
 class _Transform:
@@ -120,7 +123,7 @@ def _transformed(emit: Emitter, value: str, shape: tuple[int, ...], axis: int, t
     value = emit("Transpose", value, part="axis_last", perm=order)
     outer = [shape[each] for each in order[:-2]]
     value = emit("Reshape", value, emit.constant([*outer, used * parts], "flat"), part="flatten")
-    value = emit("MatMul", value, emit.constant(matrix.astype(emit.dtype(emit.node.input[0])), "matrix"))
+    value = emit("MatMul", value, emit.constant(matrix.astype(emit.dtype(emit.node.input[0])), ROOTS_OF_UNITY))
     made = 1 if transform.inverse and transform.onesided else 2
     value = emit("Reshape", value, emit.constant([*outer, -1, made], "parts"), part="part")
     back = [int(each) for each in np.argsort(order)]

@@ -9,18 +9,22 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.structure.eliminate_identity import is_inference
 
 TRAINING_DOMAIN = "ai.onnx.preview.training"
 
 
 def expand_training(model: ModelProto) -> tuple[str, ...]:
-    """Lower optimisers, and batch normalisation in training mode; returns the names of the nodes."""
+    """Lower optimisers, batch normalisation in training mode, and masks of what Dropout keeps outside of it.
+
+    Returns the names of the nodes.
+    """
     changed: list[str] = []
     for editor in editors(model.graph):
         changed.extend(editor.rewrite(lambda node, editor=editor: _expanded(node, editor)))  # type: ignore[misc]
@@ -30,6 +34,8 @@ def expand_training(model: ModelProto) -> tuple[str, ...]:
 def _expanded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if not node.domain and node.op_type == "BatchNormalization" and attributes(node).get("training_mode"):
         return _batch_statistics(node, editor)
+    if not node.domain and node.op_type == "Dropout":
+        return _all_kept(node, editor)
     if node.domain != TRAINING_DOMAIN or node.op_type not in OPTIMISERS:
         return None
     step, states = OPTIMISERS[node.op_type], _STATES[node.op_type]
@@ -39,6 +45,18 @@ def _expanded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     for index in range(number):
         value, gradient, *state = tensors[index::number]
         step(_Step(emit, rate, count, value, gradient, state, list(node.output[index::number])))
+    return emit.nodes
+
+
+def _all_kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """The mask apart, which is true everywhere at inference: onnxslim takes it for the values."""
+    mask = node.output[1] if len(node.output) > 1 else ""
+    if not mask or not is_inference(node, editor):
+        return None
+    emit = Emitter(editor, node)
+    emit("Identity", node.input[0], output=node.output[0])
+    true = helper.make_tensor("true", TensorProto.BOOL, [1], [True])
+    emit("ConstantOfShape", emit("Shape", node.input[0], part="shape"), part="mask", output=mask, value=true)
     return emit.nodes
 
 

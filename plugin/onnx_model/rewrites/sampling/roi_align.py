@@ -7,15 +7,20 @@ from functools import partial, reduce
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset, rewrite_nodes
+from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.sampling.interpolation import EXACT_IN_FLOAT, Sampler
 
 
 def gather_roi_align(model: ModelProto) -> tuple[str, ...]:
     """Lower ``RoiAlign`` with a given number of samples per bin (ONNX operator page of RoiAlign, version 16).
 
-    IREE 3.13 fails on it. With ``sampling_ratio`` 0 the number of samples depends on the regions, so it stays.
+    IREE 3.13 fails on it.
+
+    Raises:
+        UnsupportedModelError: ``sampling_ratio`` is 0, so that the number of samples depends on the regions.
     """
     return rewrite_nodes(model, partial(_lowered, version=opset(model)))
 
@@ -25,7 +30,12 @@ def _lowered(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
         return None
     found, shape, regions = attributes(node), editor.shape(node.input[0]), editor.shape(node.input[1])
     ratio = found.get("sampling_ratio", 0)
-    if shape is None or regions is None or ratio <= 0 or editor.element_type(node.input[1]) != TensorProto.FLOAT:
+    if ratio <= 0:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} takes as many samples as its regions are large, which differs from region to "
+            "region; give it a sampling_ratio, such as 2, before exporting"
+        )
+    if shape is None or regions is None or editor.element_type(node.input[1]) != TensorProto.FLOAT:
         return None
     batch, channels, height, width = shape
     if batch * height * width > EXACT_IN_FLOAT:

@@ -79,6 +79,11 @@ def _inactive_dropout(node: NodeProto, editor: GraphEditor) -> bool:
     mask = node.output[1] if len(node.output) > 1 else ""
     if mask and (editor.consumers(mask) or editor.is_output(mask)):
         return False
+    return is_inference(node, editor)
+
+
+def is_inference(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a Dropout is known to keep all values."""
     training = optional_input(node, 2)
     if not training:
         return True

@@ -17,9 +17,7 @@ from sartor.onnx_model.graphs.wire import nesting
 from sartor.onnx_model.reading.load import load_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node, weights
 from tests.plugin.onnx_model.cases import CASES
-from tests.plugin.onnx_model.conftest import Prepare
-
-Load = Callable[[ModelProto | bytes], ModelProto]
+from tests.plugin.onnx_model.conftest import Load, Prepare
 
 
 def _sound() -> ModelProto:
@@ -113,6 +111,12 @@ def test_random_numbers_are_refused(operator: str, save_and_load: Load) -> None:
     built = model([node(operator, read, ["y"], **options)], [("x", (2, 3), FLOAT)], ["y"])
     with pytest.raises(UnsupportedModelError, match=rf"\({operator}\) draws random numbers.*make them an input"):
         save_and_load(built)
+
+
+@pytest.mark.parametrize("operator", ["LayerNormalization", "SimplifiedLayerNormalization"])
+def test_norms_that_onnx_runtime_writes_without_its_domain_are_taken(operator: str, save_and_load: Load) -> None:
+    built = model([node(operator, ["x", "g"], ["y"])], [("x", (2, 3), FLOAT)], ["y"], {"g": weights(3)}, opset=14)
+    assert save_and_load(built).graph.node[0].op_type == operator
 
 
 @pytest.mark.parametrize(("training", "refused"), [(True, True), (False, False)])

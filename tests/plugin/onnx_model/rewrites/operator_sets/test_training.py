@@ -23,6 +23,18 @@ def test_batch_without_elements_is_refused() -> None:
         expand_training(built)
 
 
+@pytest.mark.parametrize("training", [None, False])
+def test_a_mask_of_dropout_at_inference_is_a_constant(training: bool | None) -> None:
+    constants = {} if training is None else {"r": np.float32(0.5), "t": np.bool_(training)}
+    nodes = [node("Dropout", ["x", *constants], ["y", "kept"]), node("Not", ["kept"], ["dropped"])]
+    built = model(nodes, [("x", (2, 3), FLOAT)], ["y", ("dropped", (2, 3), TensorProto.BOOL)], constants)
+    expand_training(built)
+    assert "Dropout" not in [each.op_type for each in built.graph.node]
+    found = run(built, {"x": weights(2, 3)})
+    assert not found["dropped"].any()
+    assert np.array_equal(found["y"], weights(2, 3))
+
+
 @pytest.mark.parametrize("rate", [FLOAT, DOUBLE])
 @pytest.mark.parametrize(("operator", "states"), [("Adagrad", 1), ("Adam", 2), ("Momentum", 1)])
 def test_step_on_doubles(operator: str, states: int, rate: int, prepare_quickly: Prepare) -> None:
