@@ -68,6 +68,7 @@ from sartor.onnx_model.rewrites.operator_sets.upgrade_opset import upgrade_opset
 from sartor.onnx_model.rewrites.recurrence.check_operands import check_recurrent
 from sartor.onnx_model.rewrites.recurrence.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.recurrence.running_totals import scan_by_doubling
+from sartor.onnx_model.rewrites.sampling.affine_grid import multiply_affine_grid
 from sartor.onnx_model.rewrites.sampling.deform_conv import gather_deform_conv
 from sartor.onnx_model.rewrites.sampling.grid_sample import gather_grid_sample
 from sartor.onnx_model.rewrites.sampling.roi_align import gather_roi_align
@@ -137,6 +138,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
 # other rewrites read shapes, and so is what they make of it.
 LOWER: tuple[Rewrite, ...] = (
     without_elements,
+    multiply_affine_grid,
     expand_standard,
     numeric_bounds,
     written_tanh_gelu,

@@ -357,6 +357,17 @@ for aligned in (0, 1):
         opset=16,
     )
 
+for corners in (0, 1):
+    for size in ((1, 3, 4, 5), (2, 1, 1, 6), (1, 2, 2, 3, 4), (2, 1, 3, 1, 2)):
+        IMAGE_CASES.add(
+            f"affine_grid_{corners}_{'x'.join(map(str, size))}",
+            [node("AffineGrid", ["t", "s"], ["y"], align_corners=corners)],
+            [("t", (size[0], len(size) - 2, len(size) - 1), FLOAT)],
+            ["y"],
+            {"s": ints(*size)},
+            opset=20,
+        )
+
 # Regions of which parts, or all, are outside the image; also turned ones.
 _REGIONS = np.array([[0, 0, 9, 5], [2.5, 1.25, 4, 20], [-9, -3, 1, 1], [5, 5, 3, 3]], np.float32)
 for pooling in ("avg", "max"):

@@ -1,0 +1,45 @@
+"""AffineGrid as a product of constant positions and the matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+
+
+def multiply_affine_grid(model: ModelProto) -> tuple[str, ...]:
+    """Write AffineGrid for a known size as a MatMul (ONNX operator page of AffineGrid, version 20).
+
+    ONNX's function body of it squeezes a batch of one away, and then splits it.
+    """
+    return rewrite_nodes(model, _lowered)
+
+
+def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    size = editor.constant(node.input[1]) if node.op_type == "AffineGrid" else None
+    if size is None:
+        return None
+    lengths = [int(each) for each in size[2:]]
+    corners = bool(attributes(node).get("align_corners", 0))
+    emit = Emitter(editor, node)
+    positions = _positions(lengths, corners).astype(emit.dtype(node.input[0]))
+    turned = emit("Transpose", node.input[0], part="turn", perm=[0, 2, 1])
+    grid = emit("MatMul", emit.constant(positions[None], "positions"), turned)
+    shape = emit.constant([int(size[0]), *lengths, len(lengths)], "shape")
+    emit("Reshape", grid, shape, part="shape", output=node.output[0])
+    return emit.nodes
+
+
+def _positions(lengths: list[int], corners: bool) -> Array:
+    """[points, dimensions + 1]: where each point is, the last dimension first, and a one.
+
+    A single point between corners is at the second, as in ONNX Runtime; ONNX's function body has the first.
+    """
+    axes = [
+        np.linspace(1.0, -1.0, length)[::-1] if corners else (2.0 * np.arange(length) + 1.0) / length - 1.0
+        for length in lengths
+    ]
+    places = [each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
+    return np.stack([*reversed(places), np.ones_like(places[0])], 1)
