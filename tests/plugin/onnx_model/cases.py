@@ -57,6 +57,7 @@ for operator, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
         CASES[f"{operator}_{direction}_bare"] = lambda o=operator, g=gates, d=direction: _recurrent(o, g, d, bare=True)  # type: ignore[misc]
 CASES["GRU_linear_before_reset"] = lambda: _recurrent("GRU", 3, "bidirectional", linear_before_reset=1)
 CASES["LSTM_clip"] = lambda: _recurrent("LSTM", 4, "forward", clip=0.5)
+CASES["LSTM_coupled"] = lambda: _recurrent("LSTM", 4, "bidirectional", input_forget=1)
 CASES["RNN_relu"] = lambda: _recurrent("RNN", 1, "forward", activations=["Relu"])
 
 # Weights that are inputs.

@@ -116,14 +116,13 @@ class Lstm(Cell):
 
     def step(self, emit: Emitter, gates: str, state: State) -> State:
         """Emit ``c = f * c + i * g(cell)`` and ``H = o * h(c)``."""
-        if self.options.get("input_forget"):
-            raise UnsupportedModelError(
-                f"{describe_node(emit.node)} couples its gates (input_forget), which is not supported"
-            )
         total = emit("Add", gates, self.recurrent_product(emit, state.hidden), part="add")
         enter, leave, forget, cell = self.split(emit, total, 4)
         enter = self.activate(emit, 0, self._peep(emit, enter, state.memory, 0))
-        forget = self.activate(emit, 0, self._peep(emit, forget, state.memory, 2))
+        if self.options.get("input_forget"):
+            forget = emit("Sub", emit.like(1.0, emit.node.input[0], "one"), enter, part="forget")
+        else:
+            forget = self.activate(emit, 0, self._peep(emit, forget, state.memory, 2))
         fresh = emit("Mul", enter, self.activate(emit, 1, cell), part="enter")
         memory = emit("Add", emit("Mul", forget, state.memory, part="keep"), fresh, part="memory")
         leave = self.activate(emit, 0, self._peep(emit, leave, memory, 1))
