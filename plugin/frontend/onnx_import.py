@@ -77,6 +77,11 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
     """
     copy = without_weights(model)
     copy.graph.name = "main_graph"
+    # Descriptions of constants, which need none, would describe what takes their names.
+    constants = {tensor.name for tensor in copy.graph.initializer}
+    described = [each for each in copy.graph.value_info if each.name not in constants]
+    del copy.graph.value_info[:]
+    copy.graph.value_info.extend(described)
     renamed = dict(zip([tensor.name for tensor in copy.graph.initializer], _free_names(copy.graph), strict=False))
     weights: dict[str, np.ndarray] = {}
     for tensor, original in zip(copy.graph.initializer, model.graph.initializer, strict=True):

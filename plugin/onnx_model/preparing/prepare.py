@@ -43,7 +43,7 @@ from sartor.onnx_model.rewrites.arithmetic.variadic import explicit_equations, p
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
 from sartor.onnx_model.rewrites.exceptional.angles import reduced_angles
-from sartor.onnx_model.rewrites.exceptional.extremes import kept_nan
+from sartor.onnx_model.rewrites.exceptional.extremes import kept_nan, ordered_nan
 from sartor.onnx_model.rewrites.exceptional.guarded_divisions import guarded_norm, scales_of_zeros
 from sartor.onnx_model.rewrites.exceptional.hyperbolic import written_hyperbolic
 from sartor.onnx_model.rewrites.exceptional.no_elements import without_elements
@@ -166,6 +166,7 @@ LOWER: tuple[Rewrite, ...] = (
     gather_grid_sample,
     gather_roi_align,
     gather_deform_conv,
+    ordered_nan,
     gather_reversed,
     gather_one_element,
     gather_windows,

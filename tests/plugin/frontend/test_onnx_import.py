@@ -32,6 +32,18 @@ def test_values_may_be_called_as_weights_are() -> None:
     assert [each.shape for each in imported.weights.values()] == [(16, 3, 3, 3), (16,), (8, 16, 3, 3), (8,)]
 
 
+def test_weights_may_be_described_by_names_that_weights_get() -> None:
+    tensors = {"w1": np.ones((2, 3), np.float32), "w0": np.ones(3, np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w1"], ["p"]), helper.make_node("Add", ["p", "w0"], ["y"])]
+    described = [helper.make_tensor_value_info(name, TensorProto.FLOAT, each.shape) for name, each in tensors.items()]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
+    weights = [numpy_helper.from_array(each, name) for name, each in tensors.items()]
+    graph = helper.make_graph(nodes, "net", [value], [result], weights, value_info=described)
+    built = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    assert [each.shape for each in import_model(built).weights.values()] == [(2, 3), (3,)]
+
+
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
 def test_half_floats_stored_as_integers_are_imported(kind: int) -> None:
     weight = helper.make_tensor("w", kind, [3], [1.0, 2.0, 3.0])

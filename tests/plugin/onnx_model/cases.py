@@ -414,6 +414,15 @@ CASES.add("uint8_abs", [node("Abs", ["x"], ["y"])], _BYTES, [("y", None, TensorP
 # Empty names behind the last operand, as exporters write operands that are left out.
 CASES.add("left_out_conv", [node("Conv", ["x", "w", ""], ["y"])], X, ["y"], {"w": weights(2, 3, 2, 2)})
 CASES.add("left_out_pad", [node("Pad", ["x", "p", ""], ["y"])], X, ["y"], {"p": ints(0, 0, 1, 1, 0, 0, 1, 2)})
+for reduction in ("max", "min"):
+    CASES.add(
+        f"scatter_elements_{reduction}_to_a_corner",
+        [node("ScatterElements", ["x", "i", "u"], ["y"], axis=1, reduction=reduction)],
+        [("x", (4, 5, 3), FLOAT)],
+        ["y"],
+        {"i": ints(0, 4, -1, 2, 2, 0, 1, 1, 3, 0, 2, 4).reshape(2, 3, 2), "u": weights(2, 3, 2)},
+        opset=18,
+    )
 CASES.add(
     "dropout_with_mask",
     [node("Dropout", ["x"], ["d", "kept"]), node("Where", ["kept", "d", "w"], ["y"])],

@@ -1,12 +1,14 @@
-"""Lets Max and Min of two operands keep NaN."""
+"""Lets Max and Min of two operands keep NaN, and TopK order it."""
 
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
 def kept_nan(model: ModelProto) -> tuple[str, ...]:
@@ -29,6 +31,28 @@ def _kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         return emit.nodes
     extreme = emit(node.op_type, first, second)
     emit("Where", emit("IsNaN", first, part="is_nan"), first, extreme, part="result", output=node.output[0])
+    return emit.nodes
+
+
+def ordered_nan(model: ModelProto) -> tuple[str, ...]:
+    """Let ``TopK`` take NaN for the largest number, as ONNX Runtime does; returns the names of the changed nodes.
+
+    IREE 3.13 selects by comparisons that fail for NaN, and so does not sort the numbers around one.
+    """
+    return rewrite_nodes(model, _ordered)
+
+
+def _ordered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "TopK" or editor.element_type(node.input[0]) not in _FLOATS:
+        return None
+    emit, found = Emitter(editor, node), attributes(node)
+    source, count = node.input
+    values, indices = (*node.output, "")[:2]
+    is_nan = emit("IsNaN", source, part="is_nan")
+    keys = emit("Where", is_nan, emit.like(np.inf, source, "largest"), source, part="keys")
+    _, indices = emit.many("TopK", keys, count, outputs=("", indices), **found)
+    if values:
+        emit("GatherElements", source, indices, part="values", output=values, axis=found.get("axis", -1))
     return emit.nodes
 
 

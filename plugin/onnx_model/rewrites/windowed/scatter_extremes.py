@@ -26,8 +26,9 @@ _MOST_PAIRS = 2**24
 
 
 def compare_scattered(model: ModelProto) -> tuple[str, ...]:
-    """Lower ``ScatterElements`` with the reductions max and min, where indices have the size of the data in all other
-    dimensions; returns the names of the nodes. IREE 3.13 has no lowering for them.
+    """Lower ``ScatterElements`` with the reductions max and min; returns the names of the nodes.
+
+    IREE 3.13 has no lowering for them.
     """
     return rewrite_nodes(model, partial(_compared, version=opset(model)))
 
@@ -71,7 +72,7 @@ def _compared(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePr
         return None
     axis = found.get("axis", 0) % len(data)
     others = [index for index in range(len(data)) if index != axis]
-    if math.prod(indices) * data[axis] > _MOST_PAIRS or any(data[index] != indices[index] for index in others):
+    if math.prod(indices) * data[axis] > _MOST_PAIRS or any(data[index] < indices[index] for index in others):
         return None
     emit, size = Emitter(editor, node), data[axis]
     length, zero = emit.constant(size, "length", np.int64), emit.constant(0, "zero", np.int64)
@@ -86,6 +87,10 @@ def _compared(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePr
     nothing = emit.constant(_least(emit.dtype(node.input[0]), operator), "nothing")
     value = emit("Where", hit, update, nothing, part="chosen")
     value = emit.reduced(f"Reduce{operator}", value, [axis], version, part="best")
+    missing = [data[index] - indices[index] if index in others else 0 for index in range(len(data))]
+    if any(missing):
+        pads = emit.constant([*[0] * len(data), *missing], "pads")
+        value = emit("Pad", value, pads, nothing, part="whole")
     emit(operator, node.input[0], value, output=node.output[0])
     return emit.nodes
 

@@ -1,4 +1,4 @@
-"""Max and Min keep NaN of either operand."""
+"""Max and Min keep NaN of either operand, and TopK has it before all numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sartor.backend
-from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, run
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
 _X = np.array([np.nan, 1, np.nan, -3], np.float32)
@@ -33,3 +33,15 @@ def test_a_constant_number_comes_first(prepare_quickly: Prepare) -> None:
     built = model([node("Max", ["x", "zero"], ["y"])], [("x", (4,), FLOAT)], ["y"], {"zero": np.float32(0)})
     (only,) = prepare_quickly(built).model.graph.node
     assert (only.op_type, [*only.input]) == ("Max", ["zero", "x"])
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_nan_is_the_largest_of_a_selection(largest: int, count: int) -> None:
+    values = np.array([[9, 1, np.nan, 3, 2, 10], [1, -np.inf, 3, np.nan, np.nan, 0]], np.float32)
+    nodes = [node("TopK", ["x", "k"], ["y", "i"], largest=largest)]
+    results = [("y", (2, count), FLOAT), ("i", (2, count), INT64)]
+    built = model(nodes, [("x", (2, 6), FLOAT)], results, {"k": np.array([count])})
+    found = sartor.backend.prepare(built).run([values])
+    for value, expected in zip(found, run(built, {"x": values}).values(), strict=True):
+        np.testing.assert_array_equal(value, expected)
