@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +25,7 @@ from onnx import ModelProto, NodeProto, TypeProto, defs, helper
 from onnx.backend.base import Backend, BackendRep
 
 from sartor.codegen.ir.target import Target
-from sartor.errors import UnsupportedModelError, UsageError
+from sartor.errors import UsageError
 from sartor.frontend.stock_module import compile_stock, run_once
 from sartor.frontend.target_check import runs_here
 from sartor.onnx_model.preparing.prepare import resolve_interface
@@ -36,7 +37,7 @@ from sartor.onnx_model.rewrites.control_flow.tensor_interface import (
     tensor_inputs,
 )
 from sartor.onnx_model.rewrites.operator_sets.fractional_corners import fractional_corners
-from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.signature import Array, plain_array
 from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import call, open_pool
 from sartor.tuning.workers.pool import WorkerPool
@@ -190,9 +191,11 @@ class SartorBackend(Backend):
             kwargs: ``threads``, the number of CPU workers.
 
         Raises:
-            UsageError: if the device is not known.
+            UsageError: if the device is not known, or the model is no ``ModelProto``.
             onnx.checker.ValidationError: if the model is not valid ONNX.
         """
+        if not isinstance(model, ModelProto):
+            raise UsageError(f"the model is {type(model).__name__}, expected an onnx.ModelProto; onnx.load reads one")
         super().prepare(model, device, **kwargs)
         return SartorRep(model, _target(device), kwargs.get("threads"))
 
@@ -268,6 +271,15 @@ def _worker() -> Iterator[WorkerPool]:
             pool.close()
 
 
+def _begin_anew() -> None:
+    """In a forked process: a thread that stayed with the parent may hold the lock, and workers answer the parent."""
+    global _compiling
+    _compiling = threading.Lock()
+    _workers.cache_clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
 _numbers = itertools.count()
 
 
@@ -301,8 +313,8 @@ def _target(device: str) -> Target:
 
 def _tensor(name: str, value: Any) -> Array:
     if value is None or isinstance(value, (list, tuple, dict)):
-        raise UnsupportedModelError(f"input '{name}' is not a tensor; only models with tensor inputs are supported")
-    return np.asarray(value)
+        raise UsageError(f"input '{name}' is given as {type(value).__name__}; pass an array of its tensor")
+    return plain_array(value, f"input '{name}'")
 
 
 def _key(feeds: Mapping[str, Array], values: Mapping[str, Array]) -> object:
@@ -325,13 +337,15 @@ def _arrays(node: NodeProto, inputs: Sequence[Any]) -> dict[str, Array]:
     if len(inputs) not in (len(names), len(distinct)):
         raise UsageError(f"{len(inputs)} inputs are given, but the node '{node.name}' ({node.op_type}) has {names}")
     fed = names if len(inputs) == len(names) else distinct
-    return {name: np.asarray(inputs[fed.index(name)]) for name in distinct}
+    return {name: plain_array(inputs[fed.index(name)], f"input '{name}'") for name in distinct}
 
 
 def _results(node: NodeProto, outputs_info: Any) -> list[Any]:
     names = [name for name in node.output if name]
     if outputs_info is None:
         return [helper.make_value_info(name, TypeProto()) for name in names]
+    if len(outputs_info) != len(names):
+        raise UsageError(f"outputs_info describes {len(outputs_info)} outputs, the node has {names}")
     types = [helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype, _ in outputs_info]
     return [
         helper.make_tensor_value_info(name, element, shape)

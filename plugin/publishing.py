@@ -255,7 +255,8 @@ class Publication:
             UsageError: if it cannot be written.
         """
         with self.written(target) as path:
-            path.write_text(text, encoding="utf-8")
+            # Names of files need not be UTF-8.
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def drop(self, *targets: Path) -> None:
         """Remove what shall not be published, as far as it was staged."""

@@ -55,12 +55,19 @@ def temporary_folder() -> Path:
 
 
 def check_temporary_name() -> None:
-    """Make sure that IREE can link in the temporary folder.
+    """Make sure that IREE can link in the temporary folder, and ONNX Runtime read files there.
 
     Raises:
-        TemporaryFolderError: if its name has a character that does not reach the linker.
+        TemporaryFolderError: if its name has a character that does not reach the linker, or is not UTF-8.
     """
     folder = temporary_folder()
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise TemporaryFolderError(
+            errno.EINVAL,
+            f"the folder for temporary files '{folder}' has a name that is not UTF-8: set TMPDIR to another folder",
+        ) from None
     if found := _NOT_TAKEN.search(str(folder)):
         raise TemporaryFolderError(
             errno.EINVAL,

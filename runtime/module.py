@@ -6,7 +6,7 @@ import functools
 import io
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from sartor.errors import UsageError
 from sartor.runtime.driver.archive import Content, damage, foreign_part, is_archive, part_of
 from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, parse_module, reason
 from sartor.runtime.files.checksums import PART as CHECKSUMS
-from sartor.runtime.files.checksums import read_checksums
+from sartor.runtime.files.checksums import check_samples, check_whole, read_checksums
 from sartor.runtime.files.regular_files import check_regular
 from sartor.runtime.mapping import leases, pages
 from sartor.runtime.mapping.leases import Lease
@@ -125,14 +125,27 @@ def load_module(source: Path | bytes, *, huge_pages: bool) -> Module:
     return Module(parse_module(content, label), label, content, mapped)
 
 
-def load_weights(path: Path, *, huge_pages: bool) -> tuple[memoryview, MappedFile | None]:
+def load_weights(
+    path: Path, scope: str, known: Mapping[str, str], *, huge_pages: bool
+) -> tuple[memoryview, MappedFile | None]:
     """The content of a weight file, brought into memory as ``load_module`` does.
 
+    Args:
+        path: of the file.
+        scope: whose weights they are.
+        known: the checksums that the module has of its weights.
+        huge_pages: as for ``load_module``.
+
     Raises:
-        UsageError: if it cannot be read, or is empty.
+        UsageError: if it cannot be read, or is empty, or samples of it are not those of the module's weights. A file
+            that is mapped is compared as a whole once it was moved.
     """
-    with _opened(path) as (_, file, size):
-        content, mapped = _loaded(path, file, size, _accept, huge_pages=huge_pages)
+    verify = functools.partial(check_whole, scope=scope, known=known)
+    with _opened(path) as (label, file, size):
+        check_samples(path, file.fileno(), scope, known)
+        content, mapped = _loaded(path, file, size, verify, huge_pages=huge_pages)
+    if isinstance(content, memoryview) and mapped is None:
+        verify(content, label)
     return memoryview(content), mapped
 
 
@@ -147,10 +160,6 @@ def _loaded(
         return _read(file, size), None
     mapped = map_file(path, file.fileno(), verify)
     return mapped.content, mapped
-
-
-def _accept(content: memoryview, label: str) -> None:
-    """What has no checksums may be anything."""
 
 
 @contextmanager

@@ -73,13 +73,14 @@ def open_model(
     manifest = find_manifest(module, whole=False)
     device = _choose_device(place, manifest)
     plans = _plans_of(manifest, device, module.label)
+    known = module.checksums if manifest is not None and manifest.parameters else {}
     if plans and plans[0].part:
         module = module.part(plans[0].part)
     own = _find_signature(module, manifest, signature, entry)
     takeover = _takeover(module, manifest) if signature is None else None
     _check_features(module.label, manifest.features if manifest else (), device)
     found = _find_parameters(source, manifest, parameters)
-    loaded = {scope: load_weights(Path(file), huge_pages=huge_pages) for scope, file in found.items()}
+    loaded = {scope: load_weights(Path(file), scope, known, huge_pages=huge_pages) for scope, file in found.items()}
     mapped = [each for each in (module.mapped, *(file for _, file in loaded.values())) if each is not None]
     overlap = _overlap(mapped, device, huge_pages, takeover)
     weights = {scope: (Path(found[scope]), loaded[scope][0]) for scope in found}

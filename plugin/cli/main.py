@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sartor.cli.output.messages import say_warnings
 from sartor.cli.output.signals import ending_at_once, settle, unwinding
 from sartor.cli.output.streams import open_missing
-from sartor.errors import UsageError
+from sartor.errors import SystemRefusedError, UsageError
 
 if TYPE_CHECKING:
     import typer
@@ -30,13 +30,15 @@ def _run(choose: Callable[[], typer.Typer]) -> None:
     say_warnings()
     with ending_at_once():
         from sartor.cli.options.empty_arguments import check_arguments
-        from sartor.cli.output.terminal import refused, run_app
+        from sartor.cli.output.terminal import refused, run_app, unloaded
 
         try:
             check_arguments(sys.argv[1:])
             app = choose()
         except UsageError as error:
             sys.exit(refused(str(error), error.exit_code))
+        except ImportError as error:
+            sys.exit(refused(unloaded(error), SystemRefusedError.exit_code))
     with unwinding():
         try:
             run_app(app)

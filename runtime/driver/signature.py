@@ -194,7 +194,7 @@ def check_names(specs: Sequence[TensorSpec], given: Sequence[str]) -> None:
         UsageError: if inputs are missing or unknown; the message names them.
     """
     expected = [spec.name for spec in specs]
-    if unknown := sorted(set(given) - set(expected)):
+    if unknown := sorted(map(str, set(given) - set(expected))):
         raise UsageError(f"the model has no input {_quoted(unknown)}; its inputs are {_quoted(expected)}")
     if missing := [name for name in expected if name not in given]:
         raise UsageError(f"no value is given for {'inputs' if len(missing) > 1 else 'input'} {_quoted(missing)}")
@@ -208,13 +208,16 @@ def plain_array(value: object, what: str) -> Array:
         what: names it.
 
     Raises:
-        UsageError: if it is a masked array, whose elements under the mask mean nothing.
+        UsageError: if it is a masked array, whose elements under the mask mean nothing, or no array at all.
     """
     # Most programs never load numpy's masked arrays, which takes time.
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(value, masked.MaskedArray):
         raise UsageError(f"{what} is a masked array; pass its filled() with the value that stands for masked elements")
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise UsageError(f"{what} is no array: {error}") from None
 
 
 def check_array(spec: TensorSpec, dtype: np.dtype[Any], shape: Sequence[int], kind: str = "input") -> None:

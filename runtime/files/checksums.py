@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from sartor.errors import UsageError
 from sartor.runtime.files.regular_files import check_regular
 
 PART = "sartor.checksums.json"
+# Follows a scope where the checksum is of samples.
+_SAMPLED = " sampled"
+# Smaller files are read whole, which takes less than a millisecond.
+_WHOLE_BYTES = 1 << 20
+_SAMPLES = 16
+_SAMPLE_BYTES = 4096
 
 
 def write_checksums(path: Path, files: Mapping[str, Path]) -> None:
     """Write the checksums of weight files by their scopes, to be packed as ``PART``."""
     found = {scope: checksum(file) for scope, file in files.items()}
+    for scope, file in files.items():
+        with file.open("rb") as opened:
+            found[scope + _SAMPLED] = _of_samples(opened.fileno())
     path.write_text(json.dumps(found, sort_keys=True), encoding="ascii")
 
 
@@ -38,3 +50,52 @@ def checksum(path: Path) -> str:
     check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_samples(path: Path, handle: int, scope: str, known: Mapping[str, str]) -> None:
+    """Compare parts of a weight file with what a module knows of it: enough to notice the file of another module.
+
+    Args:
+        path: names the file in errors.
+        handle: of the open file.
+        scope: whose weights they are.
+        known: as ``read_checksums`` gives them; a module of an earlier version knows of no samples.
+
+    Raises:
+        UsageError: if they differ.
+        OSError: if it cannot be read.
+    """
+    expected = known.get(scope + _SAMPLED)
+    if expected is not None and _of_samples(handle) != expected:
+        raise UsageError(_wrong(f"'{path}'"))
+
+
+def check_whole(content: memoryview, label: str, scope: str, known: Mapping[str, str]) -> None:
+    """Compare the whole content of a weight file with what a module knows of it, as ``check_samples`` does parts.
+
+    Raises:
+        UsageError: if it differs; ``label`` names the file.
+    """
+    import hashlib
+
+    expected = known.get(scope)
+    if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+        raise UsageError(_wrong(label))
+
+
+def _wrong(label: str) -> str:
+    return f"the weights {label} are damaged, or those of another module; copy or compile both again"
+
+
+def _of_samples(handle: int) -> str:
+    """The CRC-32 of a small file, or of parts of a large one: its beginning, its end, and some evenly between."""
+    size = os.fstat(handle).st_size
+    if size <= _WHOLE_BYTES:
+        places, length = [0], size
+    else:
+        step = (size - _SAMPLE_BYTES) / (_SAMPLES - 1)
+        places, length = [int(number * step) for number in range(_SAMPLES)], _SAMPLE_BYTES
+    found = zlib.crc32(str(size).encode())
+    for place in places:
+        found = zlib.crc32(os.pread(handle, length, place), found)
+    return f"{found:08x}"

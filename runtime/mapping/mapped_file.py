@@ -128,6 +128,8 @@ class MappedFile:
         """Close the file; what is mapped stays."""
         handle, self._handle = self.__dict__.get("_handle"), None
         if handle is not None:
+            # A process that was forked meanwhile has the file open too, and would keep the lease.
+            leases.give_back(handle)
             os.close(handle)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
+from numbers import Real
 from typing import Any
 
 from sartor.errors import SartorError, UsageError
@@ -19,9 +20,9 @@ def limited_seconds(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    if not isinstance(timeout, int | float) or not timeout >= 0:
+    if not isinstance(timeout, Real) or not timeout >= 0:
         raise UsageError(f"timeout is {timeout!r}, expected a number of seconds, or None")
-    return None if timeout > threading.TIMEOUT_MAX else timeout
+    return None if timeout > threading.TIMEOUT_MAX else float(timeout)
 
 
 class PendingRun:

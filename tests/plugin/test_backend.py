@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from onnx.backend.base import Backend
 
 import sartor.backend
 from sartor.backend import SartorBackend, SartorRep
-from sartor.errors import UnsupportedModelError, UsageError
+from sartor.errors import UsageError
 
 
 def _model(operator: str, inputs: Sequence[tuple[str, int, list[int]]], rank: int = 1) -> ModelProto:
@@ -80,6 +82,25 @@ def test_threads_compile_one_after_another(monkeypatch: pytest.MonkeyPatch) -> N
     assert spans[0][1] <= spans[1][0]
 
 
+def test_a_process_forked_while_a_thread_compiles_runs_models_of_its_own() -> None:
+    x = np.array([-1, 2], np.float32)
+    model = _model("Abs", [("x", TensorProto.FLOAT, [2])])
+    with sartor.backend._compiling:
+        child = os.fork()
+        if not child:
+            right = np.array_equal(sartor.backend.prepare(model).run([x])[0], np.abs(x))
+            # Nothing that belongs to the parent is closed.
+            os._exit(0 if right else 1)
+    deadline = time.monotonic() + 60
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
+    np.testing.assert_array_equal(sartor.backend.prepare(model).run([x])[0], np.abs(x))
+
+
 def test_a_shape_that_is_an_input_is_bound_anew_for_each_value() -> None:
     prepared = sartor.backend.prepare(
         _model("Reshape", [("x", TensorProto.FLOAT, [2, 6]), ("s", TensorProto.INT64, [2])], 2)
@@ -139,8 +160,15 @@ def test_inputs_that_do_not_fit_are_refused_by_name() -> None:
         prepared.run([x, x, x])
     with pytest.raises(UsageError, match="no input 'c'"):
         prepared.run({"a": x, "c": x})
-    with pytest.raises(UnsupportedModelError, match="'b' is not a tensor"):
+    with pytest.raises(UsageError, match="input 'b' is given as list; pass an array"):
         prepared.run([x, [x]])
+    with pytest.raises(UsageError, match="input 'a' is a masked array"):
+        prepared.run([np.ma.masked_array(x, x > 0), x])
+    node = helper.make_node("Abs", ["x"], ["y"])
+    with pytest.raises(UsageError, match="outputs_info describes 0 outputs"):
+        sartor.backend.run_node(node, [x], outputs_info=[])
+    with pytest.raises(UsageError, match="the model is str, expected an onnx"):
+        sartor.backend.prepare("model.onnx")  # type: ignore[arg-type]
 
 
 def test_a_tensor_of_data_is_not_taken_for_a_shape() -> None:

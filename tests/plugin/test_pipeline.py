@@ -198,6 +198,11 @@ def test_weights_beside_the_module(
     assert shipped.size < artifact.size
     check(imported_of(MODEL), model_file(MODEL), shipped.path)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["net.vmfb", "weights.irpa"]
+    content = bytearray(shipped.weights.read_bytes())
+    content[-1] ^= 1
+    shipped.weights.write_bytes(content)
+    with pytest.raises(UsageError, match=r"weights\.irpa' are damaged, or those of another module"):
+        Session(shipped.path)
 
 
 def test_an_output_may_depend_on_no_input(config: CompileConfig, model_file: ModelFile, tmp_path: Path) -> None:

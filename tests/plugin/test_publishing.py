@@ -196,6 +196,13 @@ def test_a_publication_is_published_at_its_end(tmp_path: Path, module: Path) -> 
     assert _names(module.parent) == ["net.vmfb", "plan.json"]
 
 
+def test_a_text_may_have_names_of_files_that_are_no_text(tmp_path: Path) -> None:
+    target = tmp_path / os.fsdecode(b"r\xff.html")
+    with publication({}) as files:
+        files.write(target, target.name)
+    assert target.read_text(encoding="utf-8") == "r\\udcff.html"
+
+
 def test_a_publication_that_fails_replaces_nothing(tmp_path: Path, module: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(pytest.raises(UsageError, match=r"report.html' cannot be written"))

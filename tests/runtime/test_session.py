@@ -114,6 +114,15 @@ def test_an_argument_of_another_type_is_named(model: Path, arguments: dict[str, 
         Session(**{"model": model, **arguments})
 
 
+def test_inputs_of_no_sense_are_refused(model: Path, feeds: Feeds) -> None:
+    with Session(model) as session:
+        with pytest.raises(UsageError, match="no input '3', 'None'"):
+            session.run(None, {**feeds, 3: 1, None: 2})  # type: ignore[dict-item]
+        with pytest.raises(UsageError, match="input 'x' is no array: "):
+            session.run(None, {**feeds, "x": [[1], [1, 2]]})  # type: ignore[dict-item]
+        assert session.settle(np.float32(60))  # type: ignore[arg-type]
+
+
 def test_masked_arrays_are_refused(model: Path, feeds: Feeds) -> None:
     masked = np.ma.masked_array(feeds["x"], feeds["x"] > 0)
     with Session(model) as session:

@@ -20,6 +20,7 @@ from sartor.tuning.cluster.service import run_job
 
 _LOG = logging.getLogger(__name__)
 _CONNECT_SECONDS = 5.0
+_LAST_PORT = 65_535
 # Larger contents do not travel within the description of a task, which Dask keeps.
 _LARGE_BYTES = 1 << 20
 
@@ -69,10 +70,13 @@ class Scheduler:
 
 
 def _check_file(file: Path) -> None:
+    content = file.read_bytes()
     try:
-        written = json.loads(file.read_bytes())
+        written = json.loads(content)
     except ValueError:
-        raise OSError(f"the scheduler's file '{file}' is not complete") from None
+        if content.strip()[:1] in (b"", b"{"):
+            raise OSError(f"the scheduler's file '{file}' is not complete") from None
+        written = None
     address = written.get("address") if isinstance(written, dict) else None
     if not isinstance(address, str):
         raise UsageError(f"'{file}' was written by no Dask scheduler: it holds no address")
@@ -81,7 +85,9 @@ def _check_file(file: Path) -> None:
 
 def _check_address(address: str) -> None:
     try:
-        get_address_host_port(address, strict=True)
+        _, port = get_address_host_port(address, strict=True)
+        if not 0 < port <= _LAST_PORT:
+            raise ValueError
     except (ImportError, NotImplementedError, ValueError):
         raise UsageError(
             f"'{address}' is no address of a Dask scheduler, expected one such as tcp://host:8786"

@@ -7,7 +7,9 @@ the model is boosted trees (Chen and Guestrin, XGBoost, 2016).
 
 from __future__ import annotations
 
+import logging
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -25,6 +27,10 @@ from sartor.tuning.search.features import features
 
 if TYPE_CHECKING:
     from xgboost import Booster
+
+_LOG = logging.getLogger(__name__)
+# xgboost changes docstrings while it is imported, and fails without.
+_IS_LOADABLE = sys.flags.optimize < 2
 
 FEWEST_SAMPLES = 24
 """With fewer samples, a learned model is no better than the analytic one."""
@@ -74,6 +80,9 @@ class Sample:
 
 def load_ahead() -> None:
     """Import the library of trees in a thread: that takes a second, in which other processes import or compile."""
+    if not _IS_LOADABLE:
+        _LOG.warning("no cost model is trained: its library needs docstrings, which Python leaves out with -OO")
+        return
     Thread(target=import_module, args=("xgboost",), daemon=True).start()
 
 
@@ -92,7 +101,7 @@ class CostModel:
 
     @staticmethod
     def fit(samples: Sequence[Sample], *, favours_fast: bool = False) -> CostModel | None:
-        """Train a model on samples of one machine; None if there are fewer than ``FEWEST_SAMPLES``.
+        """Train a model on samples of one machine; None if there are fewer than ``FEWEST_SAMPLES``, or with -OO.
 
         Samples whose facts cannot be parsed are ignored. Equal samples in equal order give equal predictions.
 
@@ -102,7 +111,7 @@ class CostModel:
                 Which of the fast ones is best matters, but few samples are too few for this.
         """
         known = [each for each in samples if _is_readable(each)]
-        if len(known) < FEWEST_SAMPLES:
+        if len(known) < FEWEST_SAMPLES or not _IS_LOADABLE:
             return None
         # Imported here because it takes seconds, and only tuning without stored measurements needs it.
         from xgboost import DMatrix, train

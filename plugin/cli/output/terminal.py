@@ -27,6 +27,8 @@ from sartor.publishing import check_current_folder
 # Some versions of typer take their errors from click, others from a copy of it.
 _TYPER_ERROR: Any = typer.BadParameter.__bases__[0]
 _PIPED_WIDTH = 160
+# Python has no class of its own for this error.
+_NO_THREAD = "can't start new thread"
 # Drawing takes time from the core on which something is measured.
 _FRAMES_PER_SECOND = 2
 
@@ -54,6 +56,12 @@ def _exit_code(app: typer.Typer) -> int:
         return READER_GONE
     except OSError as error:
         return refused(_sentence(error), SystemRefusedError.exit_code)
+    except ImportError as error:
+        return refused(unloaded(error), SystemRefusedError.exit_code)
+    except RuntimeError as error:
+        if str(error) != _NO_THREAD:
+            raise
+        return refused("the system starts no more threads; see `ulimit -u`", SystemRefusedError.exit_code)
     except SystemExit as end:
         # So typer ends where nobody reads the output.
         if isinstance(end.__context__, BrokenPipeError):
@@ -77,6 +85,12 @@ def refused(message: str, code: int) -> int:
     if message:
         say(f"error: {message}")
     return code
+
+
+def unloaded(error: ImportError) -> str:
+    """What is said of a library that is there but cannot be loaded."""
+    reason = str(error).partition("\n")[0]
+    return f"a library cannot be loaded ({reason}); see `ulimit -v`, or install the package again"
 
 
 def _typer_sentence(error: Any) -> str:

@@ -127,6 +127,16 @@ def test_a_temporary_folder_that_cannot_be_used_is_named(
     assert not output.exists()
 
 
+def test_a_temporary_folder_of_another_encoding_is_named(
+    lenet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"t\xffmp")
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    result = call("compile-to-vmfb", lenet, "-o", tmp_path / "out.vmfb", "--tuning-db", tmp_path / "t.db")
+    assert_refused(result, 2, "has a name that is not UTF-8: set TMPDIR to another folder")
+
+
 def test_a_current_folder_that_was_removed_is_named(lenet: Path, tmp_path: Path) -> None:
     gone, output = tmp_path / "gone", tmp_path / "out.vmfb"
     gone.mkdir()

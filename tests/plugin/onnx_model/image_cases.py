@@ -358,13 +358,13 @@ for aligned in (0, 1):
     )
 
 for corners in (0, 1):
-    for size in ((1, 3, 4, 5), (2, 1, 1, 6), (1, 2, 2, 3, 4), (2, 1, 3, 1, 2)):
+    for grid in ((1, 3, 4, 5), (2, 1, 1, 6), (1, 2, 2, 3, 4), (2, 1, 3, 1, 2)):
         IMAGE_CASES.add(
-            f"affine_grid_{corners}_{'x'.join(map(str, size))}",
+            f"affine_grid_{corners}_{'x'.join(map(str, grid))}",
             [node("AffineGrid", ["t", "s"], ["y"], align_corners=corners)],
-            [("t", (size[0], len(size) - 2, len(size) - 1), FLOAT)],
+            [("t", (grid[0], len(grid) - 2, len(grid) - 1), FLOAT)],
             ["y"],
-            {"s": ints(*size)},
+            {"s": ints(*grid)},
             opset=20,
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sartor.errors import UsageError
-from sartor.runtime.mapping import pages, reading
+from sartor.runtime.mapping import leases, pages, reading
 from sartor.runtime.mapping.mapped_file import MappedFile
 
 Opened = Callable[[Path], MappedFile]
@@ -82,6 +82,20 @@ def test_calls_that_take_long_stay_small(path: Path, opened: Opened, monkeypatch
     file = opened(path)
     file.reading.wait()
     assert [each.size for each in file.reading.steps] == [pages.HUGE, pages.HUGE, 12_345]
+
+
+def test_who_was_forked_meanwhile_keeps_no_lease(path: Path, opened: Opened) -> None:
+    file = opened(path)
+    assert file.handle is not None
+    if leases.take(file.handle) is not leases.Lease.HELD:
+        pytest.skip("this file system has no leases")
+    # A forked process has the same open file.
+    forked = os.dup(file.handle)
+    try:
+        file.close_file()
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    finally:
+        os.close(forked)
 
 
 def test_a_file_that_is_replaced_by_another_stays_what_it_was(path: Path, opened: Opened) -> None:

@@ -14,7 +14,7 @@ from sartor.errors import UsageError
 from sartor.tuning.cluster.link import DaskLink, Scheduler
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "7", '{"address": 7}', '{"address": "nowhere"}'])
+@pytest.mark.parametrize("text", ["{}", "[]", "7", "no JSON", '{"address": 7}', '{"address": "nowhere"}'])
 def test_a_file_without_an_address_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text(text)

@@ -9,6 +9,7 @@ import pytest
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.routine_registry import described
 from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.search import cost_model
 from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, samples_of
 from sartor.tuning.search.features import features
 from tests.tuning.search.searched_tasks import KERNELS, STOCK, best, facts, listed, samples, seconds, task
@@ -42,6 +43,15 @@ def test_a_few_samples_are_no_model() -> None:
     few = samples(*TRAINED)[: FEWEST_SAMPLES - 1]
     assert CostModel.fit(few) is None
     assert CostModel.fit([*few, *few]) is not None
+
+
+def test_without_docstrings_there_is_no_model_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cost_model, "_IS_LOADABLE", False)
+    assert CostModel.fit(samples(*TRAINED)) is None
+    cost_model.load_ahead()
+    assert "no cost model is trained: its library needs docstrings" in caplog.text
 
 
 def test_samples_that_do_not_read_are_left_out() -> None:

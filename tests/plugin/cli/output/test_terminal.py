@@ -51,6 +51,27 @@ def test_what_was_found_so_far_is_below_the_bars(monkeypatch: pytest.MonkeyPatch
     tell_found(lambda *_: None, "whoever does not want to know is not told")
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ImportError("some.so: failed to map segment"), "a library cannot be loaded (some.so: failed to map segment)"),
+        (RuntimeError("can't start new thread"), "the system starts no more threads; see `ulimit -u`"),
+    ],
+)
+def test_what_a_small_limit_refuses_comes_with_a_way_out(
+    error: Exception, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["sartor"])
+    assert terminal._exit_code(app) == 7
+    assert said in capsys.readouterr().err
+
+
 def test_too_few_open_files_come_with_a_way_out(capsys: pytest.CaptureFixture[str]) -> None:
     app = typer.Typer()
 
