@@ -111,6 +111,11 @@ def _exact_hard_swish(results: Results) -> Array:
     return results.is_near(exact, 1e-12 * np.abs(exact))
 
 
+def _fused_hard_sigmoid(results: Results) -> Array:
+    exact = np.clip(float(np.float16(0.2)) * results.operands[0].astype(np.float64) + 0.5, 0, 1)
+    return results.is_near(exact, np.abs(exact) * 2.0**-11)
+
+
 def _large_quotient(results: Results) -> Array:
     value, divisor = (np.abs(operand.astype(np.float64)) for operand in results.operands)
     is_large = np.isfinite(value) & (divisor > 0) & (value >= 2.0**46 * divisor)
@@ -153,6 +158,9 @@ DEVIATIONS: Mapping[tuple[str, str], tuple[Deviation, ...]] = {
     ("ReduceSumSquare", "int32"): (_SQUARES,),
     ("Cos", "float32"): (Deviation(_FAR, _far(1)),),
     ("Gelu", "float32"): (_ERF,),
+    ("HardSigmoid", "float16"): (
+        Deviation("AVX512-FP16 multiplies and adds with one rounding, by a fifth in f16", _fused_hard_sigmoid),
+    ),
     ("HardSwish", "float64"): (Deviation("the evaluator's sixth is that of float32", _exact_hard_swish),),
     **{("Mod of C", kind): (_REMAINDERS,) for kind in ("float32", "float64")},
     ("PRelu", "float64"): (
