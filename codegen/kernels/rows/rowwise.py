@@ -133,7 +133,7 @@ class _RowWriter:
             ]
             for part, values in known_parts:
                 for each in stored:
-                    asm.store(self._wide(each, level, part, values), self._scratch[each], part.column, asm.lanes)
+                    self._keep(each, self._wide(each, level, part, values), part)
                 if ends:
                     offset = asm.add(asm.mul(self._row, form.length), part.column)
                     value = self._wide(form.result, level, part, values)
@@ -230,11 +230,19 @@ class _RowWriter:
         if value not in values:
             step, asm = self._steps[value], self._asm
             if value in self._scratch and step.level < level:
-                values[value] = asm.load(self._scratch[value], part.column, asm.lanes)
+                values[value] = asm.rounded(
+                    asm.load(self._scratch[value], part.column, asm.lanes), ir.RankedTensorType(value.type).element_type
+                )
             else:
                 inputs = [self._value(each, level, part, values) for each in step.operands]
                 values[value] = self._computed(step, inputs)
         return values[value]
+
+    def _keep(self, value: ir.Value, vector: ir.Value, part: Part) -> None:
+        """Store a vector for later levels in f32, which holds what a step has rounded to a narrower type."""
+        kind = self._asm.vector_type(ir.F32Type.get())
+        real = vector if vector.type == kind else arith.extf(kind, vector)
+        self._asm.store(real, self._scratch[value], part.column, self._asm.lanes)
 
     def _computed(self, step: Step, inputs: list[ir.Value]) -> ir.Value:
         divisor = self._divisor(step)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
+from onnx import ModelProto, TensorProto, helper
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Routine, Variant, variants_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array
@@ -28,12 +30,12 @@ HOST = Target.create("cpu", "host")
 Subjects = Mapping[str, Mapping[str, Subject]]
 
 
-def _offered(layer: Layer, dtype: str) -> dict[str, Implementation]:
-    """Candidate 0, and the kernels over a type."""
+def _offered(layer: Layer, dtype: str, routines: Sequence[Routine] = ()) -> dict[str, Implementation]:
+    """Candidate 0, and the kernels over a type, or those among other routines."""
     stock = ROUTINES[0].build(layer.task, {}, HOST)
     assert isinstance(stock, Implementation)
     found = {"stock": stock}
-    for routine in LOW_PRECISION[dtype]:
+    for routine in routines or LOW_PRECISION[dtype]:
         if routine.name in KERNELS:
             variants = [each for each in variants_of(routine, layer.task, HOST) if isinstance(each, Variant)]
             found |= {each.descriptor: each.implementation for each in variants[:1]}
@@ -77,3 +79,25 @@ def test_kernels_compute_the_layer(case: str, dtype: str, subjects: Subjects, pr
 def test_numbers_of_one_range_are_joined_too(case: str, subjects: Subjects, programs: Mapping[str, Program]) -> None:
     everywhere = QuantisedRange.of(-5.0, 7.0)
     assert wrong(programs["i8"], subjects["i8"][case], "i8", everywhere) == {}
+
+
+def _rounding_model() -> ModelProto:
+    """In f16, so that the difference reads numbers that were rounded before the mean of them was known."""
+    nodes = [
+        helper.make_node("ReduceSumSquare", ["x"], ["sum"], axes=[-3], keepdims=0),
+        helper.make_node("ReduceMean", ["sum"], ["mean"], axes=[-1]),
+        helper.make_node("Sub", ["sum", "mean"], ["y"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape)
+        for name, shape in (("x", [1, 4, 6, 40]), ("y", [1, 6, 40]))
+    ]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
+def test_rows_are_rounded_between_levels(tmp_path: Path) -> None:
+    found = layers(tmp_path, {"rounding": _rounding_model})
+    subjects = [Subject(layer, weights, _offered(layer, "f16", ROUTINES)) for layer, weights in found]
+    (subject,) = (each for each in subjects if len(each.implementations) > 1)
+    assert wrong(load({"rounding": subject}, HOST), subject, "f16") == {}
