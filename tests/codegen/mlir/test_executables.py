@@ -101,7 +101,6 @@ def loaded(module: bytes) -> list[bytes]:
 
 def test_the_machine_code_is_that_of_a_module_that_is_compiled_whole(text: str, unknown: bytes) -> None:
     whole = compile_module(inlined(text), HOST.flags, start="flow")
-    assert len(unknown) == len(whole)
     assert sum(map(len, loaded(whole))) > 200
     assert loaded(unknown) == loaded(whole)
 

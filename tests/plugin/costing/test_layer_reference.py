@@ -85,9 +85,11 @@ def test_a_wrong_weight_is_seen(stored: DirectoryFront) -> None:
 
 def test_what_onnx_has_no_name_for_has_an_arbiter_that_knows_the_layer_alone(stored: DirectoryFront) -> None:
     imported = stored("two_results")
-    arbiter = LayerArbiters(imported)(unit_of(next(each for each in imported.graph.layers if each.name == "values")))
+    arbiter = LayerArbiters(imported)(
+        unit_of(next(each for each in imported.graph.layers if each.name == "values/values"))
+    )
     assert arbiter is not None
-    assert arbiter.layer == "values"
+    assert arbiter.layer == "values/values"
     assert arbiter.results([np.zeros(1, np.float32)]) is None
 
 

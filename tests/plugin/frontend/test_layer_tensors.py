@@ -86,11 +86,12 @@ def test_layers_compute_the_tensors_they_are_said_to(name: str, imported_of: Imp
 
 
 def test_what_exists_within_a_node_only_has_no_name(imported_of: ImportedOf) -> None:
-    """All values in order, and all indices, of which TopK gives the first few."""
+    """The rows of indices by which a gather reads elements."""
     imported = imported_of("two_results")
     tensors = layer_tensors(_prepared(imported), imported.graph)
-    assert tensors["values"] == LayerTensors("values", ("x",), (None, None), ())
-    assert tensors["values#2"] == LayerTensors("values#2", (None,), ("values",), ())
+    gathered = ("indices", None, "x")
+    assert tensors["values/values"] == LayerTensors("values/values", ("indices",), (None,), ())
+    assert tensors["values/values#2"] == LayerTensors("values/values#2", gathered, ("values",), ("values/values",))
 
 
 def test_a_layer_of_several_nodes_lies_between_what_it_reads_and_its_last(imported_of: ImportedOf) -> None:
