@@ -144,8 +144,8 @@ def load_weights(
     with _opened(path) as (label, file, size):
         check_samples(path, file.fileno(), scope, known)
         content, mapped = _loaded(path, file, size, verify, huge_pages=huge_pages)
-    if isinstance(content, memoryview) and mapped is None:
-        verify(content, label)
+    if huge_pages and mapped is None and size > _SMALL_BYTES:
+        verify(memoryview(content), label)
     return memoryview(content), mapped
 
 
@@ -153,7 +153,10 @@ def _loaded(
     path: Path, file: io.FileIO, size: int, verify: Verify, *, huge_pages: bool
 ) -> tuple[mmap.mmap | memoryview, MappedFile | None]:
     """The content of a file, and its mapping if that stays in use while it runs."""
-    if size <= _SMALL_BYTES or not pages.CAN_MOVE:
+    if size <= _SMALL_BYTES:
+        # Read, it is not changed by who writes the file later.
+        return _read(file, size), None
+    if not pages.CAN_MOVE:
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), None
     if huge_pages and leases.take(file.fileno()) is Lease.WRITTEN:
         # It might change at any time.

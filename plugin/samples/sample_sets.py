@@ -114,7 +114,7 @@ def _digest(path: Path) -> str:
     paths: Sequence[Path] = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
     hashed = hashlib.sha256()
     for each in paths:
-        hashed.update(f"{each.name}\0{each.stat().st_size}\0".encode())
+        hashed.update(f"{each.name}\0{each.stat().st_size}\0".encode(errors="surrogateescape"))
         with each.open("rb") as file:
             while block := file.read(_BLOCK):
                 hashed.update(block)

@@ -443,6 +443,20 @@ def test_parameters_come_from_a_file_of_their_own(
         Session(model, parameters={"model": broken})
 
 
+def test_small_files_may_be_overwritten_while_they_are_open(
+    compile_mlir: Callable[..., Path], weights: Path, tmp_path: Path
+) -> None:
+    model, copy = tmp_path / "model.vmfb", tmp_path / "copy.irpa"
+    model.write_bytes(compile_mlir("parameters").read_bytes())
+    copy.write_bytes(weights.read_bytes())
+    value = np.arange(4, dtype=np.float32)
+    with Session(model, parameters={"model": copy}) as session:
+        for path in (model, copy):
+            path.write_bytes(bytes(path.stat().st_size))
+            os.truncate(path, 1)
+        np.testing.assert_array_equal(session.run(None, {"input0": value})[0], value + 2.5)
+
+
 def test_parameters_are_found_beside_the_model(
     compile_mlir: Callable[..., Path],
     make_manifest: Callable[..., Manifest],

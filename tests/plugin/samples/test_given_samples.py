@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 import zipfile
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.samples.feeds import read_archive, read_array
 from sartor.samples.given_samples import HeldSamples, Samples
+from sartor.samples.sample_sets import _digest
 
 IMAGE = TensorSpec("image", "float32", (1, 3, 4))
 INDEX = TensorSpec("index", "int64", (2,))
@@ -39,6 +41,13 @@ def test_samples_of_an_archive(tmp_path: Path, images: Array, compressed: bool) 
     assert np.array_equal(np.stack([each["image"] for each in found]), IMAGES)
     assert np.array_equal(np.stack([each["index"] for each in found]), INDICES)
     assert found[0]["image"].dtype == np.float32
+
+
+def test_names_of_files_need_not_be_text(tmp_path: Path) -> None:
+    odd, plain = tmp_path / os.fsdecode(b"a\xff.npz"), tmp_path / "a.npz"
+    for path in (odd, plain):
+        path.write_bytes(b"content")
+    assert _digest(odd) != _digest(plain)
 
 
 def test_one_sample_of_exactly_the_inputs_shapes(tmp_path: Path) -> None:
