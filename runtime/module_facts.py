@@ -9,7 +9,7 @@ from pathlib import Path
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Signature, parse_signature
-from sartor.runtime.files.checksums import checksum
+from sartor.runtime.files.checksums import checksum, wrong_weights
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
 from sartor.runtime.module import beside, open_module
 from sartor.runtime.several.choice import FIRST, PlanChoice, check_known, chosen_plan
@@ -157,8 +157,5 @@ def check_weights(path: Path, manifest: Manifest) -> bool:
         except OSError as error:
             raise UsageError(f"the weights '{file}' cannot be read: {error.strerror}") from None
         if known.get(scope, found) != found:
-            raise UsageError(
-                f"the weights '{file}' are damaged, or those of another module: their checksum is not the one in "
-                f"'{path}'; copy or compile both again"
-            )
+            raise UsageError(wrong_weights(f"'{file}'"))
     return weights.keys() <= known.keys()

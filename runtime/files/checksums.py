@@ -67,7 +67,7 @@ def check_samples(path: Path, handle: int, scope: str, known: Mapping[str, str])
     """
     expected = known.get(scope + _SAMPLED)
     if expected is not None and _of_samples(handle) != expected:
-        raise UsageError(_wrong(f"'{path}'"))
+        raise UsageError(wrong_weights(f"'{path}'"))
 
 
 def check_whole(content: memoryview, label: str, scope: str, known: Mapping[str, str]) -> None:
@@ -80,10 +80,11 @@ def check_whole(content: memoryview, label: str, scope: str, known: Mapping[str,
 
     expected = known.get(scope)
     if expected is not None and hashlib.sha256(content).hexdigest() != expected:
-        raise UsageError(_wrong(label))
+        raise UsageError(wrong_weights(label))
 
 
-def _wrong(label: str) -> str:
+def wrong_weights(label: str) -> str:
+    """What is said of a weight file whose checksum is not the module's; ``label`` names it."""
     return f"the weights {label} are damaged, or those of another module; copy or compile both again"
 
 

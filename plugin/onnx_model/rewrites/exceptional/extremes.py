@@ -37,7 +37,8 @@ def _kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 def ordered_nan(model: ModelProto) -> tuple[str, ...]:
     """Let ``TopK`` take NaN for the largest number, as ONNX Runtime does; returns the names of the changed nodes.
 
-    IREE 3.13 selects by comparisons that fail for NaN, and so does not sort the numbers around one.
+    IREE 3.13 selects by comparisons that fail for NaN, and so does not sort the numbers around one. Infinity, which
+    ONNX Runtime takes for less than NaN, ties with it.
     """
     return rewrite_nodes(model, _ordered)
 
