@@ -212,6 +212,14 @@ def two_results() -> ModelProto:
     return b.model([("x", (2, 8))], [("values", (2, 3)), ("y", (2, 3))])
 
 
+def two_selections() -> ModelProto:
+    """Two layers that sort indices of one shape."""
+    b = Builder()
+    for name, values in (("small", b.op("Exp", "up", "x")), ("large", b.op("Neg", "down", "x"))):
+        b.ops("TopK", [name, f"{name}_at"], values, b.constant(np.array([3], np.int64)))
+    return b.model([("x", (2, 8))], [("small", (2, 3)), ("large", (2, 3))])
+
+
 def split() -> ModelProto:
     """Two parts of one image, each used."""
     b = Builder()
@@ -313,6 +321,7 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
         masks,
         same_twice,
         two_results,
+        two_selections,
         split,
         batch,
         one_pixel,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource
+from sartor.codegen.mlir.before_lowering.index_constants import index_constants
 from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
 from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
@@ -100,15 +101,15 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
     others = {name: each for name, each in implementations.items() if not each.kernel}
     if not others:
         return kernels
-    source = on_device("\n".join(_renamed(each.body, name) for name, each in others.items()), target)
+    bodies = "\n".join(_renamed(index_constants(each.body), name) for name, each in others.items())
+    source = on_device(bodies, target)
     if target.device == "cpu":
         source = round_by_adding(source)
     with ir.Context():
         if target.device == "vulkan":
             source = _without_defects(source)
         module = ir.Module.parse(translate(source, target.flags, to="flow"))
-        if target.device == "vulkan":
-            drop_barriers(module)
+        drop_barriers(module)
         return {**kernels, **_split(module, set(others))}
 
 
