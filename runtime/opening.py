@@ -227,8 +227,12 @@ def _check_features(label: str, features: Iterable[str], device: NativeDevice) -
 
 
 def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapping[str, Path]) -> dict[str, Path]:
+    known = None if manifest is None else manifest.parameters
+    if known is not None and (unknown := sorted(set(given) - set(known))):
+        there = "has those of " + ", ".join(f"'{each}'" for each in sorted(known)) if known else "has its own inside"
+        raise UsageError(f"the module needs no weights of the scope '{unknown[0]}' that parameters name; it {there}")
     found = dict(given)
-    for scope, file_name in manifest.parameters.items() if manifest else ():
+    for scope, file_name in known.items() if known else ():
         if scope not in found:
             if isinstance(model, bytes):
                 raise UsageError(f"the model needs the weights '{file_name}'; pass parameters for '{scope}'")

@@ -131,8 +131,14 @@ def _collect_errors(invocation: Invocation, sink: list[str]) -> object:
 
 def _read(invocation: Invocation, write: _Writer) -> bytes:
     output = Output.open_membuffer()
-    write(invocation, output)
-    data = bytes(output.map_memory())
+    try:
+        write(invocation, output)
+        data = bytes(output.map_memory())
+    except ValueError as error:
+        # The buffer is a file that has no name, whose size the system limits.
+        raise OSError(
+            f"IREE could not write what it compiled: {error}; see `ulimit -f`, and the space in TMPDIR"
+        ) from None
     output.close()
     return data
 

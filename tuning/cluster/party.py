@@ -156,16 +156,19 @@ def find_cluster(scheduler: Scheduler, target: Target, wanted: str | None) -> It
 
 def _party(link: Link, scheduler: Scheduler, target: Target, wanted: str | None) -> Party:
     """Wait a while for a worker: scheduler and workers are often started in one go."""
-    end = time.monotonic() + _FIND_SECONDS
+    end, is_said = time.monotonic() + _FIND_SECONDS, False
     while True:
         machines = link.machines()
         if machines:
             return find_party(machines.values(), target, wanted)
+        lacking = "there is no Dask scheduler" if machines is None else "no worker is connected to the scheduler"
         if time.monotonic() >= end:
-            lacking = "there is no Dask scheduler" if machines is None else "no worker is connected to the scheduler"
             raise DeviceError(
                 f"{lacking} at {scheduler}; start one by 'dask scheduler', and workers by 'sartor worker'"
             )
+        if not is_said:
+            _LOG.warning("%s at %s; waiting up to %.0f s", lacking, scheduler, _FIND_SECONDS)
+            is_said = True
         time.sleep(_POLL_SECONDS)
 
 

@@ -187,11 +187,14 @@ def test_killing_workers_and_the_scheduler_loses_only_what_was_under_way(tmp_pat
     assert len(repeated) - count <= 3, "one for each worker that was lost, or that lost the scheduler"
 
 
-def test_without_a_scheduler_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sartor.tuning.cluster.party._FIND_SECONDS", 0.0)
+def test_without_a_scheduler_there_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sartor.tuning.cluster.party._FIND_SECONDS", 1.0)
     monkeypatch.setattr("sartor.tuning.cluster.link._CONNECT_SECONDS", 0.5)
     with pytest.raises(DeviceError, match="no Dask scheduler"), ExitStack() as stack:
         stack.enter_context(find_cluster(Scheduler.of("tcp://127.0.0.1:9"), TARGET, None))
+    assert caplog.messages == ["there is no Dask scheduler at tcp://127.0.0.1:9; waiting up to 1 s"]
 
 
 def test_a_worker_imports_neither_the_compiler_nor_onnx() -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
 
-_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+# The largest finite number of each type.
+_MOST: Mapping[int, float] = {
+    TensorProto.FLOAT: float(np.finfo(np.float32).max),
+    TensorProto.FLOAT16: float(np.finfo(np.float16).max),
+    TensorProto.DOUBLE: float(np.finfo(np.float64).max),
+}
 
 
 def kept_nan(model: ModelProto) -> tuple[str, ...]:
@@ -37,20 +44,21 @@ def _kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 def ordered_nan(model: ModelProto) -> tuple[str, ...]:
     """Let ``TopK`` take NaN for the largest number, as ONNX Runtime does; returns the names of the changed nodes.
 
-    IREE 3.13 selects by comparisons that fail for NaN, and so does not sort the numbers around one. Infinity, which
-    ONNX Runtime takes for less than NaN, ties with it.
+    IREE 3.13 selects by comparisons that fail for NaN, and so does not sort the numbers around one. Infinity gets the
+    place of the largest finite number, and NaN that of infinity.
     """
     return rewrite_nodes(model, _ordered)
 
 
 def _ordered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "TopK" or editor.element_type(node.input[0]) not in _FLOATS:
+    if node.op_type != "TopK" or editor.element_type(node.input[0]) not in _MOST:
         return None
     emit, found = Emitter(editor, node), attributes(node)
     source, count = node.input
     values, indices = (*node.output, "")[:2]
     is_nan = emit("IsNaN", source, part="is_nan")
-    keys = emit("Where", is_nan, emit.like(np.inf, source, "largest"), source, part="keys")
+    finite = emit("Min", emit.like(_MOST[editor.element_type(source)], source, "most"), source, part="finite")
+    keys = emit("Where", is_nan, emit.like(np.inf, source, "largest"), finite, part="keys")
     _, indices = emit.many("TopK", keys, count, outputs=("", indices), **found)
     if values:
         emit("GatherElements", source, indices, part="values", output=values, axis=found.get("axis", -1))

@@ -38,7 +38,7 @@ def test_a_constant_number_comes_first(prepare_quickly: Prepare) -> None:
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_nan_is_the_largest_of_a_selection(largest: int, count: int) -> None:
-    values = np.array([[9, 1, np.nan, 3, 2, 10], [1, -np.inf, 3, np.nan, np.nan, 0]], np.float32)
+    values = np.array([[9, 1, np.nan, 3, 2, 10], [1, -np.inf, np.inf, np.nan, np.nan, 0]], np.float32)
     nodes = [node("TopK", ["x", "k"], ["y", "i"], largest=largest)]
     results = [("y", (2, count), FLOAT), ("i", (2, count), INT64)]
     built = model(nodes, [("x", (2, 6), FLOAT)], results, {"k": np.array([count])})
