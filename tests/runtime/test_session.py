@@ -1,13 +1,10 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import platform
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,6 @@ from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.runs.interface import NodeArg
 from sartor.runtime.session import Session
-from tests.runtime.mapping.test_background import refused
 
 Feeds = dict[str, Array]
 
@@ -157,27 +153,6 @@ def test_output_names_that_are_no_text_are_refused(model: Path, feeds: Feeds, na
     """A list among the names ended as a TypeError."""
     with Session(model) as session, pytest.raises(UsageError, match="the model has no output '"):
         session.run([name], feeds)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_results_are_waited_for_any_time_that_is_one(model: Path, feeds: Feeds, threads: int) -> None:
-    with Session(model, threads=threads) as session:
-        run = session.run_async(None, feeds)
-        for wrong in (-1, float("nan"), "1"):
-            with pytest.raises(UsageError, match="timeout is"):
-                run.result(wrong)  # type: ignore[arg-type]
-        assert len(run.result(float("inf"))) == len(run.device_result(1e300))
-
-
-def test_a_run_beside_others_says_that_no_thread_can_be_started(
-    model: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    with Session(model, threads=1) as session:
-        monkeypatch.setattr(session, "_has_async_entry", False)
-        with pytest.raises(DeviceError, match="can't start new thread; call run instead"):
-            session.run_async(None, feeds)
-        assert session.run(None, feeds)
 
 
 def test_output_names_may_be_produced_one_by_one(model: Path, feeds: Feeds) -> None:
@@ -345,155 +320,6 @@ def test_a_process_ends_cleanly_with_results_alive(model: Path, order: str) -> N
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_asynchronous_runs_give_the_same(model: Path, feeds: Feeds, threads: int) -> None:
-    with Session(model, threads=threads) as session:
-        runs = [session.run_async(["product"], feeds | {"x": feeds["x"] * i}) for i in range(8)]
-        for i, run in enumerate(runs):
-            np.testing.assert_allclose(run.result(timeout=60)[0], i * np.multiply(*_numeric(feeds)), rtol=1e-6)
-            assert run.done()
-
-
-def test_an_asynchronous_run_can_be_awaited(model: Path, feeds: Feeds) -> None:
-    import asyncio
-
-    async def both(session: Session) -> list[list[Array]]:
-        return await asyncio.gather(*(_await(session, feeds) for _ in range(2)))
-
-    async def _await(session: Session, feeds: Feeds) -> list[Array]:
-        return await session.run_async(["sum"], feeds)
-
-    with Session(model) as session:
-        for [total] in asyncio.run(both(session)):
-            np.testing.assert_array_equal(total, np.add(*_numeric(feeds)))
-
-
-def test_a_failing_asynchronous_run_reports_it(foreign: Path) -> None:
-    spec = TensorSpec("a", "float32", (2, 3))
-    with Session(foreign, signature=Signature("f64", (spec,), (spec,))) as session:
-        run = session.run_async(None, {"a": np.zeros((2, 3), np.float32)})
-        with pytest.raises(DeviceError, match="element type mismatch"):
-            run.result(timeout=60)
-        assert run.done()
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_closing_waits_and_refuses_more(model: Path, feeds: Feeds, threads: int) -> None:
-    session = Session(model, threads=threads)
-    run = session.run_async(["sum"], feeds)
-    session.close()
-    session.close()
-    assert run.done()
-    np.testing.assert_array_equal(run.result()[0], np.add(*_numeric(feeds)))
-    for call in (session.run, session.run_async):
-        with pytest.raises(UsageError, match="session is closed"):
-            call(None, feeds)
-
-
-def test_a_forgotten_session_waits_too(model: Path, feeds: Feeds) -> None:
-    for _ in range(20):
-        session = Session(model, threads=6)
-        run = session.run_async(["sum"], feeds)
-        del session
-        assert run.done()
-    np.testing.assert_array_equal(run.result()[0], np.add(*_numeric(feeds)))
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_share_a_session(model: Path, feeds: Feeds, threads: int) -> None:
-    wrong: list[int] = []
-
-    def work(factor: int) -> None:
-        for _ in range(50):
-            [total] = session.run(["sum"], feeds | {"x": feeds["x"] * factor})
-            if not np.array_equal(total, feeds["x"] * factor + feeds["größe"]):
-                wrong.append(factor)
-
-    with Session(model, threads=threads) as session:
-        workers = [threading.Thread(target=work, args=(factor,)) for factor in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    assert not wrong
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("weights") / "w.irpa"
-    tool = Path(sys.executable).parent / "iree-create-parameters"
-    subprocess.run([tool, "--splat=w=4xf32=2.5", f"--output={file}"], check=True, capture_output=True)
-    return file
-
-
-def test_parameters_come_from_a_file_of_their_own(
-    compile_mlir: Callable[..., Path], weights: Path, tmp_path: Path
-) -> None:
-    model = compile_mlir("parameters")
-    value = np.arange(4, dtype=np.float32)
-    with Session(model, parameters={"model": weights}) as session:
-        np.testing.assert_array_equal(session.run(None, {"input0": value})[0], value + 2.5)
-    with pytest.raises(UsageError, match="needs its weights"):
-        Session(model)
-    with pytest.raises(UsageError, match=r"weights '.*none\.irpa' are missing; pass parameters="):
-        Session(model, parameters={"model": tmp_path / "none.irpa"})
-    broken = tmp_path / "broken.irpa"
-    broken.write_bytes(b"IRPA" + bytes(40))
-    with pytest.raises(UsageError, match=r"broken\.irpa' cannot be loaded"):
-        Session(model, parameters={"model": broken})
-
-
-def test_small_files_may_be_overwritten_while_they_are_open(
-    compile_mlir: Callable[..., Path], weights: Path, tmp_path: Path
-) -> None:
-    model, copy = tmp_path / "model.vmfb", tmp_path / "copy.irpa"
-    model.write_bytes(compile_mlir("parameters").read_bytes())
-    copy.write_bytes(weights.read_bytes())
-    value = np.arange(4, dtype=np.float32)
-    with Session(model, parameters={"model": copy}) as session:
-        for path in (model, copy):
-            path.write_bytes(bytes(path.stat().st_size))
-            os.truncate(path, 1)
-        np.testing.assert_array_equal(session.run(None, {"input0": value})[0], value + 2.5)
-
-
-def test_parameters_are_found_beside_the_model(
-    compile_mlir: Callable[..., Path],
-    make_manifest: Callable[..., Manifest],
-    weights: Path,
-    tmp_path: Path,
-) -> None:
-    spec = TensorSpec("x", "float32", (4,))
-    manifest = make_manifest(entry="main", inputs=(spec,), outputs=(spec,), parameters={"model": "model.irpa"})
-    model = tmp_path / "model.vmfb"
-    model.write_bytes(compile_mlir("parameters", manifest.to_json()).read_bytes())
-    value = {"x": np.zeros(4, np.float32)}
-    with pytest.raises(UsageError, match=r"model\.irpa' are missing; put them beside the module"):
-        Session(model)
-    (tmp_path / "model.irpa").mkdir()
-    with pytest.raises(UsageError, match=r"model\.irpa' are no file; put them beside the module"):
-        Session(model, parameters={"model": tmp_path / "model.irpa"})
-    (tmp_path / "model.irpa").rmdir()
-    with pytest.raises(UsageError, match=r"needs the weights 'model\.irpa'"):
-        Session(model.read_bytes())
-    with Session(model, parameters={"model": weights}) as session:
-        assert session.run(None, value)[0][0] == 2.5
-    with pytest.raises(UsageError, match=r"no weights of the scope 'modle' .*; it has those of 'model'"):
-        Session(model, parameters={"modle": weights})
-    (tmp_path / "model.irpa").write_bytes(weights.read_bytes())
-    with Session(model) as session:
-        assert session.run(None, value)[0][0] == 2.5
-
-
-@pytest.mark.skipif(platform.machine() in ("aarch64", "arm64"), reason="this machine runs it")
-def test_code_for_other_cpus_is_refused(
-    compile_mlir: Callable[..., Path], make_manifest: Callable[..., Manifest]
-) -> None:
-    compiled = compile_mlir("model", make_manifest().to_json(), "aarch64")
-    with pytest.raises(DeviceError, match="holds code for aarch64, which this machine does not run; compile it for h"):
-        Session(compiled)
-
-
 def test_vulkan_runs_the_model(
     compile_mlir: Callable[..., Path],
     make_manifest: Callable[..., Manifest],
@@ -517,46 +343,6 @@ def test_vulkan_runs_the_model(
         Session(compiled, device="cpu")
     with pytest.raises(DeviceError, match="holds code for cpu, which 'vulkan:0' cannot run; open it on cpu"):
         Session(model, device="vulkan")
-
-
-_FORK = """
-import os, sys
-import numpy as np
-from sartor.errors import UsageError
-from sartor.runtime.session import Session
-session = Session(sys.argv[1], threads=int(sys.argv[2]))
-feeds = {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()}
-session.run(None, feeds)
-pending = session.run_async(None, feeds)
-child = os.fork()
-try:
-    outputs = session.run(None, feeds), session.run_async(None, feeds).result()
-    said = f"ran {len(outputs)}"
-except UsageError as error:
-    said = str(error)
-with Session(sys.argv[1], threads=int(sys.argv[2])) as own:
-    own.run(None, feeds)
-os.write(1, bytes(f"{'child' if child == 0 else 'parent'} {said}", 'ascii') + bytes([10]))
-if child:
-    pending.result()
-    assert os.waitpid(child, 0)[1] == 0
-session.close()
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.parametrize(
-    ("threads", "said"), [("1", "child ran 2"), ("2", "was opened before this process was forked")]
-)
-def test_a_forked_process_runs_or_says_why_not(model: Path, threads: str, said: str) -> None:
-    """And ends, without waiting for threads that stayed with its parent."""
-    command = [sys.executable, "-c", _FORK, str(model), threads]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 0, result.stderr
-    child, parent = sorted(result.stdout.splitlines())
-    assert said in child
-    assert child.startswith("child ")
-    assert parent == "parent ran 2"
 
 
 @pytest.mark.parametrize(
