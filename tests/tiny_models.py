@@ -213,11 +213,15 @@ def two_results() -> ModelProto:
 
 
 def two_selections() -> ModelProto:
-    """Two layers that sort indices of one shape."""
+    """Layers that sort indices of one shape: beside real values, and beside integers."""
     b = Builder()
-    for name, values in (("small", b.op("Exp", "up", "x")), ("large", b.op("Neg", "down", "x"))):
-        b.ops("TopK", [name, f"{name}_at"], values, b.constant(np.array([3], np.int64)))
-    return b.model([("x", (2, 8))], [("small", (2, 3)), ("large", (2, 3))])
+    count = b.constant(np.array([3], np.int64))
+    whole = b.op("Cast", "whole", b.op("Mul", "wide", "x", b.constant(np.float32(100))), to=TensorProto.INT32)
+    for name, values in (("up", b.op("Exp", "exp", "x")), ("down", b.op("Neg", "neg", "x")), ("large", whole)):
+        b.ops("TopK", [f"{name}_all", name], values, count)
+    b.ops("TopK", ["small_all", "small"], whole, count, largest=0)
+    outputs = [(each, (2, 3)) for each in ("up", "down", "large", "small")]
+    return b.model([("x", (2, 8))], outputs, output_dtype=TensorProto.INT64)
 
 
 def split() -> ModelProto:

@@ -25,6 +25,7 @@ from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound
 from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
+from sartor.codegen.mlir.before_lowering.index_constants import index_constants
 from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
@@ -346,6 +347,7 @@ def compile_unsplit(
             if view.operation.name == "util.func":
                 view.operation.attributes["iree.reflection"] = reflection
         protect_inputs(module)
+        index_constants(module)
         if target.device == "vulkan":
             avoid_defects(module)
         cut_function(module)
@@ -354,8 +356,7 @@ def compile_unsplit(
         return module
 
     def finish(module: ir.Module) -> None:
-        if target.device == "vulkan":
-            drop_barriers(module)
+        drop_barriers(module)
         join_overwriting_functions(module)
         if late:
             with module.context:

@@ -101,25 +101,29 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
     others = {name: each for name, each in implementations.items() if not each.kernel}
     if not others:
         return kernels
-    bodies = "\n".join(_renamed(index_constants(each.body), name) for name, each in others.items())
-    source = on_device(bodies, target)
+    source = on_device("\n".join(_renamed(each.body, name) for name, each in others.items()), target)
     if target.device == "cpu":
         source = round_by_adding(source)
     with ir.Context():
-        if target.device == "vulkan":
-            source = _without_defects(source)
+        source = _without_defects(source, target)
         module = ir.Module.parse(translate(source, target.flags, to="flow"))
         drop_barriers(module)
         return {**kernels, **_split(module, set(others))}
 
 
-def _without_defects(source: str) -> str:
-    """A module of which IREE's code for Vulkan is right."""
+def _without_defects(source: str, target: Target) -> str:
+    """A module of which IREE's code for the target is right."""
+    edits = [index_constants] if "linalg.index" in source else []
+    if target.device == "vulkan":
+        edits.append(avoid_defects)
+    if not edits:
+        return source
     try:
         module = ir.Module.parse(source)
     except ir.MLIRError as error:
         raise CompileError(f"the module is not valid: {error}") from None
-    avoid_defects(module)
+    for edit in edits:
+        edit(module)
     return str(module)
 
 

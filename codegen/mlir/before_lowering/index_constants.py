@@ -1,63 +1,88 @@
 """Makes constants of tensors that hold indices, as those that ``TopK`` sorts beside its values.
 
 IREE 3.13 takes a dispatch without operands for a fill, which each of its readers may repeat in place of a copy. Once
-copies are gone it merges equal dispatches again. Two layers that overwrite their indices, as sorts do, then share one
-buffer, and the second sorts what the first has left (docs/iree-notes.md). Constants are always copied. Barriers keep
-IREE from cloning small ones into the dispatches that overwrite them, which then do not compile.
+copies are gone it merges equal dispatches again. Two operations that overwrite their indices, as sorts do, then share
+one buffer, and the second sorts what the first has left (docs/iree-notes.md). Constants are always copied. Barriers
+keep IREE from cloning small ones into the dispatches that overwrite them, which then do not compile.
 """
 
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 
-_INDICES = re.compile(
-    r"""^(?P<indent>\ *)%(?P<name>[\w$.-]+)\ =\ linalg\.generic\ \{
-    indexing_maps\ =\ \[affine_map<\((?P<dims>[d\d,\ ]+)\)\ ->\ \((?P=dims)\)>\],
-    \ (?P<iterators>iterator_types\ =\ \[[^\]]*\])
-    \}\ outs\((?P<empty>%[\w$.#-]+)\ :\ tensor<(?P<shape>[\dx]+)x(?P<element>i32|i64)>\)\ \{\s*
-    \^bb0\(%[\w$.-]+:\ (?P=element)\):\s*
-    %(?P<index>[\w$.-]+)\ =\ linalg\.index\ (?P<axis>\d+)\ :\ index\s*
-    %(?P<cast>[\w$.-]+)\ =\ arith\.index_cast\ %(?P=index)\ :\ index\ to\ (?P=element)\s*
-    linalg\.yield\ %(?P=cast)\ :\ (?P=element)\s*
-    \}\ ->\ tensor<(?P=shape)x(?P=element)>$""",
-    re.MULTILINE | re.VERBOSE,
-)
-_CONSTANT = """
-%constant_{name} = arith.constant {values} : tensor<{shape}x{element}>
-%{name} = util.optimization_barrier %constant_{name} : tensor<{shape}x{element}>
-"""
-_SPREAD = """
-%constant_{name} = arith.constant {values} : tensor<{length}x{element}>
-%line_{name} = util.optimization_barrier %constant_{name} : tensor<{length}x{element}>
-%{name} = linalg.generic {{indexing_maps = [affine_map<({dims}) -> (d{axis})>, affine_map<({dims}) -> ({dims})>], \
-{iterators}}} ins(%line_{name} : tensor<{length}x{element}>) outs({empty} : tensor<{shape}x{element}>) {{
-^bb0(%in: {element}, %out: {element}):
-  linalg.yield %in : {element}
-}} -> tensor<{shape}x{element}>
-"""
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import nested
+from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
+
+_BODY = ["linalg.index", "arith.index_cast", "linalg.yield"]
 _TYPES = {"i32": np.int32, "i64": np.int64}
 _MOST_BYTES = 1 << 20
 """Larger ones are spread along the other axes by each call, so that a module holds one line of them."""
 
 
-def index_constants(body: str) -> str:
-    """A layer's code in which tensors of indices along one axis are constants, behind barriers to be dropped later."""
-    return _INDICES.sub(_constant, body) if "linalg.index" in body else body
+def index_constants(module: ir.Module) -> None:
+    """Replace tensors of indices along one axis by constants, in place, behind barriers that ``drop_barriers`` takes.
+
+    Tensors of dynamic shape stay as they are.
+    """
+    with module.context, ir.Location.unknown(module.context):
+        for op in [each for each in nested(module.operation) if _holds_indices(each)]:
+            (result,) = inline(_constant(op), list(op.operands), ir.InsertionPoint(op))
+            op.results[0].replace_all_uses_with(result)
+            op.erase()
 
 
-def _constant(found: re.Match[str]) -> str:
-    shape, axis = [int(each) for each in found["shape"].split("x")], int(found["axis"])
-    values = np.arange(shape[axis], dtype=_TYPES[found["element"]])
-    is_large = math.prod(shape) * values.itemsize > _MOST_BYTES
-    if not is_large:
-        others = [each for each in range(len(shape)) if each != axis]
-        values = np.broadcast_to(np.expand_dims(values, others), shape)
-    form = _SPREAD if is_large else _CONSTANT
-    text = form.strip().format(**found.groupdict(), length=shape[axis], values=_dense(values))
-    return "\n".join(found["indent"] + each for each in text.splitlines())
+def _holds_indices(op: ir.Operation) -> bool:
+    """Whether an operation writes the index along an axis to each element of a tensor, and nothing else."""
+    if op.name != "linalg.generic" or len(op.operands) != 1 or len(op.results) != 1:
+        return False
+    tensor = ir.RankedTensorType(op.results[0].type)
+    (written,) = ir.ArrayAttr(op.attributes["indexing_maps"])
+    is_plain = ir.AffineMapAttr(written) == ir.AffineMapAttr.get(ir.AffineMap.get_identity(tensor.rank))
+    return is_plain and tensor.has_static_shape and str(tensor.element_type) in _TYPES and _yields_index(op)
+
+
+def _yields_index(op: ir.Operation) -> bool:
+    body = [view.operation for view in op.regions[0].blocks[0].operations]
+    if [each.name for each in body] != _BODY:
+        return False
+    index, cast, end = body
+    return cast.operands[0] == index.results[0] and end.operands[0] == cast.results[0]
+
+
+def _constant(op: ir.Operation) -> str:
+    """MLIR of a function of the tensor that would be written, which returns the indices."""
+    shape, element = tensor_parts(op.results[0])
+    axis = ir.IntegerAttr(op.regions[0].blocks[0].operations[0].operation.attributes["dim"]).value
+    line = np.arange(shape[axis], dtype=_TYPES[element])
+    others = [each for each in range(len(shape)) if each != axis]
+    if math.prod(shape) * line.itemsize > _MOST_BYTES:
+        return _spread(shape, element, axis, line)
+    whole = tensor_type(shape, element)
+    return f"""util.func private @indices(%empty: {whole}) -> {whole} {{
+  %values = arith.constant {_dense(np.broadcast_to(np.expand_dims(line, others), shape))} : {whole}
+  %kept = util.optimization_barrier %values : {whole}
+  util.return %kept : {whole}
+}}"""
+
+
+def _spread(shape: tuple[int, ...], element: str, axis: int, line: np.ndarray) -> str:
+    whole, part = tensor_type(shape, element), tensor_type(line.shape, element)
+    loops = ", ".join(f"d{each}" for each in range(len(shape)))
+    kinds = ", ".join(['"parallel"'] * len(shape))
+    return f"""util.func private @indices(%empty: {whole}) -> {whole} {{
+  %values = arith.constant {_dense(line)} : {part}
+  %kept = util.optimization_barrier %values : {part}
+  %all = linalg.generic {{
+      indexing_maps = [affine_map<({loops}) -> (d{axis})>, affine_map<({loops}) -> ({loops})>],
+      iterator_types = [{kinds}]}} ins(%kept : {part}) outs(%empty : {whole}) {{
+  ^bb0(%one: {element}, %old: {element}):
+    linalg.yield %one : {element}
+  }} -> {whole}
+  util.return %all : {whole}
+}}"""
 
 
 def _dense(values: np.ndarray) -> str:

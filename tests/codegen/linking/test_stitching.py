@@ -132,7 +132,7 @@ def test_layers_in_other_layouts_give_the_right_result(
     check(imported, model_file(name), path)
 
 
-@pytest.mark.parametrize("name", ["lenet", "two_results"])
+@pytest.mark.parametrize("name", ["lenet", "two_results", "two_selections"])
 def test_the_unsplit_model_gives_the_right_result(
     name: str, imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path
 ) -> None:
