@@ -28,6 +28,7 @@ from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
 from sartor.frontend.stock_module import compile_stock, run_once
 from sartor.frontend.target_check import runs_here
+from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.preparing.prepare import resolve_interface
 from sartor.onnx_model.preparing.shape_inputs import shape_inputs, with_values
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import (
@@ -36,7 +37,9 @@ from sartor.onnx_model.rewrites.control_flow.tensor_interface import (
     has_tensors_only,
     tensor_inputs,
 )
+from sartor.onnx_model.rewrites.operator_sets.expand_operators import UNDECLARED_CONTRIB
 from sartor.onnx_model.rewrites.operator_sets.fractional_corners import fractional_corners
+from sartor.onnx_model.rewrites.operator_sets.normal_domains import normal_domains
 from sartor.runtime.driver.signature import Array, plain_array
 from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import call, open_pool
@@ -178,6 +181,16 @@ class SartorRep(BackendRep):
             return Session(module, device=self._target.device, threads=self._threads)
 
 
+def _with_domains(model: ModelProto) -> ModelProto:
+    """The model with ONNX Runtime's operators in its domain, where ONNX does not look for them."""
+    if not any(node.op_type in UNDECLARED_CONTRIB and not node.domain for node in nodes(model)):
+        return model
+    found = ModelProto()
+    found.CopyFrom(model)
+    normal_domains(found)
+    return found
+
+
 class SartorBackend(Backend):
     """ONNX's interface; ``device`` is ``CPU``, ``CUDA`` or ``VULKAN``."""
 
@@ -196,7 +209,7 @@ class SartorBackend(Backend):
         """
         if not isinstance(model, ModelProto):
             raise UsageError(f"the model is {type(model).__name__}, expected an onnx.ModelProto; onnx.load reads one")
-        super().prepare(model, device, **kwargs)
+        super().prepare(_with_domains(model), device, **kwargs)
         return SartorRep(model, _target(device), kwargs.get("threads"))
 
     @classmethod

@@ -229,6 +229,7 @@ class CompileConfig:
         return tuple(each for each in Quantity if each in wanted)
 
 
+_WEIGHTS_SUFFIX = ".irpa"
 _Reader = Callable[[str, object], object]
 _OPTIONAL = frozenset(each.name for each in fields(CompileConfig) if each.default is None)
 
@@ -287,6 +288,13 @@ def _text(name: str, value: object, expected: str) -> str:
     return value
 
 
+def _weights_file(name: str, value: object) -> Path:
+    found = path(name, value)
+    if found.suffix.lower() != _WEIGHTS_SUFFIX:
+        raise refusal(name, str(value), f"a file whose name ends in {_WEIGHTS_SUFFIX}, by which IREE knows its format")
+    return found
+
+
 def _flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise refusal(name, value, "True or False")
@@ -312,7 +320,7 @@ _READERS: Mapping[str, _Reader] = {
     "bindings": input_values,
     "pins": _pins,
     "database": path,
-    "external_weights": path,
+    "external_weights": _weights_file,
     "dump_directory": path,
     "jobs": _counted(1),
     "search": _chosen_from(Search),

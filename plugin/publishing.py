@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -13,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sartor.errors import UsageError
+from sartor.errors import SystemRefusedError, UsageError
 from sartor.workspace import partial_file
 
 _KINDS = (
@@ -27,6 +28,8 @@ _KINDS = (
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A multiple of a huge page.
 _WRITTEN_AT_ONCE = 16 << 20
+# There is no room: of a disk, of what a user may have, or for what a file may become.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _Identity = str | tuple[int, int]
 
@@ -324,7 +327,8 @@ def _writing(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"'{target}' cannot be written: {error.strerror or error}") from None
+        kind = SystemRefusedError if error.errno in _FULL else UsageError
+        raise kind(f"'{target}' cannot be written: {error.strerror or error}") from None
 
 
 def _open_to_others(path: Path) -> None:

@@ -40,7 +40,7 @@ def one_plan(manifest: Manifest, choice: PlanChoice, module: Path) -> Manifest:
         DeviceError: if it has no plan for the device, or this CPU runs none of its levels.
     """
     if not manifest.alternatives:
-        _check_shapes(manifest, choice, module)
+        _check_only(manifest, choice, module)
         return manifest
     chosen = chosen_plan(manifest.alternatives, choice, f"'{module}'", lambda: _level_here(module))
     return replace(
@@ -56,8 +56,14 @@ def one_plan(manifest: Manifest, choice: PlanChoice, module: Path) -> Manifest:
     )
 
 
-def _check_shapes(manifest: Manifest, choice: PlanChoice, module: Path) -> None:
+def _check_only(manifest: Manifest, choice: PlanChoice, module: Path) -> None:
     """Make sure that the only plan of a file is the one that is meant."""
+    device = None if choice.device is None else choice.device.partition(":")[0]
+    what, have = f"'{module}' has no plan for the", "its only one is for"
+    if device not in (None, *manifest.devices):
+        raise DeviceError(f"{what} device '{device}', {have} {manifest.devices[0]}")
+    if choice.level not in (None, *manifest.levels):
+        raise UsageError(f"{what} level {choice.level}, {have} {manifest.levels[0]}")
     check_known(choice.shapes, manifest.inputs, f"'{module}'")
     for spec in manifest.inputs:
         shape = choice.shapes.get(spec.name, spec.shape)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from sartor.runtime.segments.program import SegmentedProgram
 
+_CLOSED = "the session is closed"
+
 
 class Session:
     """A compiled model on a device, with the methods of an ``onnxruntime.InferenceSession``.
@@ -110,6 +112,7 @@ class Session:
         self._lock = threading.Lock()
         self._in_flight: list[tuple[Fences, object]] = []
         self._executor: ThreadPoolExecutor | None = None
+        self._is_closing = False
         self._may_keep = self._has_small_runs()
         self._small: SmallRuns | None = None
 
@@ -332,6 +335,7 @@ class Session:
     def close(self) -> None:
         """Wait for running inferences and release the model. Arrays that it returned stay valid."""
         self._forget_parent()
+        self._is_closing = True
         if self._executor is not None:
             self._executor.shutdown()
         with self._lock:
@@ -371,7 +375,7 @@ class Session:
 
     def _open_program(self) -> Program | SegmentedProgram:
         if self._program is None:
-            raise UsageError("the session is closed")
+            raise UsageError(_CLOSED)
         return self._program
 
     def _submit(self, arguments: dict[str, DeviceArray]) -> Future[list[DeviceArray]]:
@@ -380,6 +384,8 @@ class Session:
         except RuntimeError as error:
             # It keeps what it could not begin.
             self._executor = None
+            if self._is_closing:
+                raise UsageError(_CLOSED) from None
             raise DeviceError(f"a run beside others needs a thread of its own: {error}; call run instead") from None
 
     def _thread(self) -> ThreadPoolExecutor:

@@ -216,7 +216,9 @@ def two_selections() -> ModelProto:
     """Layers that sort indices of one shape: beside real values, and beside integers."""
     b = Builder()
     count = b.constant(np.array([3], np.int64))
-    whole = b.op("Cast", "whole", b.op("Mul", "wide", "x", b.constant(np.float32(100))), to=TensorProto.INT32)
+    whole = b.op(
+        "Cast", "whole", b.op("Mul", "wide", "x", b.constant(np.full((1,), 100, np.float32))), to=TensorProto.INT32
+    )
     for name, values in (("up", b.op("Exp", "exp", "x")), ("down", b.op("Neg", "neg", "x")), ("large", whole)):
         b.ops("TopK", [f"{name}_all", name], values, count)
     b.ops("TopK", ["small_all", "small"], whole, count, largest=0)

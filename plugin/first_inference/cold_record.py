@@ -12,7 +12,7 @@ from sartor.errors import UsageError
 from sartor.first_inference.layer_phases import LayerPhases
 from sartor.first_inference.sample import FirstRun
 from sartor.first_inference.timeline import COLOURS
-from sartor.runtime.files.json_fields import Fields, listed, named, number, record, text, whole
+from sartor.runtime.files.json_fields import FieldError, Fields, listed, named, number, record, text, whole
 from sartor.runtime.files.regular_files import read_text
 
 _MOST_BYTES = 64 << 20
@@ -44,6 +44,9 @@ def read_cold(path: Path) -> ColdRecord:
         return ColdRecord(runs, fields.take("phases", _layers, ()))
     except OSError as error:
         raise UsageError(f"'{path}' cannot be read: {error.strerror}") from None
+    except FieldError as error:
+        where = f"at '{error.where}', " if error.where else ""
+        raise UsageError(f"'{path}' is not what 'sartor bench --cold --json' writes: {where}{error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"'{path}' is not what 'sartor bench --cold --json' writes: {error}") from None
 

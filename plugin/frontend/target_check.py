@@ -9,7 +9,7 @@ from sartor.codegen.ir.machines.cpu_queries import queried
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.mlir.dispatches import executable_target, on_device
 from sartor.codegen.mlir.iree_compiler import compile_module
-from sartor.errors import DeviceError, UsageError
+from sartor.errors import DeviceError, SystemRefusedError, UsageError
 from sartor.runtime.driver.device import is_available, list_devices
 from sartor.runtime.driver.iree_runtime import SOFTWARE_GPUS
 from sartor.tuning.workers.entry_points import entry_point
@@ -54,7 +54,7 @@ def _check_file_limit() -> None:
     """LLVM ends the process, without what Python does at its end, where a file of its own in memory may not grow."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY and limit < _LEAST_FILE:
-        raise UsageError(
+        raise SystemRefusedError(
             f"this process may write files of {limit} bytes at most, too few for a module; "
             f"allow {_LEAST_FILE >> 20} MiB and more with ulimit -f"
         )

@@ -5,6 +5,7 @@ Stored runs contain their error and no judgement: each compilation judges them b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -76,5 +77,7 @@ def refusal(runs: Sequence[Measurement | NetRun], budget: ErrorBudget) -> Compil
     said = runs[0].message if runs else "none ran"
     if runs and all(run.status is Status.COMPILE_FAILED for run in runs):
         return CompileError(said)
+    if errors and math.isinf(min(errors)):
+        return WrongOutputsError("no plan is right: shapes, infinities or NaN of an output differ from ONNX Runtime's")
     message = f"no plan is right: {said}"
     return WrongOutputsError(f"{message}; {_ALLOW_MORE}") if errors else CompileError(message)

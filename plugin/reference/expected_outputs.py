@@ -12,7 +12,7 @@ import numpy as np
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.graphs.prepared import is_long, is_reordered, prepared_model
+from sartor.onnx_model.graphs.prepared import is_long, is_reference, prepared_model
 from sartor.reference.disturbed_model import disturb, disturbed_feeds, is_half, is_quantising
 from sartor.reference.refused_node import naming_refused_node
 from sartor.reference.sigmoid_outputs import refined, sigmoid_outputs
@@ -92,7 +92,7 @@ class Expectation:
 
     Args:
         models: files of the model; the first that ONNX Runtime can load is used. The last one is the prepared model
-            if that is reordered.
+            if results are compared with its own.
         prepared: the prepared model.
         threads: as for ``OnnxRuntimeReference``.
         narrow: whether the compared module computes in narrower types than the model.
@@ -118,8 +118,8 @@ class Expectation:
     ) -> None:
         self.refused: list[str] = []
         known = prepared if isinstance(prepared, ModelProto) else prepared_model(prepared)
-        if is_reordered(known):
-            # The user's file gives the same elements in an order of ONNX Runtime's choice.
+        if is_reference(known):
+            # The user's file leaves the order of elements, or rounding, to ONNX Runtime.
             models = models[-1:]
         try:
             load = partial(OnnxRuntimeReference, threads=threads, optimises=optimises, layouts=not is_long(known))

@@ -84,6 +84,10 @@ class NativeDevice:
     def __str__(self) -> str:
         return self.label
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be copied or sent to another process, as the threads and memory are this one's."""
+        raise UsageError("a device cannot be copied or pickled; open one where it is needed")
+
     @property
     def is_lost(self) -> bool:
         """Whether this process was forked after the device was opened, whose threads stayed with the parent."""

@@ -88,7 +88,7 @@ class Interface:
         from sartor.runtime.several.choice import fitting
 
         check_names(self._signature.inputs, list(feeds))
-        return fitting(self._signatures, {name: tuple(np.shape(value)) for name, value in feeds.items()})
+        return fitting(self._signatures, {name: _shape(name, value) for name, value in feeds.items()})
 
     def arguments(self, signature: Signature, feeds: Feeds) -> list[DeviceArray]:
         """Inputs in order, on the device.
@@ -138,3 +138,8 @@ class Interface:
 
 def _node_args(specs: Sequence[TensorSpec]) -> list[NodeArg]:
     return [NodeArg(spec.name, spec.onnx_runtime_type, list(spec.shape)) for spec in specs]
+
+
+def _shape(name: str, value: Array | DeviceArray) -> tuple[int, ...]:
+    array = value if isinstance(value, DeviceArray) else plain_array(value, f"input '{name}'")
+    return tuple(array.shape)

@@ -22,7 +22,8 @@ def limited_seconds(timeout: float | None) -> float | None:
         return None
     if not isinstance(timeout, Real) or not timeout >= 0:
         raise UsageError(f"timeout is {timeout!r}, expected a number of seconds, or None")
-    return None if timeout > threading.TIMEOUT_MAX else float(timeout)
+    # The end of a longer wait is no time that the system can count.
+    return None if timeout > threading.TIMEOUT_MAX / 2 else float(timeout)
 
 
 class PendingRun:

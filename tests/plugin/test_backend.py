@@ -49,6 +49,14 @@ def test_a_node_gives_what_it_computes() -> None:
     np.testing.assert_array_equal(result, left + right)
 
 
+def test_operators_of_onnx_runtime_need_no_domain() -> None:
+    shapes = [("x", TensorProto.FLOAT, [2, 8]), ("g", TensorProto.FLOAT, [8])]
+    built, x, scale = _model("SimplifiedLayerNormalization", shapes, 2), np.ones((2, 8), np.float32), np.ones(8)
+    (result,) = sartor.backend.run_model(built, [2 * x, scale.astype(np.float32)])
+    np.testing.assert_allclose(result, x, rtol=1e-4)
+    assert built.graph.node[0].domain == ""
+
+
 def test_an_input_that_a_node_names_twice_is_fed_once_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     fed: list[dict[str, Any]] = []
     monkeypatch.setattr(SartorRep, "run", lambda _, inputs: fed.append(inputs))

@@ -39,7 +39,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "bindings": ([("sr", 1)], {"sr": "fast"}, {"sr": "1,,2"}, {"sr": ()}, {"sr": NAN}, {"sr": 1j}, {1: 8}, None),
     "pins": ("conv1=*nhwc*", ("conv1",), (("conv1", "*"),), None),
     "database": ("", None, 1, "a\0b"),
-    "external_weights": ("", 1, "a\0b"),
+    "external_weights": ("", 1, "a\0b", "weights", "weights.bin"),
     "dump_directory": ("", 1, "a\0b"),
     "jobs": (0, 1.5, None),
     "search": ("half", None),

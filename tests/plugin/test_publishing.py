@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.errors import UsageError
+from sartor.errors import SystemRefusedError, UsageError
 from sartor.publishing import (
     Publication,
     check_apart,
@@ -126,7 +126,7 @@ def test_links_are_followed_and_stay(tmp_path: Path) -> None:
 def test_what_fails_while_it_is_written_leaves_what_was_there(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     target.write_bytes(b"old")
-    with pytest.raises(UsageError, match=r"plan.json' cannot be written: No space left"):
+    with pytest.raises(SystemRefusedError, match=r"plan.json' cannot be written: No space left"):
         _write_half(target)
     assert target.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["plan.json"]

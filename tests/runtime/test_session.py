@@ -380,7 +380,7 @@ def test_arrays_of_a_device_are_not_copied(model: Path, feeds: Feeds) -> None:
 
 def test_sessions_and_their_runs_are_not_copied(model: Path, feeds: Feeds) -> None:
     with Session(model) as session:
-        for one in (session, session.bind(feeds), session.run_async(None, feeds)):
+        for one in (session, session.device, session.bind(feeds), session.run_async(None, feeds)):
             for copied in (copy.copy, copy.deepcopy, pickle.dumps):
                 with pytest.raises(UsageError, match="cannot be copied or pickled"):
                     copied(one)

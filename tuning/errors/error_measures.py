@@ -243,6 +243,8 @@ class _LeavesNothing(SourceFileLoader):
 @lru_cache(maxsize=8)
 def _load(measure: ErrorMeasure) -> Callable[..., Any]:
     path = measure.path or Path()
+    if not path.exists():
+        raise UsageError(f"'{path}' is not there; a file with a function '{measure.function}' was expected")
     if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"'{path}' is not a Python file; a file with a function '{measure.function}' was expected")
     name = f"sartor_measure_{path.stem}"

@@ -49,7 +49,7 @@ def _yields_index(op: ir.Operation) -> bool:
     if [each.name for each in body] != _BODY:
         return False
     index, cast, end = body
-    return cast.operands[0] == index.results[0] and end.operands[0] == cast.results[0]
+    return bool(cast.operands[0] == index.results[0] and end.operands[0] == cast.results[0])
 
 
 def _constant(op: ir.Operation) -> str:

@@ -99,3 +99,19 @@ def test_inspect_shows_the_plans_that_ran_beside_the_saved_one(compiled: Compile
     assert "12.300" in shown
     assert "another" in shown
     assert call("sartor", "inspect", edited, "--verify").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code", "message"),
+    [
+        ("--device", "vulkan", 6, "has no plan for the device 'vulkan', its only one is for cpu"),
+        ("--cpu", "none", 2, "has no plan for the level none, its only one is for host"),
+    ],
+)
+def test_a_plan_that_a_file_does_not_have_is_refused(
+    compiled: Compiled, tmp_path: Path, option: str, value: str, code: int, message: str
+) -> None:
+    assert_refused(call("sartor", "inspect", compiled.module, option, value), code, message)
+    page = tmp_path / "page.html"
+    assert_refused(call("sartor", "report", compiled.module, "-o", page, option, value), code, message)
+    assert not page.exists()

@@ -169,11 +169,12 @@ def test_a_pin_that_can_fit_nothing_is_refused_before_any_work(lenet: Path, tmp_
     [
         (["-o", "/dev/null"], "'/dev/null' is a device"),
         (["-o", "o.vmfb", "--save-plan", "/dev/null"], "'/dev/null' is a device"),
-        (["-o", "o.vmfb", "--external-weights", "pipe"], "'pipe' is a pipe"),
+        (["-o", "o.vmfb", "--external-weights", "pipe.irpa"], "'pipe.irpa' is a pipe"),
         (["-o", "t.db", "--tuning-db", "t.db"], "-o 't.db' would overwrite the tuning database"),
         (["-o", "t.db-wal", "--tuning-db", "t.db"], "would overwrite the tuning database"),
         (["-o", "o.vmfb", "--save-plan", "t.db", "--tuning-db", "t.db"], "--save-plan 't.db' would overwrite"),
-        (["-o", "o.vmfb", "--external-weights", "o.vmfb"], "would overwrite what -o writes"),
+        (["-o", "o.irpa", "--external-weights", "o.irpa"], "would overwrite what -o writes"),
+        (["-o", "o.vmfb", "--external-weights", "o.bin"], "expected a file whose name ends in .irpa"),
         (["-o", "samples/a.npy", "--calibration", "samples"], "would overwrite samples for calibration"),
         (["-o", "samples/a.npy", "--calibration", "samples/a.npy"], "would overwrite samples for calibration"),
         (["-o", "link.py", "--error-measure", "measure.py:f"], "would overwrite the file of the error measure"),
@@ -182,7 +183,7 @@ def test_a_pin_that_can_fit_nothing_is_refused_before_any_work(lenet: Path, tmp_
     ],
 )
 def test_nothing_that_is_used_is_overwritten(compiled: Compiled, tmp_path: Path, options: list[str], said: str) -> None:
-    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe.irpa")
     (tmp_path / "samples").mkdir()
     np.save(tmp_path / "samples" / "a.npy", np.zeros((2, 1, 1, 32, 32), np.float32))
     (tmp_path / "measure.py").write_text("def f(outputs, expected):\n    return 0.0\n")

@@ -89,6 +89,13 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
         read_cold(tmp_path / "none.json")
 
 
+def test_what_a_file_lacks_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(UsageError, match="writes: at 'cold', it is missing"):
+        read_cold(path)
+
+
 def test_the_typical_run_is_the_middle_one() -> None:
     runs = [FirstRun(0.0, 0.0, load, (1.0,)) for load in (3.0, 1.0, 2.0)]
     assert typical(runs).load == 2.0

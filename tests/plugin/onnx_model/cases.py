@@ -10,9 +10,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, Cases, Value, X, ints, model, node, weights
 from tests.plugin.onnx_model.contrib_cases import CONTRIB_CASES
 from tests.plugin.onnx_model.image_cases import IMAGE_CASES
+from tests.plugin.onnx_model.sampling_cases import SAMPLING_CASES
 from tests.plugin.onnx_model.sequence_cases import SEQUENCE_CASES
 
-CASES = Cases({**IMAGE_CASES, **CONTRIB_CASES, **SEQUENCE_CASES})
+CASES = Cases({**IMAGE_CASES, **SAMPLING_CASES, **CONTRIB_CASES, **SEQUENCE_CASES})
 
 # Matrix products with vectors.
 for left, right in (((5,), (2, 5, 3)), ((2, 3, 4, 5), (5,)), ((4, 5), (5,)), ((5,), (5, 3))):
@@ -291,13 +292,41 @@ CASES.add(
 )
 CASES.add("undeclared_layer_norm", [node("LayerNormalization", ["x", "g", "b"], ["y"])], SEQUENCE, ["y"], _G, opset=14)
 CASES.add("ms_fused_matmul", [node("FusedMatMul", ["x", "x"], ["y"], domain=MS, transB=1, alpha=0.25)], SEQUENCE, ["y"])
-CASES.add(
-    "ms_fused_gemm",
-    [node("FusedGemm", ["x", "w", "b"], ["y"], domain=MS, activation="LeakyRelu", activation_alpha=0.1)],
-    [("x", (4, 5), FLOAT)],
-    ["y"],
-    {"w": weights(5, 6), "b": weights(6)},
-)
+for turned, taken, other in (
+    (["transBatchA"], (5, 2, 4), (2, 4, 6)),
+    (["transA", "transBatchB"], (2, 4, 5), (4, 2, 6)),
+    (["transBatchA", "transBatchB", "transB"], (5, 2, 4), (6, 2, 4)),
+):
+    CASES.add(
+        "ms_fused_matmul_" + "_".join(turned),
+        [node("FusedMatMul", ["a", "b"], ["y"], domain=MS, **dict.fromkeys(turned, 1))],
+        [("a", taken, FLOAT), ("b", other, FLOAT)],
+        ["y"],
+    )
+for activation, given in (
+    ("LeakyRelu", {"alpha": 0.1}),
+    ("Elu", {"alpha": 0.7}),
+    ("Selu", {"alpha": 1.5, "gamma": 1.2}),
+    ("ThresholdedRelu", {"alpha": 0.4}),
+    ("Softplus", {}),
+    ("Softsign", {}),
+):
+    CASES.add(
+        f"ms_fused_gemm_{activation}",
+        [
+            node(
+                "FusedGemm",
+                ["x", "w", "b"],
+                ["y"],
+                domain=MS,
+                activation=activation,
+                **{f"activation_{name}": value for name, value in given.items()},
+            )
+        ],
+        [("x", (4, 5), FLOAT)],
+        ["y"],
+        {"w": weights(5, 6), "b": weights(6)},
+    )
 for activation, parameters in (("Relu", []), ("Clip", [-0.5, 0.75]), ("LeakyRelu", [0.2]), ("HardSigmoid", [0.2, 0.5])):
     CASES.add(
         f"ms_fused_conv_{activation}",

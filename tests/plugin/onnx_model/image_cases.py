@@ -1,4 +1,4 @@
-"""Tiny models of operators over images: windows, borders, resizing, groups, sampling."""
+"""Tiny models of operators over images: windows, borders, groups."""
 
 from __future__ import annotations
 
@@ -196,13 +196,6 @@ IMAGE_CASES.add(
     opset=18,
 )
 IMAGE_CASES.add(
-    "resize_float16_linear",
-    [node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")],
-    [("x", (1, 2, 5, 4), TensorProto.FLOAT16)],
-    [("y", None, TensorProto.FLOAT16)],
-    {"sizes": ints(1, 2, 10, 6)},
-)
-IMAGE_CASES.add(
     "pad_and_crop_axes",
     [node("Pad", ["x", "pads", "", "axes"], ["y"])],
     X,
@@ -234,83 +227,6 @@ IMAGE_CASES.add(
     {"starts": ints(-1, 100, 0), "ends": ints(-100, 1, 2), "axes": ints(3, 2, 1), "steps": ints(-2, -1, 1)},
 )
 
-# Resize: every coordinate and rounding mode, up and down.
-for transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"):
-    for target in ((2, 3, 13, 20), (2, 3, 4, 1)):
-        for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
-            IMAGE_CASES.add(
-                f"resize_nearest_{transform}_{rounding}_{target[2]}",
-                [
-                    node(
-                        "Resize",
-                        ["x", "", "", "sizes"],
-                        ["y"],
-                        coordinate_transformation_mode=transform,
-                        nearest_mode=rounding,
-                    )
-                ],
-                X,
-                ["y"],
-                {"sizes": ints(*target)},
-                opset=19,
-            )
-        for mode in ("linear", "cubic"):
-            IMAGE_CASES.add(
-                f"resize_{mode}_{transform}_{target[2]}",
-                [
-                    node(
-                        "Resize",
-                        ["x", "", "", "sizes"],
-                        ["y"],
-                        mode=mode,
-                        coordinate_transformation_mode=transform,
-                        exclude_outside=int(mode == "cubic"),
-                        cubic_coeff_a=-0.5,
-                    )
-                ],
-                X,
-                ["y"],
-                {"sizes": ints(*target)},
-                opset=19,
-            )
-IMAGE_CASES.add(
-    "resize_scales",
-    [node("Resize", ["x", "", "scales"], ["y"], mode="linear")],
-    X,
-    ["y"],
-    {"scales": np.array([1, 1, 0.6, 1.7], np.float32)},
-)
-IMAGE_CASES.add(
-    "resize_axes",
-    [node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", axes=[3, 2])],
-    X,
-    ["y"],
-    {"sizes": ints(4, 15)},
-    opset=18,
-)
-for policy in ("not_larger", "not_smaller"):
-    # The result's sizes are the rounded products of one factor, which is not their quotient; (7, 9) changes nothing.
-    for mode, height, width in (("linear", 3, 9), ("cubic", 9, 5), ("nearest", 17, 16), ("linear", 7, 9)):
-        IMAGE_CASES.add(
-            f"resize_{policy}_{mode}_{height}",
-            [
-                node(
-                    "Resize",
-                    ["x", "", "", "sizes"],
-                    ["y"],
-                    mode=mode,
-                    axes=[2, 3],
-                    keep_aspect_ratio_policy=policy,
-                    coordinate_transformation_mode="asymmetric" if mode == "nearest" else "half_pixel",
-                )
-            ],
-            X,
-            ["y"],
-            {"sizes": ints(height, width)},
-            opset=18,
-        )
-
-
 # Groups that become convolutions of their own, with and without bias; narrow ones stay.
 for count, inputs in ((2, ["x", "w"]), (2, ["x", "w", "b"]), (4, ["x", "w", "b"])):
     IMAGE_CASES.add(
@@ -320,79 +236,6 @@ for count, inputs in ((2, ["x", "w"]), (2, ["x", "w", "b"]), (4, ["x", "w", "b"]
         ["y"],
         {"w": weights(40, 32 // count, 3, 2), "b": weights(40)},
     )
-
-# Sampling at computed positions, many of them outside the image.
-for sampling in ("bilinear", "nearest"):
-    for border in ("zeros", "border", "reflection"):
-        for aligned in (0, 1):
-            IMAGE_CASES.add(
-                f"grid_sample_{sampling}_{border}_{aligned}",
-                [node("GridSample", ["x", "g"], ["y"], mode=sampling, padding_mode=border, align_corners=aligned)],
-                [*X, ("g", (2, 5, 4, 2), FLOAT)],
-                ["y"],
-                opset=16,
-            )
-            IMAGE_CASES.add(
-                f"grid_sample_volume_{sampling}_{border}_{aligned}",
-                [
-                    node(
-                        "GridSample",
-                        ["x", "g"],
-                        ["y"],
-                        mode={"bilinear": "linear"}.get(sampling, sampling),
-                        padding_mode=border,
-                        align_corners=aligned,
-                    )
-                ],
-                [("x", (2, 3, 4, 5, 6), FLOAT), ("g", (2, 2, 3, 4, 3), FLOAT)],
-                ["y"],
-                opset=20,
-            )
-for aligned in (0, 1):
-    IMAGE_CASES.add(
-        f"grid_sample_cubic_{aligned}",
-        [node("GridSample", ["x", "g"], ["y"], mode="bicubic", align_corners=aligned)],
-        [*X, ("g", (2, 5, 4, 2), FLOAT)],
-        ["y"],
-        opset=16,
-    )
-
-for corners in (0, 1):
-    for grid in ((1, 3, 4, 5), (2, 1, 1, 6), (1, 2, 2, 3, 4), (2, 1, 3, 1, 2)):
-        IMAGE_CASES.add(
-            f"affine_grid_{corners}_{'x'.join(map(str, grid))}",
-            [node("AffineGrid", ["t", "s"], ["y"], align_corners=corners)],
-            [("t", (grid[0], len(grid) - 2, len(grid) - 1), FLOAT)],
-            ["y"],
-            {"s": ints(*grid)},
-            opset=20,
-        )
-
-# Regions of which parts, or all, are outside the image; also turned ones.
-_REGIONS = np.array([[0, 0, 9, 5], [2.5, 1.25, 4, 20], [-9, -3, 1, 1], [5, 5, 3, 3]], np.float32)
-for pooling in ("avg", "max"):
-    for halved in ("half_pixel", "output_half_pixel"):
-        for version in (16, 18):
-            IMAGE_CASES.add(
-                f"roi_align_{pooling}_{halved}_{version}",
-                [
-                    node(
-                        "RoiAlign",
-                        ["x", "r", "i"],
-                        ["y"],
-                        mode=pooling,
-                        coordinate_transformation_mode=halved,
-                        output_height=3,
-                        output_width=2,
-                        sampling_ratio=2,
-                        spatial_scale=0.75,
-                    )
-                ],
-                X,
-                ["y"],
-                {"r": _REGIONS, "i": ints(0, 1, 1, 0)},
-                opset=version,
-            )
 
 # Offsets of one and of two groups, with mask and bias.
 for taken, options in (
@@ -420,6 +263,27 @@ for wide, options in ((2, {"group": 2, "strides": [2, 1]}), (1, {"pads": [0, 1, 
         [node("ConvTranspose", ["x", "w"], ["y"], **options)],
         [("x", (2, 4, 5, 6), FLOAT), ("w", (4, 3, 3, 2), FLOAT)],
         ["y"],
+    )
+for wide, cut, options in (
+    (1, "begin", {"pads": [1, 0]}),
+    (1, "both", {"pads": [2, 1], "group": 2}),
+    (1, "alike", {"pads": [1, 1]}),
+    (3, "end", {"pads": [0, 4], "output_padding": [1]}),
+):
+    IMAGE_CASES.add(
+        f"convtranspose_cut_at_{cut}",
+        [node("ConvTranspose", ["x", "w"], ["y"], strides=[2], **options)],
+        [("x", (1, 4, 5), FLOAT)],
+        ["y"],
+        {"w": weights(4, 2, wide)},
+    )
+for version in (11, 17, 18):
+    IMAGE_CASES.add(
+        f"lppool_{version}",
+        [node("LpPool", ["x"], ["y"], kernel_shape=[2, 3], pads=[1, 0, 0, 2], strides=[1, 2], p=3)],
+        X,
+        ["y"],
+        opset=version,
     )
 for options in ({"strides": [2, 1]}, {"pads": [1, 1, 0, 2], "p": 3}):
     IMAGE_CASES.add(

@@ -16,7 +16,7 @@ from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
 from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
 from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
-from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, INT64, model, node, run, weights
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, INT64, ints, model, node, run, weights
 from tests.plugin.onnx_model.cases import CASES
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -209,8 +209,8 @@ def test_dead_nodes_and_weights_go() -> None:
     [
         (
             model(
-                [node("GridSample", ["x", "g"], ["y"], mode="cubic", padding_mode="border")],
-                [("x", (1, 1, 4, 4), FLOAT), ("g", (1, 2, 2, 2), FLOAT)],
+                [node("GridSample", ["x", "g"], ["y"], mode="cubic")],
+                [("x", (1, 1, 4, 4, 4), FLOAT), ("g", (1, 2, 2, 2, 3), FLOAT)],
                 ["y"],
             ),
             r"node 'gridsample' \(GridSample\) is not supported: IREE 3.13 compiles",
@@ -242,6 +242,25 @@ def test_dead_nodes_and_weights_go() -> None:
                 {"w": weights(1, 8, 2), "r": weights(1, 8, 2), "n": np.array([2], np.int32)},
             ),
             r"node 'lstm' \(LSTM\) has sequences of unequal length",
+        ),
+        (
+            model(
+                [node("LSTM", ["x", "w", "r", "", "n"], ["y"], hidden_size=2)],
+                [("x", (3, 1, 2), FLOAT), ("n", (1,), TensorProto.INT32)],
+                ["y"],
+                {"w": weights(1, 8, 2), "r": weights(1, 8, 2)},
+            ),
+            r"node 'lstm' \(LSTM\) has lengths of sequences that are not known \(input .*\); bind them with --bind n=3",
+        ),
+        (
+            model(
+                [node("Resize", ["x", "", "", "s"], ["y"], mode="linear", antialias=1)],
+                [("x", (1, 65535, 8), FLOAT)],
+                ["y"],
+                {"s": ints(1, 2000, 8)},
+                opset=18,
+            ),
+            r"node 'resize' \(Resize\) makes 2000 elements of 65535, each of very many",
         ),
         (
             model(

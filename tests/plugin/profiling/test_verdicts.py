@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from sartor.errors import CompileError
@@ -73,6 +75,7 @@ def test_a_larger_error_is_advised_where_the_error_is_too_large_only() -> None:
     crashed = [NetRun(Status.CRASHED, message="the process was killed by SIGSEGV")]
     assert str(refusal(crashed, USUAL)) == "no plan is right: the process was killed by SIGSEGV"
     assert "--max-error allows more" in str(refusal([judged(run(0.7), USUAL)], USUAL))
+    assert "shapes, infinities or NaN" in str(refusal([judged(run(math.inf), USUAL)], USUAL))
 
 
 @pytest.mark.parametrize("budget", [USUAL, ErrorBudget(RELATIVE, 1e-3)])

@@ -130,6 +130,8 @@ def test_a_session_chooses_by_the_input_and_says_what_there_is(made: Made) -> No
             session.run(None, {"x": inputs((2, 8, 6, 6))})
         with pytest.raises(UsageError, match="element type float64"):
             session.run(None, {"x": inputs(ONE).astype(np.float64)})
+        with pytest.raises(UsageError, match="input 'x' is no array: "):
+            session.run(None, {"x": [[1], [1, 2]]})  # type: ignore[dict-item]
 
 
 def test_a_file_says_what_it_has(made: Made) -> None:

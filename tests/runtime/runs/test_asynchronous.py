@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,8 @@ def test_results_are_waited_for_any_time_that_is_one(model: Path, feeds: Feeds, 
         for wrong in (-1, float("nan"), "1"):
             with pytest.raises(UsageError, match="timeout is"):
                 run.result(wrong)  # type: ignore[arg-type]
-        assert len(run.result(float("inf"))) == len(run.device_result(1e300))
+        for long in (float("inf"), threading.TIMEOUT_MAX, 1e300):
+            assert len(run.result(long)) == len(run.device_result(long))
 
 
 def test_a_run_beside_others_says_that_no_thread_can_be_started(
@@ -87,6 +89,24 @@ def test_closing_waits_and_refuses_more(model: Path, feeds: Feeds, threads: int)
     for call in (session.run, session.run_async):
         with pytest.raises(UsageError, match="session is closed"):
             call(None, feeds)
+
+
+def test_a_run_beside_the_end_of_a_session_is_refused(
+    model: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(model, threads=1)
+    monkeypatch.setattr(session, "_has_async_entry", False)
+    session.run_async(None, feeds).result()
+    executor = session._executor
+    assert executor is not None
+
+    def shutdown() -> None:
+        ThreadPoolExecutor.shutdown(executor)
+        with pytest.raises(UsageError, match="the session is closed"):
+            session.run_async(None, feeds)
+
+    monkeypatch.setattr(executor, "shutdown", shutdown)
+    session.close()
 
 
 def test_a_forgotten_session_waits_too(model: Path, feeds: Feeds) -> None:

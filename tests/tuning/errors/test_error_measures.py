@@ -113,6 +113,11 @@ def test_a_users_function_gets_lists_of_arrays(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(measure)).of_sample([ROWS], [ROWS]) == 0.0
 
 
+def test_a_users_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.py' is not there; a file with a function 'error' was expected"):
+        ErrorMeasure.parse(f"{tmp_path / 'none.py'}:error")
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -169,5 +174,5 @@ def test_a_file_that_cannot_be_used_is_found_out_at_once(
 
 @pytest.mark.parametrize("text", ["accuracy", "own.py:", ":error", "user", "/nowhere/own.py:error"])
 def test_no_measure_of_that_name(text: str) -> None:
-    with pytest.raises(UsageError, match=r"no error measure|not a Python file"):
+    with pytest.raises(UsageError, match=r"no error measure|not a Python file|is not there"):
         ErrorMeasure.parse(text)

@@ -42,6 +42,9 @@ class _Axis:
 _TIE = 1e-6
 # Tables of that many rows are computed here.
 _MOST_ROWS = 2**20
+# What shrinks more has more than 64 taps, of three operators each, and is a product with a matrix of so many weights.
+_MOST_SHRINKING = 32
+_MOST_WEIGHTS = 2**24
 
 
 def gather_resize(model: ModelProto) -> tuple[str, ...]:
@@ -183,14 +186,23 @@ def _is_native(found: dict[str, object], axes: list[_Axis], element: int) -> boo
 
 
 def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object], output: str) -> str:
-    element = emit.editor.element_type(emit.node.input[0])
+    element, is_wide = emit.editor.element_type(emit.node.input[0]), _is_wide(axis, found)
+    if is_wide and axis.size * axis.target > _MOST_WEIGHTS:
+        raise UnsupportedModelError(
+            f"{describe_node(emit.node)} makes {axis.target} elements of {axis.size}, each of very many, which is not "
+            "supported; resize in several steps"
+        )
     rows, weights = _taps(axis, found, is_whole=element in _TRUNCATED)
     if weights is None:
         part = "" if output else f"axis{axis.index}"
         return emit("Gather", value, emit.constant(rows[0], "rows"), part=part, output=output, axis=axis.index)
     rank = len(emit.editor.shape(emit.node.input[0]) or ())
-    column = [-1 if index == axis.index else 1 for index in range(rank)]
     dtype = emit.dtype(emit.node.input[0]) if element in _FLOATS else np.dtype(np.float32)
+    if is_wide:
+        matrix = np.zeros((axis.size, axis.target))
+        np.add.at(matrix, (rows, np.arange(axis.target)), weights)
+        return _multiplied(emit, value, axis, matrix.astype(dtype), output)
+    column = [-1 if index == axis.index else 1 for index in range(rank)]
     total = ""
     for tap, (positions, factors) in enumerate(zip(rows, weights, strict=True)):
         taken = emit(
@@ -204,6 +216,21 @@ def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object
             scaled = emit("Add", total, scaled, part=part, output=output if last else "")
         total = scaled
     return total
+
+
+def _is_wide(axis: _Axis, found: dict[str, object]) -> bool:
+    is_weighted = bool(found.get("antialias")) and found.get("mode", "nearest") != "nearest"
+    return is_weighted and axis.scale < 1 / _MOST_SHRINKING
+
+
+def _multiplied(emit: Emitter, value: str, axis: _Axis, weights: Array, output: str) -> str:
+    """The product with weights, [size, target], along an axis."""
+    order = list(range(len(emit.editor.shape(emit.node.input[0]) or ())))
+    order[axis.index], order[-1] = order[-1], order[axis.index]
+    part = f"axis{axis.index}"
+    turned = emit("Transpose", value, part=f"{part}_rows", perm=order)
+    product = emit("MatMul", turned, emit.constant(weights, "weights"), part=f"{part}_product")
+    return emit("Transpose", product, part="" if output else f"{part}_back", output=output, perm=order)
 
 
 def _taps(axis: _Axis, found: dict[str, object], *, is_whole: bool) -> tuple[Array, Array | None]:

@@ -190,11 +190,21 @@ def _reshape(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
 
 
 def _resize(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    """In opset 10, coordinates were mapped without half pixels and rounded down."""
+    """In opset 10, coordinates were mapped and rounded down; ONNX Runtime rounds what shrinks up."""
     if version >= 11:
         return None
     changes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    return _reissue(node, editor, [node.input[0], "", node.input[1]], changes)
+    scales, mode = editor.constant(node.input[1]), attributes(node).get("mode", "nearest")
+    if mode != "nearest" or scales is None or (scales >= 1).all():
+        return _reissue(node, editor, [node.input[0], "", node.input[1]], changes)
+    emit, kept = Emitter(editor, node), {**attributes(node), **changes}
+    grown = emit.constant(np.maximum(scales, 1).astype(np.float32), "grown")
+    shrunk = emit.constant(np.minimum(scales, 1).astype(np.float32), "shrunk")
+    value = node.input[0]
+    if (scales > 1).any():
+        value = emit("Resize", value, "", grown, part="grow", **kept)
+    emit("Resize", value, "", shrunk, output=node.output[0], **{**kept, "nearest_mode": "ceil"})
+    return emit.nodes
 
 
 def _roi_align(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:

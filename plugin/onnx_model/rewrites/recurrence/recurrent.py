@@ -92,6 +92,12 @@ def _misfit(node: NodeProto, editor: GraphEditor, steps: int) -> str:
 
 def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) -> None:
     if LENGTHS in extras(node, editor, sequence.steps):
+        name = node.input[4]
+        if editor.constant(name) is None:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} has lengths of sequences that are not known (input {LENGTHS}, '{name}'); bind "
+                f"them with --bind {name}={sequence.steps} if the model takes them, or export it without"
+            )
         raise UnsupportedModelError(
             f"{describe_node(node)} has sequences of unequal length (input {LENGTHS}); "
             "export the model with full-length sequences"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 
 from onnx import ModelProto, NodeProto, TensorProto
 
@@ -17,7 +19,8 @@ def gather_grid_sample(model: ModelProto) -> tuple[str, ...]:
     """Lower ``GridSample`` over images and volumes (ONNX operator page of GridSample).
 
     IREE 3.13 reads outside the image for positions outside it, rounds positions wrongly for nearest sampling and has
-    only one kind of padding. Cubic sampling is lowered of images that are padded with zeros.
+    only one kind of padding. Cubic sampling is of images alone, and moves each of a position's pixels inside, where
+    other modes move the position.
     """
     return rewrite_nodes(model, _lowered)
 
@@ -30,7 +33,7 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     mode = _MODES.get(mode, mode)
     if shape is None or grid is None or len(shape) not in (4, 5):
         return None
-    if mode == "cubic" and (len(shape) != 4 or found.get("padding_mode", "zeros") != "zeros"):
+    if mode == "cubic" and len(shape) != 4:
         return None
     if editor.element_type(node.input[1]) != TensorProto.FLOAT or math.prod(shape[2:]) > EXACT_IN_FLOAT:
         return None
@@ -44,10 +47,14 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         index = emit("Expand", index, emit.constant([shape[0], shape[1], points], "every"), part="index_every")
         return emit("GatherElements", pixels, index, part="pixel", axis=2)
 
-    zeros = found.get("padding_mode", "zeros") == "zeros"
+    padding = found.get("padding_mode", "zeros")
     # The last dimension of the grid holds x, then y.
-    sampler = Sampler(emit, shape[:1:-1], node.input[1], node.input[0], read, 1, zeros)
+    sampler = Sampler(emit, shape[:1:-1], node.input[1], node.input[0], read, 1, padding == "zeros")
     positions = [_position(sampler, flat, index) for index in range(rank)]
+    if mode != "cubic":
+        positions = [_padded(sampler, name, index, padding) for index, name in enumerate(positions)]
+    elif padding == "reflection":
+        sampler = replace(sampler, reflected=partial(_reflected, sampler))
     if mode == "nearest":
         value = sampler.pixel([emit("Round", name, part="round") for name in positions])
     else:
@@ -57,21 +64,26 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _position(sampler: Sampler, points: str, index: int) -> str:
-    """A coordinate converted from [-1, 1] to pixels, and moved inside the image if the padding mode requires that."""
+    """A coordinate converted from [-1, 1] to pixels."""
     emit, size = sampler.emit, sampler.sizes[index]
-    found = attributes(emit.node)
-    corners, padding = bool(found.get("align_corners")), found.get("padding_mode", "zeros")
     raw = emit("Gather", points, emit.constant(index, "axis", "int64"), part="coordinate", axis=2)
+    corners = bool(attributes(emit.node).get("align_corners"))
     scale, shift = ((size - 1) / 2, (size - 1) / 2) if corners else (size / 2, (size - 1) / 2)
     position = emit("Mul", raw, sampler.number(scale), part="scale")
-    position = emit("Add", position, sampler.number(shift), part="shift")
+    return emit("Add", position, sampler.number(shift), part="shift")
+
+
+def _padded(sampler: Sampler, position: str, index: int, padding: str) -> str:
+    """A position that is moved inside the image if the padding mode requires that."""
     if padding == "reflection":
-        position = _reflected(sampler, position, 0.0 if corners else -0.5, float(size - 1 if corners else size))
-    return position if padding == "zeros" else sampler.clipped(position, size)
+        position = _reflected(sampler, position, index)
+    return position if padding == "zeros" else sampler.clipped(position, sampler.sizes[index])
 
 
-def _reflected(sampler: Sampler, position: str, low: float, width: float) -> str:
-    """``width - | |p - low| mod 2 width - width | + low``."""
+def _reflected(sampler: Sampler, position: str, index: int) -> str:
+    """``width - | |p - low| mod 2 width - width | + low``, from the edges of an image or the middles of its corners."""
+    corners = bool(attributes(sampler.emit.node).get("align_corners"))
+    low, width = (0.0, sampler.sizes[index] - 1.0) if corners else (-0.5, float(sampler.sizes[index]))
     if not width:
         return position
     emit, number = sampler.emit, sampler.number

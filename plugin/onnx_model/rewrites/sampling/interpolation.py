@@ -30,6 +30,7 @@ class Sampler:
         read: emits the gather of pixels at flat indices.
         channel: axis of the channels in what ``read`` gives, which positions do not have.
         zeros: whether pixels outside the grid are zero; otherwise the nearest one is read.
+        reflected: what is read for a pixel's coordinate in a dimension, by its number, in place of the nearest one.
     """
 
     emit: Emitter
@@ -39,6 +40,7 @@ class Sampler:
     read: Callable[[str], str]
     channel: int
     zeros: bool
+    reflected: Callable[[str, int], str] | None = None
 
     def number(self, value: float) -> str:
         """A constant of the positions' type."""
@@ -51,6 +53,8 @@ class Sampler:
     def pixel(self, corner: Sequence[str]) -> str:
         """Pixels at integer positions."""
         emit = self.emit
+        if self.reflected is not None:
+            corner = [self.reflected(name, index) for index, name in enumerate(corner)]
         inside = [self.clipped(name, size) for name, size in zip(corner, self.sizes, strict=True)]
         strides = list(itertools.accumulate(self.sizes[:-1], int.__mul__, initial=1))
         terms = [

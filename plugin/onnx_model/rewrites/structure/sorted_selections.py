@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from sartor.onnx_model.graphs.prepared import mark_reordered
+from sartor.onnx_model.graphs.prepared import mark_as_reference
 from sartor.onnx_model.graphs.walk import nodes
 
 _SORTED = "sorted"
@@ -25,5 +25,5 @@ def sort_selections(model: ModelProto) -> tuple[str, ...]:
                 attribute.i = 1
                 changed.append(node.name)
     if changed:
-        mark_reordered(model)
+        mark_as_reference(model)
     return tuple(changed)

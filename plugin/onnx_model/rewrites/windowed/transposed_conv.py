@@ -29,20 +29,18 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     group, rank = attributes(node).get("group", 1), len(window.sizes)
     if _is_of_blocks(node, editor, window):
         return _blocks(node, editor, window)
-    if group == 1 and all(begin == end for begin, end in window.pads):
+    low = [window.extent(axis) - 1 - window.pads[axis][0] for axis in range(rank)]
+    if group == 1 and all(begin == end for begin, end in window.pads) and min(low) >= 0:
         return None
     extra = attributes(node).get("output_padding", [0] * rank)
-    low = [window.extent(axis) - 1 - window.pads[axis][0] for axis in range(rank)]
     # The stretched input ends with ``stride - 1`` zeros that are not between elements.
     high = [window.extent(axis) - window.pads[axis][1] + extra[axis] - window.strides[axis] for axis in range(rank)]
-    if min(low) < 0:
-        return None
     emit = Emitter(editor, node)
     value = _stretched(emit, shape, window)
-    value = _cropped(emit, value, window, high)
+    value = _cropped(emit, value, window, low, high)
     known = editor.constant(node.input[1])
     kernel = _computed(emit, weight, group) if known is None else emit.constant(_turned(known, group), "weight")
-    pads = [*low, *(max(end, 0) for end in high)]
+    pads = [max(each, 0) for each in (*low, *high)]
     emit(
         "Conv",
         *(value, kernel, *node.input[2:]),
@@ -110,12 +108,15 @@ def _stretched(emit: Emitter, shape: tuple[int, ...], window: Window) -> str:
     return emit("Reshape", value, emit.constant(joined, "joined"), part="join")
 
 
-def _cropped(emit: Emitter, value: str, window: Window, high: list[int]) -> str:
-    ends = {axis: window.sizes[axis] * window.strides[axis] + end for axis, end in enumerate(high) if end < 0}
-    if not ends:
+def _cropped(emit: Emitter, value: str, window: Window, low: list[int], high: list[int]) -> str:
+    """Take away what negative padding at the begin and the end of spatial dimensions takes."""
+    cut = [axis for axis, ends in enumerate(zip(low, high, strict=True)) if min(ends) < 0]
+    if not cut:
         return value
-    starts, axes = emit.constant([0] * len(ends), "starts"), emit.constant([axis + 2 for axis in ends], "axes")
-    return emit("Slice", value, starts, emit.constant(list(ends.values()), "ends"), axes, part="crop")
+    starts = [max(-low[axis], 0) for axis in cut]
+    ends = [window.sizes[axis] * window.strides[axis] + min(high[axis], 0) for axis in cut]
+    axes = emit.constant([axis + 2 for axis in cut], "axes")
+    return emit("Slice", value, emit.constant(starts, "starts"), emit.constant(ends, "ends"), axes, part="crop")
 
 
 def _computed(emit: Emitter, shape: tuple[int, ...], group: int) -> str:

@@ -8,13 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
-from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.graphs.walk import describe_node, nodes
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
+
+_IN_8_BITS = 4
+
+
+def rounds_products(model: ModelProto) -> bool:
+    """Whether ONNX Runtime may round what it multiplies by such weights to 8 bits, which is up to it."""
+    return any(
+        node.op_type == "MatMulNBits" and attributes(node).get("accuracy_level") == _IN_8_BITS for node in nodes(model)
+    )
 
 
 def unpacked(data: Array, bits: int) -> Array:

@@ -23,6 +23,22 @@ from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 _EPSILON, _FUSED_EPSILON = 1e-5, 1e-12
 
 
+_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "Celu": ("alpha",),
+    "Elu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "LeakyRelu": ("alpha",),
+    "Relu": (),
+    "Selu": ("alpha", "gamma"),
+    "Sigmoid": (),
+    "Softplus": (),
+    "Softsign": (),
+    "Tanh": (),
+    "ThresholdedRelu": ("alpha",),
+}
+"""Attributes of the activations that ONNX Runtime fuses, in the order of declaration."""
+
+
 def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) -> None:
     """Emit the activation that a FusedConv or FusedGemm names, with its parameters in the order of declaration."""
     name = str(found["activation"])
@@ -32,10 +48,12 @@ def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) 
         bounds = [emit.like(bound, emit.node.input[0], "bound") for bound in parameters]
         emit("Clip", value, *bounds, part="activation", output=output)
         return
-    keys = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
-    if name not in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid"):
-        raise UnsupportedModelError(f"{describe_node(emit.node)} has the activation {name!r}, which is not known")
-    found_parameters: dict[str, Any] = dict(zip(keys, parameters, strict=False))
+    if name not in _PARAMETERS:
+        raise UnsupportedModelError(
+            f"{describe_node(emit.node)} has the activation {name!r}, which is not known; "
+            "compile the model as it was before ONNX Runtime optimised it"
+        )
+    found_parameters: dict[str, Any] = dict(zip(_PARAMETERS[name], parameters, strict=False))
     emit(name, value, part="activation", output=output, **found_parameters)
 
 
@@ -60,28 +78,28 @@ def _fused_gemm(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     emit, found = Emitter(editor, node), attributes(node)
     kept = {key: value for key, value in found.items() if not key.startswith("activation")}
     result = emit("Gemm", *node.input, **kept)
-    keys = ("activation_alpha", "activation_beta")
+    name = found.get("activation", "Relu")
+    keys = [f"activation_{each}" for each in _PARAMETERS.get(name, ())]
     parameters = [found[key] for key in keys if key in found]
-    _activate(
-        emit,
-        result,
-        {"activation": found.get("activation", "Relu"), "activation_params": parameters},
-        node.output[0],
-    )
+    _activate(emit, result, {"activation": name, "activation_params": parameters}, node.output[0])
     return emit.nodes
 
 
 def _fused_matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, found = Emitter(editor, node), attributes(node)
-    if found.get("transBatchA") or found.get("transBatchB"):
-        raise UnsupportedModelError(f"{describe_node(node)} transposes its batch dimensions, which is not supported")
     operands = []
-    for name, key, part in ((node.input[0], "transA", "left"), (node.input[1], "transB", "right")):
+    for name, side, part in ((node.input[0], "A", "left"), (node.input[1], "B", "right")):
         rank = editor.rank(name)
         if rank is None:
             return None
-        if found.get(key) and rank > 1:
-            name = emit("Transpose", name, part=f"{part}_transpose", perm=[*range(rank - 2), rank - 1, rank - 2])
+        order = list(range(rank))
+        if found.get(f"transBatch{side}") and rank > 2:
+            # From [rows, batches, columns].
+            order = [*order[1:-1], 0, rank - 1]
+        if found.get(f"trans{side}") and rank > 1:
+            order[-2:] = order[:-3:-1]
+        if order != sorted(order):
+            name = emit("Transpose", name, part=f"{part}_transpose", perm=order)
         operands.append(name)
     alpha = found.get("alpha", 1.0)
     product = emit("MatMul", *operands, output="" if alpha != 1.0 else node.output[0])

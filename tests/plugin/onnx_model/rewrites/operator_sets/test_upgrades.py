@@ -40,6 +40,13 @@ OLD: dict[str, ModelProto] = {
         {"s": np.array([1, 1, 2, 3], np.float32)},
         opset=10,
     ),
+    "resize_shrinks": model(
+        [node("Resize", ["x", "s"], ["y"], mode="nearest")],
+        X,
+        ["y"],
+        {"s": np.array([1, 1, 0.6, 2.5], np.float32)},
+        opset=10,
+    ),
     "resize_linear": model(
         [node("Resize", ["x", "s"], ["y"], mode="linear")],
         X,
