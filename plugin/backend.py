@@ -28,6 +28,7 @@ from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
 from sartor.frontend.stock_module import compile_stock, run_once
 from sartor.frontend.target_check import runs_here
+from sartor.onnx_model.graphs.graph import opset
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.preparing.prepare import resolve_interface
 from sartor.onnx_model.preparing.shape_inputs import shape_inputs, with_values
@@ -37,9 +38,8 @@ from sartor.onnx_model.rewrites.control_flow.tensor_interface import (
     has_tensors_only,
     tensor_inputs,
 )
-from sartor.onnx_model.rewrites.operator_sets.expand_operators import UNDECLARED_CONTRIB
 from sartor.onnx_model.rewrites.operator_sets.fractional_corners import fractional_corners
-from sartor.onnx_model.rewrites.operator_sets.normal_domains import normal_domains
+from sartor.onnx_model.rewrites.operator_sets.normal_domains import lacks_domain, normal_domains
 from sartor.runtime.driver.signature import Array, plain_array
 from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import call, open_pool
@@ -183,7 +183,8 @@ class SartorRep(BackendRep):
 
 def _with_domains(model: ModelProto) -> ModelProto:
     """The model with ONNX Runtime's operators in its domain, where ONNX does not look for them."""
-    if not any(node.op_type in UNDECLARED_CONTRIB and not node.domain for node in nodes(model)):
+    version = opset(model)
+    if not any(lacks_domain(node, version) for node in nodes(model)):
         return model
     found = ModelProto()
     found.CopyFrom(model)

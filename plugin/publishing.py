@@ -113,6 +113,7 @@ def publish(source: Path, target: Path) -> None:
 
     Raises:
         UsageError: if it cannot be written; what was there before is still there.
+        SystemRefusedError: if there is no room for it.
     """
     with staged(source, target) as copy:
         copy.publish()
@@ -208,6 +209,7 @@ def staged(source: Path, target: Path) -> Iterator[StagedFile]:
 
     Raises:
         UsageError: if it cannot be written.
+        SystemRefusedError: if there is no room for it.
     """
     with ExitStack() as stack:
         with _writing(target):
@@ -234,6 +236,7 @@ class Publication:
 
         Raises:
             UsageError: if it cannot be written.
+            SystemRefusedError: if there is no room for it.
         """
         self._copies[target] = self._stack.enter_context(staged(source, target))
         return self._copies[target].path
@@ -244,6 +247,7 @@ class Publication:
 
         Raises:
             UsageError: if it cannot be written.
+            SystemRefusedError: if there is no room for it.
         """
         with _writing(target):
             path = self._stack.enter_context(_beside(target))
@@ -256,6 +260,7 @@ class Publication:
 
         Raises:
             UsageError: if it cannot be written.
+            SystemRefusedError: if there is no room for it.
         """
         with self.written(target) as path:
             # Names of files need not be UTF-8.
@@ -309,6 +314,7 @@ def written(target: Path) -> Iterator[Path]:
 
     Raises:
         UsageError: if it cannot be written; what was there before is still there.
+        SystemRefusedError: if there is no room for it.
     """
     with _writing(target), _beside(target) as path:
         yield path

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import Signature, parse_signature
 from sartor.runtime.files.checksums import checksum, wrong_weights
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
@@ -58,12 +59,11 @@ def one_plan(manifest: Manifest, choice: PlanChoice, module: Path) -> Manifest:
 
 def _check_only(manifest: Manifest, choice: PlanChoice, module: Path) -> None:
     """Make sure that the only plan of a file is the one that is meant."""
-    device = None if choice.device is None else choice.device.partition(":")[0]
     what, have = f"'{module}' has no plan for the", "its only one is for"
-    if device not in (None, *manifest.devices):
-        raise DeviceError(f"{what} device '{device}', {have} {manifest.devices[0]}")
+    if choice.device is not None and (kind := device_settings(choice.device).kind) not in manifest.devices:
+        raise DeviceError(f"{what} device '{kind}', {have} {', '.join(manifest.devices)}")
     if choice.level not in (None, *manifest.levels):
-        raise UsageError(f"{what} level {choice.level}, {have} {manifest.levels[0]}")
+        raise UsageError(f"{what} level {choice.level}, {have} {', '.join(manifest.levels)}")
     check_known(choice.shapes, manifest.inputs, f"'{module}'")
     for spec in manifest.inputs:
         shape = choice.shapes.get(spec.name, spec.shape)

@@ -391,6 +391,8 @@ class Session:
     def _thread(self) -> ThreadPoolExecutor:
         with self._lock:
             self._open_program()
+            if self._is_closing:
+                raise UsageError(_CLOSED)
             if self._executor is None:
                 from concurrent.futures import ThreadPoolExecutor
 

@@ -133,14 +133,12 @@ def _read(invocation: Invocation, write: _Writer) -> bytes:
     output = Output.open_membuffer()
     try:
         write(invocation, output)
-        data = bytes(output.map_memory())
+        return bytes(output.map_memory())
     except ValueError as error:
-        # The buffer is a file that has no name, whose size the system limits.
-        raise OSError(
-            f"IREE could not write what it compiled: {error}; see `ulimit -f`, and the space in TMPDIR"
-        ) from None
-    output.close()
-    return data
+        # The buffer is a file without a name, whose size the system may limit.
+        raise CompileError(f"IREE could not keep what it compiled: {error}; see `ulimit -f`") from None
+    finally:
+        output.close()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ def check_target(target: Target, pool: WorkerPool) -> None:
     The names of this machine come from LLVM, so they are not checked.
 
     Raises:
-        UsageError: if the compiler does not know the architecture, or may write small files only.
+        UsageError: if the compiler does not know the architecture.
+        SystemRefusedError: if this process may write small files only.
         CompileError: if the worker died or timed out.
         DisturbedError: if something outside the worker ended it.
     """

@@ -37,7 +37,8 @@ def cold_table(folder: Path) -> str:
     rows = [_cold_row(each) for each in results]
     if not rows:
         return NOTHING
-    columns = ("network", "MiB", "for the first, MiB", *_compared(DROPPED), *_compared(CACHED), "commit")
+    compared = (*_compared(DROPPED), *_compared(CACHED), "of a later one")
+    columns = ("network", "MiB", "for the first, MiB", *compared, "commit")
     parts = [markdown_table(columns, rows), *(_verdict(results, state) for state in (DROPPED, CACHED))]
     return "\n\n".join((*parts, *failure_lines(results), *circumstance_lines(results)))
 
@@ -74,7 +75,14 @@ def _compared(files: str) -> tuple[str, str, str]:
 def _cold_row(result: Result) -> list[str]:
     sizes = [_plain(result.entries[f"{who}, {CACHED}"], "module MiB") for who in (_LATENCY, _COLD)]
     times = [text for state in (DROPPED, CACHED) for text in (*_times(result, state), _over(result, state))]
-    return [result.network, *sizes, *times, result.circumstances.commit]
+    return [result.network, *sizes, *times, _over_later(result), result.circumstances.commit]
+
+
+def _over_later(result: Result) -> str:
+    """Load and first inference by a later one, of the plan for later ones with its file in memory."""
+    entry = result.entries[f"{_LATENCY}, {CACHED}"]
+    later = entry.facts.get("later inference")
+    return f"{entry.seconds / float(later):.2f}" if later and entry.is_right else DASH
 
 
 def _times(result: Result, files: str) -> list[str]:

@@ -217,7 +217,10 @@ def _may_train(node: NodeProto, editor: GraphEditor) -> bool:
 
 def _grid_sample(node: NodeProto, editor: GraphEditor) -> str:
     # gather_grid_sample replaces the other kinds. For these IREE reads outside the image.
-    return "cubic GridSample of volumes, or with other padding than zeros,"
+    if editor.element_type(node.input[1]) not in (TensorProto.FLOAT, 0):
+        return "GridSample at positions that are not float32"
+    is_cubic = attributes(node).get("mode") in ("cubic", "bicubic")
+    return "cubic GridSample of volumes" if is_cubic else "GridSample of so many pixels"
 
 
 def _average_pool(node: NodeProto, editor: GraphEditor) -> str:

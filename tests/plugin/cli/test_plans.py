@@ -105,6 +105,7 @@ def test_inspect_shows_the_plans_that_ran_beside_the_saved_one(compiled: Compile
     ("option", "value", "code", "message"),
     [
         ("--device", "vulkan", 6, "has no plan for the device 'vulkan', its only one is for cpu"),
+        ("--device", "gpu", 2, "'gpu' is not a device"),
         ("--cpu", "none", 2, "has no plan for the level none, its only one is for host"),
     ],
 )

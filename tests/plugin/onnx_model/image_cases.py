@@ -264,27 +264,6 @@ for wide, options in ((2, {"group": 2, "strides": [2, 1]}), (1, {"pads": [0, 1, 
         [("x", (2, 4, 5, 6), FLOAT), ("w", (4, 3, 3, 2), FLOAT)],
         ["y"],
     )
-for wide, cut, options in (
-    (1, "begin", {"pads": [1, 0]}),
-    (1, "both", {"pads": [2, 1], "group": 2}),
-    (1, "alike", {"pads": [1, 1]}),
-    (3, "end", {"pads": [0, 4], "output_padding": [1]}),
-):
-    IMAGE_CASES.add(
-        f"convtranspose_cut_at_{cut}",
-        [node("ConvTranspose", ["x", "w"], ["y"], strides=[2], **options)],
-        [("x", (1, 4, 5), FLOAT)],
-        ["y"],
-        {"w": weights(4, 2, wide)},
-    )
-for version in (11, 17, 18):
-    IMAGE_CASES.add(
-        f"lppool_{version}",
-        [node("LpPool", ["x"], ["y"], kernel_shape=[2, 3], pads=[1, 0, 0, 2], strides=[1, 2], p=3)],
-        X,
-        ["y"],
-        opset=version,
-    )
 for options in ({"strides": [2, 1]}, {"pads": [1, 1, 0, 2], "p": 3}):
     IMAGE_CASES.add(
         f"lppool_dilated_{len(options)}",

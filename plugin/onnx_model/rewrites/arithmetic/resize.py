@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
@@ -12,39 +9,21 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.arithmetic.resize_taps import CROP, CUBIC, WHOLE_PIXEL, Axis, coordinates, taps
 
 # For other combinations IREE 3.13 rounds exact halves wrongly or fails.
 _NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"), ("asymmetric", "floor"))
-_CUBIC_NATIVE = -0.75
-_CROP = "tf_crop_and_resize"
-# Of opsets 11 and 12.
-_WHOLE_PIXEL = "tf_half_pixel_for_nn"
 _KEPT_ASPECT = {"not_larger": min, "not_smaller": max}
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 # ONNX Runtime interpolates these integers in f32 and drops the fraction; of others it does not tell the rounding.
 _TRUNCATED = (TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32)
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """How dimension ``index`` is resized: from ``size`` to ``target`` positions by the factor ``scale``.
-
-    ``crop`` is the part of the dimension that is read, of tf_crop_and_resize.
-    """
-
-    index: int
-    size: int
-    target: int
-    scale: float
-    crop: tuple[float, float] = (0.0, 1.0)
-
-
-_TIE = 1e-6
 # Tables of that many rows are computed here.
 _MOST_ROWS = 2**20
-# What shrinks more has more than 64 taps, of three operators each, and is a product with a matrix of so many weights.
+# What shrinks more has more than 64 taps, of three operators each, and is a product with a matrix of at most so many
+# weights; then an infinity or NaN is in all results along the axis. Larger ones have up to 512 taps.
 _MOST_SHRINKING = 32
 _MOST_WEIGHTS = 2**24
+_MOST_BY_TAPS = 256
 
 
 def gather_resize(model: ModelProto) -> tuple[str, ...]:
@@ -81,7 +60,7 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit = Emitter(editor, node)
     is_whole = _is_whole(node, editor.element_type(node.input[0]), found)
     value = emit("Cast", node.input[0], part="float", to=TensorProto.FLOAT) if is_whole else node.input[0]
-    outside = _outside(axes, target) if found.get("coordinate_transformation_mode") == _CROP else None
+    outside = _outside(axes, target) if found.get("coordinate_transformation_mode") == CROP else None
     for axis in axes:
         last = axis is axes[-1] and outside is None and not is_whole
         value = _resize_axis(emit, value, axis, found, node.output[0] if last else "")
@@ -122,11 +101,11 @@ def _truncated(emit: Emitter, value: str, output: str) -> str:
     return emit("Cast", held, part="" if output else "whole", output=output, to=element)
 
 
-def _outside(axes: list[_Axis], target: tuple[int, ...]) -> Array:
+def _outside(axes: list[Axis], target: tuple[int, ...]) -> Array:
     """Where the result reads outside the input, in a shape that broadcasts to the result's."""
     outside = np.zeros([1] * len(target), bool)
     for axis in axes:
-        where = _coordinates(axis, _CROP)
+        where = coordinates(axis, CROP)
         column = [-1 if index == axis.index else 1 for index in range(len(target))]
         outside = outside | ((where < 0) | (where > axis.size - 1)).reshape(column)
     return outside
@@ -134,7 +113,7 @@ def _outside(axes: list[_Axis], target: tuple[int, ...]) -> Array:
 
 def _resized_axes(
     node: NodeProto, editor: GraphEditor, shape: tuple[int, ...], target: tuple[int, ...]
-) -> list[_Axis] | None:
+) -> list[Axis] | None:
     listed = attributes(node).get("axes", list(range(len(shape))))
     scales = [to / size for size, to in zip(shape, target, strict=True)]
     if name := optional_input(node, 2):
@@ -158,41 +137,43 @@ def _resized_axes(
         for axis in listed:
             scales[axis] = _KEPT_ASPECT[policy](factors)
     crops = [(0.0, 1.0)] * len(shape)
-    if attributes(node).get("coordinate_transformation_mode") == _CROP:
+    if attributes(node).get("coordinate_transformation_mode") == CROP:
         region = editor.constant(optional_input(node, 1))
         if region is None or region.size != 2 * len(listed):
             return None
         for axis, begin, end in zip(listed, region[: len(listed)], region[len(listed) :], strict=True):
             crops[axis] = (float(begin), float(end))
     return [
-        _Axis(index, size, to, scale, crop)
+        Axis(index, size, to, scale, crop)
         for index, (size, to, scale, crop) in enumerate(zip(shape, target, scales, crops, strict=True))
         if to != size or scale != 1.0 or crop != (0.0, 1.0)
     ]
 
 
-def _is_native(found: dict[str, object], axes: list[_Axis], element: int) -> bool:
+def _is_native(found: dict[str, object], axes: list[Axis], element: int) -> bool:
     mode, transform = found.get("mode", "nearest"), found.get("coordinate_transformation_mode", "half_pixel")
     even = all(axis.size * axis.scale == axis.target or axis.scale == axis.target / axis.size for axis in axes)
     if found.get("exclude_outside") or "axes" in found or not even or axes[0].index < 2:
         return False
-    if found.get("antialias") or transform in (_CROP, _WHOLE_PIXEL):
+    if found.get("antialias") or transform in (CROP, WHOLE_PIXEL):
         return False
     if mode == "nearest":
         return (transform, found.get("nearest_mode", "round_prefer_floor")) in _NEAREST_NATIVE
     if element != TensorProto.FLOAT:
         return False
-    return mode == "linear" or found.get("cubic_coeff_a", _CUBIC_NATIVE) == _CUBIC_NATIVE
+    return mode == "linear" or found.get("cubic_coeff_a", CUBIC) == CUBIC
 
 
-def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object], output: str) -> str:
+def _resize_axis(emit: Emitter, value: str, axis: Axis, found: dict[str, object], output: str) -> str:
     element, is_wide = emit.editor.element_type(emit.node.input[0]), _is_wide(axis, found)
     if is_wide and axis.size * axis.target > _MOST_WEIGHTS:
-        raise UnsupportedModelError(
-            f"{describe_node(emit.node)} makes {axis.target} elements of {axis.size}, each of very many, which is not "
-            "supported; resize in several steps"
-        )
-    rows, weights = _taps(axis, found, is_whole=element in _TRUNCATED)
+        if axis.scale < 1 / _MOST_BY_TAPS:
+            raise UnsupportedModelError(
+                f"{describe_node(emit.node)} makes {axis.target} elements of {axis.size}, which each read more than "
+                f"{2 * _MOST_BY_TAPS}; resize in several steps"
+            )
+        is_wide = False
+    rows, weights = taps(axis, found, is_whole=element in _TRUNCATED)
     if weights is None:
         part = "" if output else f"axis{axis.index}"
         return emit("Gather", value, emit.constant(rows[0], "rows"), part=part, output=output, axis=axis.index)
@@ -218,12 +199,12 @@ def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object
     return total
 
 
-def _is_wide(axis: _Axis, found: dict[str, object]) -> bool:
+def _is_wide(axis: Axis, found: dict[str, object]) -> bool:
     is_weighted = bool(found.get("antialias")) and found.get("mode", "nearest") != "nearest"
     return is_weighted and axis.scale < 1 / _MOST_SHRINKING
 
 
-def _multiplied(emit: Emitter, value: str, axis: _Axis, weights: Array, output: str) -> str:
+def _multiplied(emit: Emitter, value: str, axis: Axis, weights: Array, output: str) -> str:
     """The product with weights, [size, target], along an axis."""
     order = list(range(len(emit.editor.shape(emit.node.input[0]) or ())))
     order[axis.index], order[-1] = order[-1], order[axis.index]
@@ -231,92 +212,3 @@ def _multiplied(emit: Emitter, value: str, axis: _Axis, weights: Array, output: 
     turned = emit("Transpose", value, part=f"{part}_rows", perm=order)
     product = emit("MatMul", turned, emit.constant(weights, "weights"), part=f"{part}_product")
     return emit("Transpose", product, part="" if output else f"{part}_back", output=output, perm=order)
-
-
-def _taps(axis: _Axis, found: dict[str, object], *, is_whole: bool) -> tuple[Array, Array | None]:
-    """The rows to gather and their weights, [taps, target]; weights are None for nearest, which has one tap.
-
-    Positions are rounded as ONNX Runtime rounds them where that decides: for the nearest row, and with ``is_whole``,
-    which drops a fraction just below one.
-    """
-    mode, transform = found.get("mode", "nearest"), str(found.get("coordinate_transformation_mode", "half_pixel"))
-    coarse = _coordinates(axis, transform, np.float32)
-    if mode == "nearest":
-        rows = _nearest(coarse.astype(np.float64), str(found.get("nearest_mode", "round_prefer_floor")))
-        return np.clip(rows, 0, axis.size - 1)[None].astype(np.int64), None
-    where = np.clip(coarse, 0, axis.size - 1) if is_whole else _coordinates(axis, transform)
-    base = np.floor(where)
-    fraction = where - base
-    if found.get("antialias") and axis.scale < 1:
-        offsets, weights = _stretched(fraction, axis.scale, found)
-    elif mode == "linear":
-        offsets, weights = np.array([0, 1]), np.stack([1 - fraction, fraction])
-    else:
-        offsets = np.arange(-1, 3)
-        weights = _cubic(fraction, float(str(found.get("cubic_coeff_a", _CUBIC_NATIVE))))
-    rows = base[None] + offsets[:, None]
-    if found.get("exclude_outside"):
-        weights = np.where((rows < 0) | (rows >= axis.size), 0, weights)
-        weights = weights / weights.sum(axis=0)
-    return np.clip(rows, 0, axis.size - 1).astype(np.int64), weights
-
-
-def _stretched(fraction: Array, scale: float, found: dict[str, object]) -> tuple[Array, Array]:
-    """Offsets and weights of a filter that is as much wider as the result has fewer positions."""
-    is_linear = found.get("mode") == "linear"
-    start = int(np.floor(-(1 if is_linear else 2) / scale)) + 1
-    offsets = np.arange(start, 2 - start)
-    distance = np.abs(offsets[:, None] - fraction) * scale
-    if is_linear:
-        weights = np.clip(1 - distance, 0, 1)
-    else:
-        weights = _cubic_kernel(distance, float(str(found.get("cubic_coeff_a", _CUBIC_NATIVE))))
-    return offsets, weights / weights.sum(axis=0)
-
-
-def _coordinates(axis: _Axis, transform: str, dtype: type[np.floating[Any]] = np.float64) -> Array:
-    """The input position of every output position.
-
-    Where the scale times the size is no integer, "align_corners" depends on what the size of the result is: here it is
-    the number of its elements, as in ONNX Runtime; ONNX's reference takes the fraction (``fractional_corners``).
-    """
-    out = np.arange(axis.target, dtype=dtype)
-    if transform == "align_corners":
-        return out * (axis.size - 1) / (axis.target - 1) if axis.target > 1 else np.zeros_like(out)
-    if transform == _CROP:
-        begin, end = axis.crop
-        if axis.target == 1:
-            return np.full_like(out, 0.5 * (begin + end) * (axis.size - 1))
-        return begin * (axis.size - 1) + out * (end - begin) * (axis.size - 1) / (axis.target - 1)
-    if transform == "asymmetric":
-        return out / axis.scale
-    if transform == "pytorch_half_pixel" and axis.target == 1:
-        return np.zeros_like(out)
-    if transform == _WHOLE_PIXEL:
-        return (out + 0.5) / axis.scale
-    if transform == "half_pixel_symmetric":
-        kept = dtype(axis.target) / (dtype(axis.scale) * dtype(axis.size))
-        offset = dtype(axis.size / 2) * (1 - kept)
-        return (float(offset) + (out.astype(np.float64) + 0.5) / axis.scale - 0.5).astype(dtype)
-    return (out + 0.5) / axis.scale - 0.5
-
-
-def _nearest(where: Array, rounding: str) -> Array:
-    """The rows nearest to positions; ONNX Runtime takes positions as near as that to the middle for the middle."""
-    if rounding == "round_prefer_floor":
-        return np.ceil(where - 0.5 - _TIE)
-    if rounding == "round_prefer_ceil":
-        return np.floor(where + 0.5 + _TIE)
-    return np.floor(where) if rounding == "floor" else np.ceil(where)
-
-
-def _cubic(fraction: Array, a: float) -> Array:
-    """Weights of the four neighbours, [4, target]."""
-    return _cubic_kernel(np.stack([1 + fraction, fraction, 1 - fraction, 2 - fraction]), a)
-
-
-def _cubic_kernel(distance: Array, a: float) -> Array:
-    """Weight by distance (Keys 1981, equation 4)."""
-    inner = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    outer = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, inner, np.where(distance < 2, outer, 0.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, helper
+from onnx import ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.graph import opset
 from sartor.onnx_model.graphs.walk import nodes
@@ -23,7 +23,7 @@ def normal_domains(model: ModelProto) -> tuple[str, ...]:
     changed: list[str] = []
     for node in nodes(model):
         node.domain = "" if node.domain == "ai.onnx" else node.domain
-        if not node.domain and node.op_type in UNDECLARED_CONTRIB and not _standard(node.op_type, version):
+        if lacks_domain(node, version):
             node.domain = CONTRIB_DOMAIN
             changed.append(node.name)
     _declare_contrib(model)
@@ -37,5 +37,7 @@ def _declare_contrib(model: ModelProto) -> None:
         model.opset_import.append(helper.make_opsetid(CONTRIB_DOMAIN, 1))
 
 
-def _standard(operator: str, version: int) -> bool:
-    return operator == "LayerNormalization" and version >= _LAYER_NORMALIZATION_OPSET
+def lacks_domain(node: NodeProto, version: int) -> bool:
+    """Whether a node is one of ONNX Runtime's operators without its domain, in a model of an opset."""
+    is_standard = node.op_type == "LayerNormalization" and version >= _LAYER_NORMALIZATION_OPSET
+    return not node.domain and node.op_type in UNDECLARED_CONTRIB and not is_standard

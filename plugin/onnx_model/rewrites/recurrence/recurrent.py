@@ -94,9 +94,10 @@ def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) ->
     if LENGTHS in extras(node, editor, sequence.steps):
         name = node.input[4]
         if editor.constant(name) is None:
+            bound = ",".join([str(sequence.steps)] * sequence.batch)
             raise UnsupportedModelError(
-                f"{describe_node(node)} has lengths of sequences that are not known (input {LENGTHS}, '{name}'); bind "
-                f"them with --bind {name}={sequence.steps} if the model takes them, or export it without"
+                f"{describe_node(node)} has lengths of sequences that are not known (input {LENGTHS}, '{name}'); "
+                f"--bind {name}={bound} fixes them where they are an input of the model; or export it without"
             )
         raise UnsupportedModelError(
             f"{describe_node(node)} has sequences of unequal length (input {LENGTHS}); "

@@ -30,7 +30,7 @@ class Sampler:
         read: emits the gather of pixels at flat indices.
         channel: axis of the channels in what ``read`` gives, which positions do not have.
         zeros: whether pixels outside the grid are zero; otherwise the nearest one is read.
-        reflected: what is read for a pixel's coordinate in a dimension, by its number, in place of the nearest one.
+        reflected: what cubic sampling reads for a coordinate in a dimension, by its number, in place of the nearest.
     """
 
     emit: Emitter
@@ -53,8 +53,6 @@ class Sampler:
     def pixel(self, corner: Sequence[str]) -> str:
         """Pixels at integer positions."""
         emit = self.emit
-        if self.reflected is not None:
-            corner = [self.reflected(name, index) for index, name in enumerate(corner)]
         inside = [self.clipped(name, size) for name, size in zip(corner, self.sizes, strict=True)]
         strides = list(itertools.accumulate(self.sizes[:-1], int.__mul__, initial=1))
         terms = [
@@ -86,10 +84,12 @@ class Sampler:
     def cubic(self, positions: Sequence[str]) -> list[str]:
         """Four neighbours per dimension with cubic weights; their sum is the value."""
         taps = []
-        for name in positions:
+        for index, name in enumerate(positions):
             base = self.emit("Floor", name, part="floor")
             fraction = self.emit("Sub", name, base, part="fraction")
             rows = [self.emit("Add", base, self.number(float(step)), part="tap") for step in (-1, 0, 1, 2)]
+            if self.reflected is not None:
+                rows = [self.reflected(row, index) for row in rows]
             taps.append(list(zip(rows, self._cubic_weights(fraction), strict=True)))
         return self._weighted(taps)
 

@@ -15,7 +15,8 @@ def stretched_conv(model: ModelProto) -> tuple[str, ...]:
 
     If the kernel is as large as the stride, a 1x1 ``Conv`` computes each element's block, without inserted zeros.
     Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14. IREE 3.13 fails on groups ("expected
-    reassociation map #0 to have size equal to the expanded rank") and on pads that differ between the two ends.
+    reassociation map #0 to have size equal to the expanded rank"), on pads that differ between the two ends, and on
+    pads beyond the kernel, which take away elements.
     """
     return rewrite_nodes(model, _as_conv)
 
@@ -35,6 +36,9 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     extra = attributes(node).get("output_padding", [0] * rank)
     # The stretched input ends with ``stride - 1`` zeros that are not between elements.
     high = [window.extent(axis) - window.pads[axis][1] + extra[axis] - window.strides[axis] for axis in range(rank)]
+    lengths = [size * stride for size, stride in zip(window.sizes, window.strides, strict=True)]
+    if any(length + min(begin, 0) + min(end, 0) <= 0 for length, begin, end in zip(lengths, low, high, strict=True)):
+        return None
     emit = Emitter(editor, node)
     value = _stretched(emit, shape, window)
     value = _cropped(emit, value, window, low, high)

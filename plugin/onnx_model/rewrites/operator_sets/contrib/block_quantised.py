@@ -21,9 +21,8 @@ _IN_8_BITS = 4
 
 def rounds_products(model: ModelProto) -> bool:
     """Whether ONNX Runtime may round what it multiplies by such weights to 8 bits, which is up to it."""
-    return any(
-        node.op_type == "MatMulNBits" and attributes(node).get("accuracy_level") == _IN_8_BITS for node in nodes(model)
-    )
+    products = (node for node in nodes(model) if node.op_type == "MatMulNBits" and node.domain)
+    return any(attributes(node).get("accuracy_level") == _IN_8_BITS for node in products)
 
 
 def unpacked(data: Array, bits: int) -> Array:

@@ -22,7 +22,6 @@ from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 # Where a node names none: of the standard operators, and of what ONNX Runtime fuses with additions.
 _EPSILON, _FUSED_EPSILON = 1e-5, 1e-12
 
-
 _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "Celu": ("alpha",),
     "Elu": ("alpha",),
@@ -39,13 +38,10 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 """Attributes of the activations that ONNX Runtime fuses, in the order of declaration."""
 
 
-def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) -> None:
-    """Emit the activation that a FusedConv or FusedGemm names, with its parameters in the order of declaration."""
-    name = str(found["activation"])
-    raw = found.get("activation_params") or []
-    parameters = [float(item) for item in raw] if isinstance(raw, list) else []
+def _activate(emit: Emitter, value: str, name: str, parameters: Mapping[str, Any], output: str) -> None:
+    """Emit the activation of a FusedConv or FusedGemm."""
     if name == "Clip":
-        bounds = [emit.like(bound, emit.node.input[0], "bound") for bound in parameters]
+        bounds = [emit.like(bound, emit.node.input[0], "bound") for bound in parameters.values()]
         emit("Clip", value, *bounds, part="activation", output=output)
         return
     if name not in _PARAMETERS:
@@ -53,8 +49,7 @@ def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) 
             f"{describe_node(emit.node)} has the activation {name!r}, which is not known; "
             "compile the model as it was before ONNX Runtime optimised it"
         )
-    found_parameters: dict[str, Any] = dict(zip(_PARAMETERS[name], parameters, strict=False))
-    emit(name, value, part="activation", output=output, **found_parameters)
+    emit(name, value, part="activation", output=output, **parameters)
 
 
 def _fused_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
@@ -70,7 +65,9 @@ def _fused_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     if addend:
         result = emit("Add", result, addend, part="add", output="" if activation else output)
     if activation:
-        _activate(emit, result, found, output)
+        keys = _PARAMETERS.get(activation, ("min", "max"))
+        given = map(float, found.get("activation_params") or [])
+        _activate(emit, result, activation, dict(zip(keys, given, strict=False)), output)
     return emit.nodes
 
 
@@ -79,9 +76,8 @@ def _fused_gemm(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     kept = {key: value for key, value in found.items() if not key.startswith("activation")}
     result = emit("Gemm", *node.input, **kept)
     name = found.get("activation", "Relu")
-    keys = [f"activation_{each}" for each in _PARAMETERS.get(name, ())]
-    parameters = [found[key] for key in keys if key in found]
-    _activate(emit, result, {"activation": name, "activation_params": parameters}, node.output[0])
+    keys = {each: f"activation_{each}" for each in _PARAMETERS.get(name, ())}
+    _activate(emit, result, name, {each: found[key] for each, key in keys.items() if key in found}, node.output[0])
     return emit.nodes
 
 

@@ -106,3 +106,9 @@ def test_scales_that_are_not_positive_are_refused_by_node(scale: float, prepare_
 def test_a_huge_scale_is_refused_by_node(prepare_quickly: Prepare) -> None:
     with pytest.raises(UnsupportedModelError, match=r"node 'resize' \(Resize\)"):
         prepare_quickly(_row(7, 1e30))
+
+
+def test_what_shrinks_much_is_a_product(prepare_quickly: Prepare) -> None:
+    prepared = prepare_quickly(_row(400, 0.01, mode="linear", antialias=1)).model
+    assert "MatMul" in (kinds := {each.op_type for each in prepared.graph.node})
+    assert "Gather" not in kinds

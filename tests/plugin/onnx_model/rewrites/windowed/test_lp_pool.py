@@ -44,3 +44,15 @@ def test_as_onnx_runtime_does(case: str, ceil_mode: int, scale: float) -> None:
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": image})
     for found, wanted in zip(sartor.backend.run_model(model, [image]), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("opset", [11, 17, 18])
+def test_of_every_opset(opset: int) -> None:
+    image = np.random.default_rng(0).standard_normal((1, 2, 6, 7)).astype(np.float32)
+    node = helper.make_node("LpPool", ["x"], ["y"], kernel_shape=[2, 3], pads=[1, 0, 0, 2], strides=[1, 2], p=3)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, image.shape)
+    graph = helper.make_graph([node], "graph", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7)
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": image})
+    (found,) = sartor.backend.run_model(model, [image])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
