@@ -38,7 +38,6 @@ from sartor.onnx_model.rewrites.arithmetic.reductions import (
     wide_log_sums,
     written_unit_reductions,
 )
-from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
 from sartor.onnx_model.rewrites.arithmetic.variadic import explicit_equations, paired_operands
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
@@ -71,6 +70,7 @@ from sartor.onnx_model.rewrites.recurrence.running_totals import scan_by_doublin
 from sartor.onnx_model.rewrites.sampling.affine_grid import multiply_affine_grid
 from sartor.onnx_model.rewrites.sampling.deform_conv import gather_deform_conv
 from sartor.onnx_model.rewrites.sampling.grid_sample import gather_grid_sample
+from sartor.onnx_model.rewrites.sampling.resize import gather_resize
 from sartor.onnx_model.rewrites.sampling.roi_align import gather_roi_align
 from sartor.onnx_model.rewrites.structure.channel_shuffles import slice_shuffled
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused, given_operands

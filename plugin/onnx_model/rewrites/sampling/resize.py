@@ -9,7 +9,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.rewrites.arithmetic.resize_taps import CROP, CUBIC, WHOLE_PIXEL, Axis, coordinates, taps
+from sartor.onnx_model.rewrites.sampling.resize_taps import CROP, CUBIC, WHOLE_PIXEL, Axis, coordinates, taps
 
 # For other combinations IREE 3.13 rounds exact halves wrongly or fails.
 _NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"), ("asymmetric", "floor"))
