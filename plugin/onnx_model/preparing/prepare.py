@@ -89,7 +89,7 @@ from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
 from sartor.onnx_model.rewrites.windowed.rounded_up import drop_windows, pad_rounded_up
 from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scattered, widen_scattered
 from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
-from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
+from sartor.onnx_model.rewrites.windowed.split_groups import doubled_volumes, split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
 from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, maxima_of_floats, round_down, trim_windows
 from sartor.runtime.driver.bound_input import Bindings
@@ -170,6 +170,7 @@ LOWER: tuple[Rewrite, ...] = (
     gather_reversed,
     gather_one_element,
     gather_windows,
+    doubled_volumes,
     gather_pool_indices,
     compare_scattered,
     widen_scattered,

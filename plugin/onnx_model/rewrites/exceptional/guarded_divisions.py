@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
@@ -40,11 +40,19 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type != "LpNormalization":
         return None
     emit, found, source = Emitter(editor, node), attributes(node), node.input[0]
+    kind = editor.element_type(source)
+    # Squares of what f16 holds exceed it.
+    is_half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    if is_half:
+        source = emit("Cast", source, part="widen", to=TensorProto.FLOAT)
     axes = emit.constant([found.get("axis", -1)], "axes")
     size = emit("Abs", source, part="size") if found.get("p", 2) == 1 else emit("Mul", source, source, part="square")
     norm = emit("ReduceSum", size, axes, part="sum", keepdims=1)
     if found.get("p", 2) == 2:
         norm = emit("Sqrt", norm, part="norm")
-    smallest = emit.like(float(np.finfo(emit.dtype(source)).tiny), source, "smallest")
-    emit("Div", source, emit("Max", norm, smallest, part="guard"), output=node.output[0])
+    dtype = np.dtype(np.float32) if is_half else emit.dtype(node.input[0])
+    guard = emit("Max", norm, emit.constant(float(np.finfo(dtype).tiny), "smallest", dtype), part="guard")
+    result = emit("Div", source, guard, output="" if is_half else node.output[0])
+    if is_half:
+        emit("Cast", result, part="narrow", output=node.output[0], to=kind)
     return emit.nodes

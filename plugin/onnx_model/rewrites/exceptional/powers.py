@@ -40,16 +40,26 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if is_integer_power(emit):
         emit_integer_power(emit)
         return emit.nodes
-    kind, power = _computed_in(emit), _scalar(editor.constant(exponent))
+    kind, known = _computed_in(emit), editor.constant(exponent)
+    power = None if known is not None and _widens(known, editor.shape(base)) else _scalar(known)
     if power is not None and math.isfinite(power):
         value = _constant_power(emit, power, kind)
     elif _is_above_zero(editor.constant(base)):
         return None
     else:
-        value = _power(emit, _cast(emit, base, "base", kind), _cast(emit, exponent, "exponent", kind), kind)
+        aligned = _aligned(emit, _cast(emit, base, "base", kind))
+        value = _power(emit, aligned, _cast(emit, exponent, "exponent", kind), kind)
     if value:
         emit("Cast", value, part="cast", output=node.output[0], to=editor.element_type(base))
     return emit.nodes or None
+
+
+def _aligned(emit: Emitter, value: str) -> str:
+    """The base's value with at least as many dimensions as the exponent."""
+    shape, other = (emit.editor.shape(name) for name in emit.node.input)
+    if shape is None or other is None or len(shape) >= len(other):
+        return value
+    return emit("Reshape", value, emit.constant([1] * (len(other) - len(shape)) + list(shape), "rank"), part="aligned")
 
 
 def _scalar(values: Array | None) -> float | None:
@@ -57,6 +67,11 @@ def _scalar(values: Array | None) -> float | None:
     if values is None or not values.size or (values != values.flat[0]).any():
         return None
     return float(values.flat[0])
+
+
+def _widens(values: Array, shape: tuple[int, ...] | None) -> bool:
+    """Whether an exponent adds to the shape of the base."""
+    return values.size > 1 if shape is None else np.broadcast_shapes(values.shape, shape) != shape
 
 
 def _computed_in(emit: Emitter) -> np.dtype[Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
@@ -12,6 +15,7 @@ _WEIGHTS = (1, 2, 3)
 _LENGTHS, _PEEPHOLES = 4, 7
 LENGTHS = "sequence_lens"
 """The input that has the lengths of sequences, by ONNX's name."""
+_HARD_SIGMOID = {"activation_alpha": 0.2, "activation_beta": 0.5}
 _UNSUPPORTED = ("activation_alpha", "activation_beta", "clip", "input_forget", "layout")
 
 
@@ -39,12 +43,17 @@ def extras(node: NodeProto, editor: GraphEditor, steps: int) -> tuple[str, ...]:
     """Names of inputs and attributes that change what a node computes, beside direction and activations."""
     peepholes, lengths = optional_input(node, _PEEPHOLES), optional_input(node, _LENGTHS)
     found = attributes(node)
-    named = [name for name in _UNSUPPORTED if found.get(name)]
+    named = [name for name in _UNSUPPORTED if found.get(name) and not is_usual(name, found[name])]
     if peepholes and ((constant := editor.constant(peepholes)) is None or constant.any()):
         named.append("peepholes")
     if lengths and ((constant := editor.constant(lengths)) is None or (constant != steps).any()):
         named.append(LENGTHS)
     return tuple(named)
+
+
+def is_usual(name: str, values: Any) -> bool:
+    """Whether parameters of activations are those that ``HardSigmoid``, the one here that has any, has without them."""
+    return name in _HARD_SIGMOID and np.allclose(values, _HARD_SIGMOID[name], rtol=1e-6)
 
 
 def activations(node: NodeProto) -> tuple[str, ...]:

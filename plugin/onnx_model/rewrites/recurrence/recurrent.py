@@ -12,7 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.rewrites.recurrence.kept import LENGTHS, extras, is_kept, is_plain
+from sartor.onnx_model.rewrites.recurrence.kept import LENGTHS, extras, is_kept, is_plain, is_usual
 from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, State
 from sartor.onnx_model.rewrites.recurrence.recurrent_weights import ComputedWeights, ConstantWeights, Weights
 
@@ -127,7 +127,7 @@ def _cell(emit: Emitter, number: int, sequence: _Sequence) -> Cell:
     cell = CELLS[node.op_type]
     names = found.get("activations") or list(cell.default_activations) * directions
     count = len(cell.default_activations)
-    if found.get("activation_alpha") or found.get("activation_beta"):
+    if any(found.get(each) and not is_usual(each, found[each]) for each in ("activation_alpha", "activation_beta")):
         raise UnsupportedModelError(f"{describe_node(node)} sets parameters of its activations, which is not supported")
     dtype = emit.dtype(node.input[0])
     zeros = ConstantWeights(np.zeros(2 * cell.gate_count * sequence.hidden, dtype))

@@ -14,7 +14,14 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.recurrence.recurrent_weights import Weights
 
-_ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "softsign": "Softsign", "softplus": "Softplus"}
+_ACTIVATIONS = {
+    "hardsigmoid": "HardSigmoid",
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "softplus": "Softplus",
+    "softsign": "Softsign",
+    "tanh": "Tanh",
+}
 
 
 @dataclass(frozen=True)

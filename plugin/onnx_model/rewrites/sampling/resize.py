@@ -13,6 +13,8 @@ from sartor.onnx_model.rewrites.sampling.resize_taps import CROP, CUBIC, WHOLE_P
 
 # For other combinations IREE 3.13 rounds exact halves wrongly or fails.
 _NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"), ("asymmetric", "floor"))
+# IREE 3.13 interpolates in no other.
+_RANK_OF_IMAGES = 4
 _KEPT_ASPECT = {"not_larger": min, "not_smaller": max}
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 # ONNX Runtime interpolates these integers in f32 and drops the fraction; of others it does not tell the rounding.
@@ -51,7 +53,7 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         emit = Emitter(editor, node)
         emit("Identity", node.input[0], output=node.output[0])
         return emit.nodes
-    if _is_native(found, axes, editor.element_type(node.input[0])):
+    if _is_native(found, axes, len(shape), editor.element_type(node.input[0])):
         return None
     if max(axis.target for axis in axes) > _MOST_ROWS:
         raise UnsupportedModelError(
@@ -150,7 +152,7 @@ def _resized_axes(
     ]
 
 
-def _is_native(found: dict[str, object], axes: list[Axis], element: int) -> bool:
+def _is_native(found: dict[str, object], axes: list[Axis], rank: int, element: int) -> bool:
     mode, transform = found.get("mode", "nearest"), found.get("coordinate_transformation_mode", "half_pixel")
     even = all(axis.size * axis.scale == axis.target or axis.scale == axis.target / axis.size for axis in axes)
     if found.get("exclude_outside") or "axes" in found or not even or axes[0].index < 2:
@@ -159,7 +161,7 @@ def _is_native(found: dict[str, object], axes: list[Axis], element: int) -> bool
         return False
     if mode == "nearest":
         return (transform, found.get("nearest_mode", "round_prefer_floor")) in _NEAREST_NATIVE
-    if element != TensorProto.FLOAT:
+    if element != TensorProto.FLOAT or rank != _RANK_OF_IMAGES:
         return False
     return mode == "linear" or found.get("cubic_coeff_a", CUBIC) == CUBIC
 

@@ -79,7 +79,8 @@ def _folded_weights(root: NodeProto, affine: _Affine, editor: GraphEditor) -> tu
         if found.get("beta", 1.0) != 1.0:
             return None
     channels = len(affine.scale)
-    if bias.size not in (1, channels) or bias.shape[-1:] not in ((1,), (channels,)):
+    # A column of a Gemm is one number for each row.
+    if bias.size != 1 and bias.shape not in ((channels,), (1, channels)):
         return None
     shifted = affine.scale * bias.reshape(-1).astype(np.float64) + affine.shift
     with np.errstate(over="ignore"):

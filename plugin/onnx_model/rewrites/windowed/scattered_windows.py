@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
@@ -172,12 +172,19 @@ def _lp_pool(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if found.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
     emit, source, power = Emitter(editor, node), node.input[0], found.get("p", 2)
-    value = emit("Pow", emit("Abs", source, part="size"), emit.like(power, source, "power"), part="power")
-    ones = emit.constant(np.ones((shape[1], 1, *found["kernel_shape"]), emit.dtype(source)), "ones")
+    kind, dtype = editor.element_type(source), emit.dtype(source)
+    # Powers of what f16 holds exceed it.
+    is_half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    if is_half:
+        source, dtype = emit("Cast", source, part="widen", to=TensorProto.FLOAT), np.dtype(np.float32)
+    value = emit("Pow", emit("Abs", source, part="size"), emit.constant(power, "power", dtype), part="power")
+    ones = emit.constant(np.ones((shape[1], 1, *found["kernel_shape"]), dtype), "ones")
     names = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
     geometry: dict[str, Any] = {name: found.get(name) for name in names}
     value = emit("Conv", value, ones, part="sum", group=shape[1], **geometry)
-    emit("Pow", value, emit.like(1 / power, source, "root"), output=node.output[0])
+    value = emit("Pow", value, emit.constant(1 / power, "root", dtype), output="" if is_half else node.output[0])
+    if is_half:
+        emit("Cast", value, part="narrow", output=node.output[0], to=kind)
     return emit.nodes
 
 

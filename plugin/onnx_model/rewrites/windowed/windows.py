@@ -142,6 +142,9 @@ def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if window is None:
         return None
     totals = _transposed_totals(window, found) if node.op_type == "ConvTranspose" else _same_totals(window)
+    if "output_shape" not in found:
+        # ONNX Runtime makes the result smaller where the kernel is smaller than the stride.
+        totals = [max(total, 0) for total in totals]
     if min(totals) < 0:
         return None
     low = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]

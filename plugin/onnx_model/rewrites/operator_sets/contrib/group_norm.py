@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from onnx import NodeProto
+import numpy as np
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
@@ -34,28 +35,34 @@ def _skip_group_norm(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | 
 
 
 def _normalise(emit: Emitter, value: str, output: str) -> bool:
-    """Emit the normalisation of an image of the shape of the node's first input; False if that is not known."""
+    """Emit the normalisation of an image of the shape of the node's first input, in f32; False if that is not known."""
     found, shape = attributes(emit.node), emit.editor.shape(emit.node.input[0])
     if shape is None:
         return False
     last, groups = bool(found.get("channels_last", 1)), found["groups"]
     if last:
         value = emit("Transpose", value, part="to_nchw", perm=[0, 3, 1, 2])
+    value = _widened(emit, value, "widen")
     image = [shape[0], shape[-1], *shape[1:-1]] if last else list(shape)
-    source = emit.node.input[0]
     rows = emit("Reshape", value, emit.constant([image[0], groups, -1], "rows"), part="rows")
     centred = emit("Sub", rows, _mean(emit, rows, "mean", math.prod(image[1:]) // groups), part="centre")
     square = emit("Mul", centred, centred, part="square")
     variance = _mean(emit, square, "variance", math.prod(image[1:]) // groups)
-    epsilon = emit.like(found.get("epsilon", 1e-5), source, "epsilon")
+    epsilon = emit.constant(found.get("epsilon", 1e-5), "epsilon", np.float32)
     deviation = emit("Sqrt", emit("Add", variance, epsilon, part="epsilon"), part="deviation")
     normal = emit("Div", centred, deviation)
     normal = emit("Reshape", normal, emit.constant(image, "image"), part="image")
     channels = emit.constant([image[1], 1, 1], "channels")
-    gamma, beta = (emit("Reshape", name, channels, part="per_channel") for name in emit.node.input[1:3])
+    gamma, beta = (
+        emit("Reshape", _widened(emit, name, "parameter"), channels, part="per_channel")
+        for name in emit.node.input[1:3]
+    )
     result = emit("Add", emit("Mul", normal, gamma, part="scale"), beta, part="shift")
     if found["activation"]:
         result = emit("Mul", result, emit("Sigmoid", result, part="gate"), part="swish")
+    kind = emit.editor.element_type(emit.node.input[0])
+    if kind != TensorProto.FLOAT:
+        result = emit("Cast", result, part="narrow", to=kind)
     if last:
         emit("Transpose", result, part="to_nhwc", output=output, perm=[0, 2, 3, 1])
     else:
@@ -63,10 +70,16 @@ def _normalise(emit: Emitter, value: str, output: str) -> bool:
     return True
 
 
+def _widened(emit: Emitter, value: str, part: str) -> str:
+    """The value in f32: sums of squares exceed f16, and exporters in f16 leave parameters in f32."""
+    is_wide = emit.editor.element_type(value) == TensorProto.FLOAT
+    return value if is_wide else emit("Cast", value, part=part, to=TensorProto.FLOAT)
+
+
 def _mean(emit: Emitter, rows: str, part: str, count: int) -> str:
     """ReduceSum takes its axes as an input in every opset from 13 on, ReduceMean only from 18."""
     total = emit("ReduceSum", rows, emit.constant([2], "axes"), part=f"{part}_sum", keepdims=1)
-    return emit("Div", total, emit.like(count, emit.node.input[0], "count"), part=part)
+    return emit("Div", total, emit.constant(float(count), "count", np.float32), part=part)
 
 
 GROUP_NORM: Mapping[str, Lowering] = {"GroupNorm": _group_norm, "SkipGroupNorm": _skip_group_norm}
