@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto
@@ -43,20 +44,36 @@ class Body:
     graph: GraphProto
     emit: Emitter
 
+    @cached_property
+    def _constants(self) -> dict[str, str]:
+        """Names of what is the same in each step, which all copies share: weights may be large."""
+        editor, prefix = self.emit.editor, self.emit.node.name
+        found: dict[str, str] = {}
+        for tensor in self.graph.initializer:
+            found[tensor.name] = editor.fresh(f"{prefix}/{tensor.name}")
+            editor.set_constant(found[tensor.name], to_array(tensor))
+        for inner in self.graph.node:
+            if _is_constant(inner):
+                found[inner.output[0]] = editor.fresh(f"{prefix}/{inner.output[0]}")
+                self.emit.nodes.append(renamed_node(inner, found))
+        return found
+
     def is_small(self, steps: int) -> bool:
         return steps * sum(1 for _ in nodes(self.graph)) <= _MAX_NODES
 
     def step(self, operands: list[str]) -> list[str]:
         """One copy, on these values; returns the names of its results."""
         editor, prefix = self.emit.editor, self.emit.node.name
-        names = {value.name: name for value, name in zip(self.graph.input, operands, strict=True)}
-        local = [tensor.name for tensor in self.graph.initializer]
-        local += [output for inner in self.graph.node for output in inner.output if output]
+        names = {value.name: name for value, name in zip(self.graph.input, operands, strict=True)} | self._constants
+        changing = [inner for inner in self.graph.node if not _is_constant(inner)]
+        local = [output for inner in changing for output in inner.output if output]
         names |= {name: editor.fresh(f"{prefix}/{name}") for name in local}
-        for tensor in self.graph.initializer:
-            editor.set_constant(names[tensor.name], to_array(tensor))
-        self.emit.nodes.extend(renamed_node(inner, names) for inner in self.graph.node)
+        self.emit.nodes.extend(renamed_node(inner, names) for inner in changing)
         return [names.get(value.name, value.name) for value in self.graph.output]
+
+
+def _is_constant(inner: NodeProto) -> bool:
+    return inner.op_type == "Constant" and not inner.domain
 
 
 def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:

@@ -69,5 +69,7 @@ def test_a_cell_of_no_steps_is_refused(prepare_quickly: Prepare) -> None:
 def test_an_activation_that_is_not_known_is_named(position: int, prepare_quickly: Prepare) -> None:
     activations = ["Sigmoid", "Tanh", "Tanh"]
     activations[position] = "Elu"
-    with pytest.raises(UnsupportedModelError, match=r"node 'cell' \(LSTM\) has the activation 'Elu'; HardSigmoid, Relu, Sig"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"node 'cell' \(LSTM\) has the activation 'Elu'; HardSigmoid, Relu, Sig"
+    ):
         prepare_quickly(_model("LSTM", 4, activations=activations))
