@@ -70,16 +70,17 @@ def _sources(sizes: list[int], kernel: list[int], counts: list[int], found: Mapp
     rank = len(sizes)
     dilations, strides = found.get("dilations", [1] * rank), found.get("strides", [1] * rank)
     pads = found.get("pads", [0] * 2 * rank)
-    lists: list[list[int]] = [[] for _ in range(math.prod(sizes))]
-    for number, (offset, window) in enumerate(
-        (offset, window) for offset in np.ndindex(*kernel) for window in np.ndindex(*counts)
-    ):
-        place = [window[axis] * strides[axis] - pads[axis] + offset[axis] * dilations[axis] for axis in range(rank)]
-        if all(0 <= each < size for each, size in zip(place, sizes, strict=True)):
-            lists[int(np.ravel_multi_index(place, sizes))].append(number)
+    grid = np.indices((*kernel, *counts))
+    places = [grid[rank + axis] * strides[axis] - pads[axis] + grid[axis] * dilations[axis] for axis in range(rank)]
+    inside = np.logical_and.reduce([(each >= 0) & (each < size) for each, size in zip(places, sizes, strict=True)])
+    pixels = np.ravel_multi_index([each[inside] for each in places], sizes)
+    order = np.argsort(pixels, kind="stable")
+    many = np.bincount(pixels, minlength=math.prod(sizes))
+    column = np.arange(len(pixels)) - (np.cumsum(many) - many)[pixels[order]]
     nothing = math.prod(kernel) * math.prod(counts)
-    most = max(1, *map(len, lists))
-    return np.array([each + [nothing] * (most - len(each)) for each in lists], np.int64)
+    found_at = np.full((math.prod(sizes), max(1, many.max(initial=0))), nothing, np.int64)
+    found_at[pixels[order], column] = np.flatnonzero(inside)[order]
+    return found_at
 
 
 def _max_unpool(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
