@@ -289,3 +289,11 @@ IMAGE_CASES.add(
     ["y"],
     {"s": ints(3, 1)},
 )
+IMAGE_CASES.add(
+    "col2im_strided",
+    [node("Col2Im", ["x", "s", "k"], ["y"], pads=[1, 0, 0, 2], strides=[2, 1], dilations=[1, 1])],
+    [("x", (1, 12, 18), FLOAT)],
+    ["y"],
+    {"s": ints(5, 6), "k": ints(2, 3)},
+    opset=18,
+)
