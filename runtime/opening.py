@@ -227,12 +227,14 @@ def _check_features(label: str, features: Iterable[str], device: NativeDevice) -
 
 
 def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapping[str, Path]) -> dict[str, Path]:
-    known = None if manifest is None else manifest.parameters
-    if known is not None and (unknown := sorted(set(given) - set(known))):
-        there = "has those of " + ", ".join(f"'{each}'" for each in sorted(known)) if known else "has its own inside"
-        raise UsageError(f"the module needs no weights of the scope '{unknown[0]}' that parameters name; it {there}")
+    known = manifest.parameters if manifest else {}
+    if known and (unknown := sorted(set(given) - set(known))):
+        there = ", ".join(f"'{each}'" for each in sorted(known))
+        raise UsageError(
+            f"the module needs no weights of the scope '{unknown[0]}' that parameters name; it has {there}"
+        )
     found = dict(given)
-    for scope, file_name in known.items() if known else ():
+    for scope, file_name in known.items():
         if scope not in found:
             if isinstance(model, bytes):
                 raise UsageError(f"the model needs the weights '{file_name}'; pass parameters for '{scope}'")

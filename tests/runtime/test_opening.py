@@ -114,7 +114,7 @@ def test_parameters_are_found_beside_the_model(
         Session(model.read_bytes())
     with Session(model, parameters={"model": weights}) as session:
         assert session.run(None, value)[0][0] == 2.5
-    with pytest.raises(UsageError, match=r"no weights of the scope 'modle' .*; it has those of 'model'"):
+    with pytest.raises(UsageError, match=r"no weights of the scope 'modle' .*; it has 'model'"):
         Session(model, parameters={"modle": weights})
     (tmp_path / "model.irpa").write_bytes(weights.read_bytes())
     with Session(model) as session:

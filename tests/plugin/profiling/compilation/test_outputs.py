@@ -15,9 +15,9 @@ from sartor.profiling.compilation.outputs import check_files
 @pytest.mark.parametrize(
     ("output", "external", "others", "said"),
     [
-        ("w.bin", "o.irpa", {}, "the output '.*' would overwrite weights of the model"),
-        ("o.vmfb", "w.bin", {}, "the external weights '.*' would overwrite weights of the model"),
-        ("o.vmfb", "o.irpa", {"--save-plan": "w.bin"}, "--save-plan '.*' would overwrite weights of the model"),
+        ("w.irpa", "o.irpa", {}, "the output '.*' would overwrite weights of the model"),
+        ("o.vmfb", "w.irpa", {}, "the external weights '.*' would overwrite weights of the model"),
+        ("o.vmfb", "o.irpa", {"--save-plan": "w.irpa"}, "--save-plan '.*' would overwrite weights of the model"),
         ("o.vmfb", "o.irpa", {"--report": "model.onnx"}, "--report '.*' would overwrite the model"),
         ("o.vmfb", "o.irpa", {"--report": "o.irpa"}, "--report '.*' would overwrite what the external weights writes"),
     ],
@@ -25,7 +25,7 @@ from sartor.profiling.compilation.outputs import check_files
 def test_outputs_that_coincide_with_what_is_used(
     output: str, external: str, others: Mapping[str, str], said: str, tmp_path: Path
 ) -> None:
-    model, weights = tmp_path / "model.onnx", tmp_path / "w.bin"
+    model, weights = tmp_path / "model.onnx", tmp_path / "w.irpa"
     config = CompileConfig(threads=1, database=tmp_path / "t.db", external_weights=tmp_path / external)
     with pytest.raises(UsageError, match=said):
         check_files(
