@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sartor.errors import UsageError
+from sartor.errors import SystemRefusedError, UsageError
 
 _ELSEWHERE = "name another file with --tuning-db"
 _PRIMARY_CODE = 0xFF
@@ -25,6 +25,12 @@ _UNAVAILABLE = {
 
 class StoreUnavailableError(UsageError):
     """The database is perhaps valid, but cannot be read or written now."""
+
+
+class StoreFullError(StoreUnavailableError):
+    """The disk has no room for what the database should take in."""
+
+    exit_code = SystemRefusedError.exit_code
 
 
 class NewerStoreError(UsageError):
@@ -73,7 +79,8 @@ def explained(path: str) -> Iterator[None]:
     """Translate SQLite's errors inside the block to errors about the database at ``path``.
 
     Raises:
-        StoreUnavailableError: the file is locked, read-only or unreadable, or the disk is full.
+        StoreUnavailableError: the file is locked, read-only or unreadable.
+        StoreFullError: the disk is full.
         UsageError: the content is damaged.
     """
     try:
@@ -86,5 +93,6 @@ def explained(path: str) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & _PRIMARY_CODE
         if code in _UNAVAILABLE:
-            raise StoreUnavailableError(f"the tuning database {path} {_UNAVAILABLE[code]} ({error})") from error
+            kind = StoreFullError if code == sqlite3.SQLITE_FULL else StoreUnavailableError
+            raise kind(f"the tuning database {path} {_UNAVAILABLE[code]} ({error})") from error
         raise damaged(path, str(error)) from error
