@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from sartor.codegen.ir.machines.core import WIDE, Core
 
@@ -33,6 +35,8 @@ def read_facts(text: str) -> tuple[str, Numbers]:
     return kind, numbers
 
 
+# A task's line is read again for each of its variants, and for each of a network's hundreds that a model learns from.
+@functools.lru_cache(maxsize=4096)
 def kind_and_sizes(facts: str) -> tuple[str, Mapping[str, int]]:
     """Kind and numbers of a task.
 
@@ -43,7 +47,7 @@ def kind_and_sizes(facts: str) -> tuple[str, Mapping[str, int]]:
     missing = {*SIZES, *_OTHERS} - numbers.keys()
     if missing:
         raise ValueError(f"'{facts}' lacks {sorted(missing)[0]}")
-    return kind, numbers
+    return kind, MappingProxyType(numbers)
 
 
 def ideal_seconds(facts: str, core: Core = WIDE) -> float:

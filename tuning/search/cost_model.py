@@ -7,11 +7,12 @@ the model is boosted trees (Chen and Guestrin, XGBoost, 2016).
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -77,6 +78,23 @@ class Sample:
             return None
         return Sample(measurement.facts, described(measurement.key.variant), measurement.time)
 
+    @functools.cached_property
+    def features(self) -> list[float]:
+        """What a model knows of it; computed once, as a compilation trains several models on thousands of samples.
+
+        Raises:
+            ValueError: if ``facts`` cannot be parsed.
+        """
+        return features(self.facts, self.variant)
+
+    def taking(self, seconds: float) -> Sample:
+        """The same sample with another time."""
+        other = replace(self, seconds=seconds)
+        # Features do not depend on the time.
+        if (known := self.__dict__.get("features")) is not None:
+            other.__dict__["features"] = known
+        return other
+
 
 def load_ahead() -> None:
     """Import the library of trees in a thread: that takes a second, in which other processes import or compile."""
@@ -116,7 +134,7 @@ class CostModel:
         # Imported here because it takes seconds, and only tuning without stored measurements needs it.
         from xgboost import DMatrix, train
 
-        rows = [features(each.facts, each.variant) for each in known]
+        rows = [each.features for each in known]
         targets = [math.log(each.seconds / ideal_seconds(each.facts)) for each in known]
         data = DMatrix(np.array(rows), np.array(targets), weight=_weights(known) if favours_fast else None)
         return CostModel(train(_SETTINGS, data, num_boost_round=_TREES))

@@ -97,12 +97,14 @@ class VariantSearch:
         samples: measured times of other tasks on this machine.
         settings: limits.
         shipped: measured times of many networks on a machine of this kind, which are part of the package.
+        guided_by: the ``guide`` of these, if the caller has it already.
     """
 
     tasks: Sequence[Searched]
     samples: Sequence[Sample] = ()
     settings: SearchSettings = field(default_factory=SearchSettings)
     shipped: Sequence[Sample] = ()
+    guided_by: CostModel | None = None
 
     def first(self, known: Times) -> dict[str, tuple[str, ...]]:
         """The first round: candidate 0 and the best variants by prediction, except those that are ``known``."""
@@ -132,7 +134,7 @@ class VariantSearch:
 
     @functools.cached_property
     def _guide(self) -> CostModel | None:
-        return guide(self.shipped)
+        return self.guided_by or guide(self.shipped)
 
     def effort(self, picks: Picks) -> float:
         """The cost of compiling the picks, as a multiple of one short kernel's."""

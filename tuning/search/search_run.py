@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -52,7 +53,7 @@ class SearchRun:
         if not open_cases:
             return known
         tasks = [self._searched(case) for case in open_cases]
-        search = VariantSearch(tasks, self._samples(open_cases), self.settings, self.shipped)
+        search = VariantSearch(tasks, self._samples(open_cases), self.settings, self.shipped, self._guide)
         if not self.shipped and sum(len(case.variants) for case in open_cases) >= FEWEST_SAMPLES:
             load_ahead()
         picks = search.first(_times(known))
@@ -74,6 +75,10 @@ class SearchRun:
             ended = [case for case in open_cases if not any(each.is_transient for each in known[case.key].values())]
             self.tuner.store.put_many(self._end(case) for case in ended)
         return self.tuner.known(self.cases)
+
+    @functools.cached_property
+    def _guide(self) -> CostModel | None:
+        return guide(self.shipped)
 
     def _expect(self, variants: int) -> None:
         if self.found is not None:
@@ -149,7 +154,7 @@ class SearchRun:
         if not missing:
             return {}
         samples = [*_samples_in(known), *self._samples(missing)]
-        model = joint_model(samples, self.shipped, guide(self.shipped))
+        model = joint_model(samples, self.shipped, self._guide)
         return {case.key: dict(self._predictions(case, model, known[case.key])) for case in missing}
 
     def _predictions(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from statistics import median
 
 from sartor.codegen.ir.variants.traits import DescribedVariant
@@ -67,4 +66,4 @@ def at_pace_of(own: Sequence[Sample], foreign: Sequence[Sample], model: CostMode
     if len(ratios) < _FEWEST_RATIOS:
         return foreign
     pace = median(ratios)
-    return [replace(each, seconds=each.seconds * pace) for each in foreign]
+    return [each.taking(each.seconds * pace) for each in foreign]
