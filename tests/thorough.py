@@ -12,14 +12,16 @@ TESTS = (
     # Other pages' commands run, as the guide's do.
     *(
         f"docs/test_guide.py::test_every_command_of_the_page_runs[docs/{page}]"
-        for page in ("other-cpus", "kernels", "dynamic-outputs", "tuning-database", "report")
+        for page in ("other-cpus", "kernels", "dynamic-outputs", "tuning-database", "report", "cold-start", "compare")
     ),
     "docs/test_devices_and_machines.py::test_machines_that_measure_for_others",
+    "docs/test_devices_and_machines.py::test_stock_tools_run_each_segment_of_a_file_for_two_devices",
     # Other files become wrong.
     *(
         f"{_WRONG}[{file}]"
         for file in (
             "codegen/ir/winograd.py",
+            "codegen/kernels/winograd/transforms.py",
             "codegen/linking/adapts.py",
             "codegen/kernels/isa/microkernel.py",
             "codegen/kernels/loops/epilogue.py",
@@ -28,23 +30,61 @@ TESTS = (
         )
     ),
     # Other types, tiles and CPUs are tried.
-    *(f"plugin/test_low_precision.py::test_a_trained_network_keeps_its_accuracy[{each}]" for each in ("f16", "mixed")),
+    *(
+        f"plugin/test_low_precision.py::test_a_trained_network_keeps_its_accuracy[{each}]"
+        for each in ("f16", "mixed", "bf16")
+    ),
+    *(
+        f"plugin/test_low_precision.py::test_every_measure_bounds_the_shipped_module[{each}]"
+        for each in ("top1", "user")
+    ),
+    "plugin/test_low_precision.py::test_a_budget_that_nothing_keeps_names_the_nearest",
+    "plugin/test_low_precision.py::test_f32_is_verified_on_all_samples_too",
+    "plugin/precision/test_eligibility.py::test_a_quantised_model_is_tuned_checked_and_replayed",
+    "plugin/test_stored_filters.py::test_filters_alone_are_stored_in_8_bits",
+    "plugin/test_childnet_pipeline.py::test_children_compute_in_8_bits",
+    "plugin/test_childnet_pipeline.py::test_pins_name_children",
+    "plugin/test_precision.py::test_bf16_is_taken_only_where_it_is_asked_for",
+    "plugin/test_emulated.py::test_quantised_models_are_right_under_emulation[dynamic]",
+    "plugin/test_vulkan_plan.py::test_a_network_is_planned_by_the_model[rdna3]",
     "codegen/routines/test_half_pairs.py::test_products_in_f16_compute_the_layers",
     "codegen/routines/test_dots.py::test_kernels_compute_the_layers[host-bf16]",
     "codegen/routines/test_gpu_winograd.py::test_the_kernel_computes_the_layers",
     "codegen/routines/test_gpu_kernels.py::test_pairs_compute_the_layers",
+    "codegen/routines/test_dots.py::test_kernels_compute_the_layers[host-f16]",
     "codegen/routines/test_kernels.py::test_kernels_for_avx2_compute_the_layers",
+    "codegen/routines/test_kernels.py::test_kernels_for_aarch64_compute_the_layers",
     *(
         f"plugin/test_emulated_networks.py::test_networks_are_right_under_emulation[{each}]"
-        for each in ("bert", "lenet5")
+        for each in ("bert", "lenet5", "squeezenet")
     ),
+    # Other searches, plans and settings.
+    "plugin/test_pipeline.py::test_a_full_search_measures_all",
+    "plugin/test_added_routine.py::test_it_is_offered",
+    "plugin/test_odd_models.py::test_the_shape_that_a_refusal_advises_compiles",
+    "plugin/test_detector.py::test_without_time_for_a_plan_it_still_compiles",
+    "plugin/profiling/test_publisher.py::test_a_kept_module_that_is_wrong_is_compiled_again",
+    "plugin/several/test_compilation.py::test_weights_beside_the_file_serve_all_plans",
+    "plugin/cli/test_constraints.py::test_the_same_store_gives_the_same_plan",
+    "plugin/cli/test_constraints.py::test_an_error_that_nothing_keeps_names_the_nearest",
+    "plugin/cli/test_constraints.py::test_the_first_inference_is_timed_where_it_counts",
+    "plugin/cli/test_plans.py::test_the_same_database_gives_the_same_bytes_in_another_folder",
+    "codegen/test_source_digest.py::test_a_constant_in_any_module_changes_the_key[networks]",
     # Other disturbances end a compilation, or stop it.
     "plugin/test_faults.py::test_disturbed_workers_disturb_no_verdict[stopped]",
-    "plugin/test_faults.py::test_a_full_temporary_folder_is_said_and_leaves_no_verdict[24]",
+    *(
+        f"plugin/test_faults.py::test_a_full_temporary_folder_is_said_and_leaves_no_verdict[{kibibytes}]"
+        for kibibytes in (24, 160)
+    ),
+    "plugin/test_faults.py::test_who_is_asked_to_end_leaves_nothing[1-129]",
+    "plugin/test_faults.py::test_who_is_asked_twice_at_once_still_cleans_up",
+    "plugin/test_full_places.py::test_a_cache_folder_that_may_only_be_read_costs_the_record_alone",
     "plugin/test_failing_fusions.py::test_tuning_goes_on_without_the_pair[hang]",
     "tools/test_killing.py::test_four_that_share_a_database_lose_nothing_and_leave_nothing",
     # Benchmarks begin and record, and solvers solve long problems.
     "benchmarks/record/test_record.py::test_a_network_is_measured_and_kept_with_its_circumstances",
+    "benchmarks/record/cold/test_measure.py::test_plans_are_made_anew_and_compared_without_peers",
+    "benchmarks/test_layout_run.py::test_all_steps_run_and_are_right",
     "benchmarks/test_selection.py::test_growth_covers_every_series",
     "tuning/selection/heuristics/test_pbqp.py::test_ten_thousand_layers",
     "tuning/selection/programming/test_pareto.py::test_it_is_the_front_of_all_plans",
