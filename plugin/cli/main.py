@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sartor.cli.output.messages import say_warnings
@@ -34,7 +36,8 @@ def _run(choose: Callable[[], typer.Typer]) -> None:
 
         try:
             check_arguments(sys.argv[1:])
-            app = choose()
+            with _nothing_collected():
+                app = choose()
         except UsageError as error:
             sys.exit(refused(str(error), error.exit_code))
         except ImportError as error:
@@ -44,6 +47,20 @@ def _run(choose: Callable[[], typer.Typer]) -> None:
             run_app(app)
         finally:
             settle()
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Import without looking for garbage, of which there is none: that took a fifth of the time of 1600 modules.
+
+    What was imported stays for as long as the process, so later searches leave it out.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _app() -> typer.Typer:

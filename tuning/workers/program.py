@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import logging
 import os
 import pickle
@@ -18,7 +19,8 @@ import signal
 import socket
 import sys
 import time
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -94,6 +96,16 @@ class _JobLog(logging.Handler):
         return tuple(found)
 
 
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Import what a job needs without looking for garbage, of which there is none then."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class _Server:
     """Serves one connection, and keeps the size of the process's memory before its first job."""
 
@@ -125,8 +137,9 @@ class _Server:
         with suppress(OSError):
             os.write(_OUTPUT, JOB_BEGINS)
         with caught:
-            request: Request = pickle.loads(message)
-            function = resolved(request.function)
+            with _nothing_collected():
+                request: Request = pickle.loads(message)
+                function = resolved(request.function)
             self._pin(request.affinity)
             begin = time.perf_counter()
             try:

@@ -43,6 +43,15 @@ def test_ctrl_c_while_modules_are_loaded_is_no_traceback() -> None:
     assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
 
 
+def test_garbage_is_looked_for_while_a_command_runs_and_not_before() -> None:
+    code = (
+        "import atexit, gc, sys; from sartor.cli.main import main; sys.argv[1:] = ['--version']; "
+        "atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000)); main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stdout.splitlines()[1:]) == (0, ["True True"]), result.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_while_the_interpreter_ends_changes_nothing(number: signal.Signals) -> None:
     """What was registered before is run after what the command line registers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import dataclass
 
@@ -27,3 +28,8 @@ def count_on(before: Counted, seconds: float, refused: int | None = None) -> Cou
     if before.done == refused:
         return WorkerError(UsageError(f"{refused} is refused"))
     return Counted((*before.numbers, before.done))
+
+
+def is_collecting() -> bool:
+    """Whether garbage is looked for while a job runs."""
+    return gc.isenabled()

@@ -9,7 +9,7 @@ import pytest
 from sartor.errors import CompileError, UsageError
 from sartor.tuning.workers.calls import call, call_until_done
 from sartor.tuning.workers.pool import WorkerPool
-from tests.tuning.workers.call_jobs import Counted, count_on
+from tests.tuning.workers.call_jobs import Counted, count_on, is_collecting
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +20,10 @@ def pool() -> Iterator[WorkerPool]:
 
 def test_a_call_returns_what_the_function_does(pool: WorkerPool) -> None:
     assert call(pool, count_on, {"before": Counted((0, 1)), "seconds": 1.0}, "counting") == Counted((0, 1, 2))
+
+
+def test_garbage_is_looked_for_while_a_job_runs(pool: WorkerPool) -> None:
+    assert call(pool, is_collecting, {}, "looking")
 
 
 def test_a_crash_says_what_was_being_done(pool: WorkerPool) -> None:
