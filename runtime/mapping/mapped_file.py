@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 from sartor.errors import UsageError
 from sartor.runtime.mapping import leases, pages
@@ -39,18 +39,15 @@ class MappedFile:
         self.own_bytes = 0
         self._first = 0
         self.moving = threading.Lock()
-        self._handle: int | None = os.dup(handle)
+        self._held = _Held(os.dup(handle))
+        # No ``__del__``, which is called while ``_OPEN`` still gives the mapping to other threads. At the process's end
+        # the system gives all back.
+        finalize(self, self._held.release).atexit = False
         self._state = _state(handle)
         self.size, _ = self._state
-        self._reserved = pages.rounded(self.size)
-        self.address = pages.reserve(self._reserved)
+        self.address = self._held.reserve(self.size)
         pages.map_file(self.address, self.size, handle)
         self.reading = Reading(self.address, self.size, self)
-
-    def __del__(self) -> None:
-        self.close_file()
-        if address := self.__dict__.get("address"):
-            pages.release(address, self._reserved)
 
     @property
     def content(self) -> memoryview:
@@ -94,7 +91,7 @@ class MappedFile:
     @property
     def handle(self) -> int | None:
         """The open file; None once it is not needed any more."""
-        return self._handle
+        return self._held.handle
 
     def check(self) -> None:
         """Make sure that what is mapped is what was opened.
@@ -112,7 +109,7 @@ class MappedFile:
             )
 
     def _is_as_opened(self) -> bool:
-        handle = self._handle
+        handle = self.handle
         try:
             return handle is None or _state(handle) == self._state
         except OSError:
@@ -121,16 +118,61 @@ class MappedFile:
 
     def let_write(self) -> None:
         """Let others write the file, if they had to wait."""
-        if (handle := self._handle) is not None:
-            leases.give_back(handle)
+        self._held.let_write()
 
     def close_file(self) -> None:
         """Close the file; what is mapped stays."""
-        handle, self._handle = self.__dict__.get("_handle"), None
-        if handle is not None:
-            # A process that was forked meanwhile has the file open too, and would keep the lease.
+        self._held.close_file()
+
+
+class _Held:
+    """What a process holds for a mapping, and gives back once: an open file, its lease and addresses.
+
+    A process that is forked meanwhile has the same open file, and so could end its parent's lease. It closes its own
+    descriptor, which leaves the lease, and keeps its copy of what is mapped.
+
+    Attributes:
+        handle: the open file; None once it was closed.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self.handle: int | None = handle
+        self._address = self._size = 0
+        self._process = os.getpid()
+
+    def reserve(self, size: int) -> int:
+        """The address of as many bytes, rounded to huge pages.
+
+        Raises:
+            OSError: if the process may not take as many addresses.
+        """
+        self._size = pages.rounded(size)
+        self._address = pages.reserve(self._size)
+        return self._address
+
+    def let_write(self) -> None:
+        """Let others write the file, if they had to wait for this process."""
+        if (handle := self.handle) is not None and self._is_own:
             leases.give_back(handle)
+
+    def close_file(self) -> None:
+        """Close the file, if it is open."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            if self._is_own:
+                # A process that was forked meanwhile has the file open too, and would keep the lease.
+                leases.give_back(handle)
             os.close(handle)
+
+    def release(self) -> None:
+        """Give all back."""
+        self.close_file()
+        if self._address and self._is_own:
+            pages.release(self._address, self._size)
+
+    @property
+    def _is_own(self) -> bool:
+        return os.getpid() == self._process
 
 
 Verify = Callable[[memoryview, str], None]

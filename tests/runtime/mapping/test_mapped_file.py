@@ -46,6 +46,32 @@ def test_memory_lives_as_long_as_its_views(path: Path, opened: Opened) -> None:
     assert str(path) not in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
+def test_who_opens_a_file_while_its_memory_is_given_back_gets_other_memory(
+    path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It crashed: what gives memory back lets other threads run, which got it once more."""
+    file = opened(path)
+    file.reading.wait()
+    address, handle, release = file.address, file.handle, pages.release
+    found, released = list[MappedFile](), list[int]()
+    assert handle is not None
+
+    def open_meanwhile(address: int, size: int) -> None:
+        released.append(address)
+        if len(released) == 1:
+            with pytest.raises(OSError, match="descriptor"):
+                os.fstat(handle)
+            found.append(opened(path))
+        release(address, size)
+
+    monkeypatch.setattr(pages, "release", open_meanwhile)
+    del file
+    gc.collect()
+    assert released.count(address) == 1
+    assert found[0].address != address
+    assert found[0].content == path.read_bytes()
+
+
 def test_reading_a_file_that_shrinks_ends(path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     advise, may_go_on = pages.advise, threading.Event()
 
