@@ -72,7 +72,7 @@ class Module(NamedTuple):
         if found is None:
             raise UsageError(f"{self.label} has no part '{name}', which its manifest names; compile it again")
         content = bytes(found) if isinstance(self.content, bytes) else found
-        return Module(parse_module(content, label), label, self.content)
+        return Module(parse_module(content, label), label, self.content, self.mapped)
 
     @property
     def checksums(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from sartor.runtime import module as module_file
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.mapping import pages
 from sartor.runtime.module import check_module, has_huge_pages, load_module
+from sartor.runtime.segments.packing import pack
 from sartor.runtime.session import Session
 
 needs_moving = pytest.mark.skipif(not (has_huge_pages() and pages.CAN_MOVE), reason="this system has no huge pages")
@@ -37,6 +38,17 @@ def test_a_large_file_is_mapped_and_then_moved_to_memory_of_its_own(model: Path,
         assert not mapped.settle()
         for session in (moved, mapped):
             np.testing.assert_array_equal(session.run(None, feeds), first)
+
+
+@needs_moving
+@pytest.mark.usefixtures("large")
+def test_a_part_is_read_from_its_file_while_it_runs(model: Path) -> None:
+    """Without it, nobody gave the file's lease back, and who wrote the file waited."""
+    path = copied(model)
+    pack(path, {"part.vmfb": model})
+    module = load_module(path, huge_pages=True)
+    assert module.mapped is not None
+    assert module.part("part.vmfb").mapped is module.mapped
 
 
 def test_a_small_file_is_mapped_as_python_does(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
