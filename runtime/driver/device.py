@@ -60,7 +60,10 @@ _OPENING = threading.Lock()
 
 
 def _forget_devices() -> None:
-    # Worker threads do not survive a fork: a child process that used the parent's device, or closed it, would hang.
+    # Threads do not survive a fork. A child process that used the parent's device, or closed it, would wait for its
+    # workers for ever; so it would for the lock, if another thread of the parent was opening a device.
+    global _OPENING
+    _OPENING = threading.Lock()
     for device in _OPEN.values():
         device.keep()
     _OPEN.clear()

@@ -183,6 +183,15 @@ _OPEN: WeakValueDictionary[tuple[int, ...], MappedFile] = WeakValueDictionary()
 _OPENING = threading.Lock()
 
 
+def _map_anew() -> None:
+    """In a forked process: threads that stayed with the parent may hold the lock, or be moving a mapping."""
+    global _OPEN, _OPENING
+    _OPEN, _OPENING = WeakValueDictionary(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_map_anew)
+
+
 def map_file(path: Path, handle: int, verify: Verify) -> MappedFile:
     """Map an open file and begin to read it, or return its mapping if this process has one.
 

@@ -48,6 +48,14 @@ def _stop_all() -> None:
         each.stop(is_last=True)
 
 
+def _forget_threads() -> None:
+    for each in list(_RUNNING):
+        each.forget_thread()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+
 class Takeover:
     """Which of a file's two plans runs: that for the first inference, until the one for later inferences is prepared.
 
@@ -173,6 +181,10 @@ class Overlap:
         for file in self._files if is_last else ():
             file.reading.stop()
         self.settle(_MOST_SECONDS)
+
+    def forget_thread(self) -> None:
+        """In a forked process: the thread stayed with the parent, and may have held the lock of what it waits for."""
+        self._ran = threading.Event()
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until the files are where they stay; returns whether all is memory of the process."""

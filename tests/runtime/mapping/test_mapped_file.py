@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sartor.errors import UsageError
-from sartor.runtime.mapping import leases, pages, reading
+from sartor.runtime.mapping import leases, mapped_file, pages, reading
 from sartor.runtime.mapping.mapped_file import MappedFile
 
 Opened = Callable[[Path], MappedFile]
@@ -122,6 +124,50 @@ def test_who_was_forked_meanwhile_keeps_no_lease(path: Path, opened: Opened) -> 
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
     finally:
         os.close(forked)
+
+
+def child_succeeds(work: Callable[[], bool]) -> bool:
+    """Whether a forked process gives True, and does not hang."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(20)
+            status = 0 if work() else 2
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_who_was_forked_while_others_open_and_move_files_maps_anew(path: Path, opened: Opened) -> None:
+    """It waited for ever for threads that had stayed with its parent."""
+    file, expected = opened(path), path.read_bytes()
+
+    def open_again() -> bool:
+        other = opened(path)
+        with other.moving:
+            return other is not file and other.content == expected and file.content == expected
+
+    with mapped_file._OPENING, file.moving:
+        assert child_succeeds(open_again)
+    assert opened(path) is file
+
+
+def test_a_forked_process_leaves_its_parent_the_lease(path: Path, opened: Opened) -> None:
+    kept = [opened(path)]
+    kept[0].reading.wait()
+    handle = kept[0].handle
+    assert handle is not None
+    if leases.take(handle) is not leases.Lease.HELD:
+        pytest.skip("this file system has no leases")
+
+    def forget() -> bool:
+        kept.clear()
+        gc.collect()
+        return not os.path.exists(f"/proc/self/fd/{handle}")
+
+    assert child_succeeds(forget)
+    assert fcntl.fcntl(handle, fcntl.F_GETLEASE) == fcntl.F_RDLCK
 
 
 def test_a_file_that_is_replaced_by_another_stays_what_it_was(path: Path, opened: Opened) -> None:
