@@ -30,15 +30,11 @@ from sartor.runtime.opening import Place, open_model
 from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
 from sartor.runtime.runs.given_arguments import check_path, check_type
 from sartor.runtime.runs.interface import Feeds, Interface, NodeArg
-from sartor.runtime.runs.pending import PendingRun, limited_seconds
+from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_seconds
 from sartor.runtime.runs.small import SmallRuns, is_small
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
     from sartor.runtime.segments.program import SegmentedProgram
-
-_CLOSED = "the session is closed"
 
 
 class Session:
@@ -111,8 +107,7 @@ class Session:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._in_flight: list[tuple[Fences, object]] = []
-        self._executor: ThreadPoolExecutor | None = None
-        self._is_closing = False
+        self._own_thread = OwnThread()
         self._may_keep = self._has_small_runs()
         self._small: SmallRuns | None = None
 
@@ -203,7 +198,7 @@ class Session:
         finish = partial(to_host, selected=selected, cuts=self._interface.cuts)
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in signature.inputs]
-            future = self._submit(dict(zip(names, arguments, strict=True)))
+            future = self._own_thread.submit(partial(self._run, dict(zip(names, arguments, strict=True))))
             return PendingRun(future.result, selected, finish)
         fences, overlap = Fences(self._device), self._overlap
         with self._lock:
@@ -335,9 +330,7 @@ class Session:
     def close(self) -> None:
         """Wait for running inferences and release the model. Arrays that it returned stay valid."""
         self._forget_parent()
-        self._is_closing = True
-        if self._executor is not None:
-            self._executor.shutdown()
+        self._own_thread.close()
         with self._lock:
             for fences, _ in self._in_flight:
                 fences.settled(None)
@@ -369,35 +362,14 @@ class Session:
         self._forget_parent()
 
     def _forget_parent(self) -> None:
-        """In a forked process: its threads stayed with the parent, and one may have held the lock."""
+        """In a forked process: its threads stayed with the parent, and one may have held a lock."""
         if os.getpid() != self._process:
-            self._process, self._lock, self._executor = os.getpid(), threading.Lock(), None
+            self._process, self._lock, self._own_thread = os.getpid(), threading.Lock(), OwnThread()
 
     def _open_program(self) -> Program | SegmentedProgram:
         if self._program is None:
-            raise UsageError(_CLOSED)
+            raise UsageError(CLOSED)
         return self._program
-
-    def _submit(self, arguments: dict[str, DeviceArray]) -> Future[list[DeviceArray]]:
-        try:
-            return self._thread().submit(self._run, arguments)
-        except RuntimeError as error:
-            # It keeps what it could not begin.
-            self._executor = None
-            if self._is_closing:
-                raise UsageError(_CLOSED) from None
-            raise DeviceError(f"a run beside others needs a thread of its own: {error}; call run instead") from None
-
-    def _thread(self) -> ThreadPoolExecutor:
-        with self._lock:
-            self._open_program()
-            if self._is_closing:
-                raise UsageError(_CLOSED)
-            if self._executor is None:
-                from concurrent.futures import ThreadPoolExecutor
-
-                self._executor = ThreadPoolExecutor(1, thread_name_prefix="sartor-session")
-            return self._executor
 
     def _entry(self, signature: Signature) -> str:
         """The function that the next run calls."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sartor.errors import SartorError, UsageError
+from sartor.errors import DeviceError, SartorError, UsageError
 from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+CLOSED = "the session is closed"
 
 
 def limited_seconds(timeout: float | None) -> float | None:
@@ -78,3 +83,41 @@ class PendingRun:
         import asyncio
 
         return asyncio.to_thread(self.result).__await__()
+
+
+class OwnThread:
+    """A session's thread for runs that would hold up who asks for them; it starts with the first, until the end."""
+
+    def __init__(self) -> None:
+        # Not the lock of the session's runs, for which nobody shall wait who asks for another.
+        self._lock = threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+        self._is_closed = False
+
+    def submit(self, run: Callable[[], list[DeviceArray]]) -> Future[list[DeviceArray]]:
+        """Execute a run after those that were submitted before.
+
+        Raises:
+            DeviceError: if no thread can be started.
+            UsageError: if it was closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise UsageError(CLOSED)
+            if self._executor is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._executor = ThreadPoolExecutor(1, thread_name_prefix="sartor-session")
+            try:
+                return self._executor.submit(run)
+            except RuntimeError as error:
+                # It keeps what it could not begin.
+                self._executor = None
+                raise DeviceError(f"a run beside others needs a thread of its own: {error}; call run instead") from None
+
+    def close(self) -> None:
+        """Refuse further runs, and wait for those that were submitted."""
+        with self._lock:
+            self._is_closed, executor = True, self._executor
+        if executor is not None:
+            executor.shutdown()

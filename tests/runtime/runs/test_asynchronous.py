@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_a_run_beside_the_end_of_a_session_is_refused(
     session = Session(model, threads=1)
     monkeypatch.setattr(session, "_has_async_entry", False)
     session.run_async(None, feeds).result()
-    executor = session._executor
+    executor = session._own_thread._executor
     assert executor is not None
 
     def shutdown() -> None:
@@ -107,6 +108,27 @@ def test_a_run_beside_the_end_of_a_session_is_refused(
 
     monkeypatch.setattr(executor, "shutdown", shutdown)
     session.close()
+
+
+def test_who_asks_for_a_run_does_not_wait_for_the_one_before(
+    model: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device of one thread, the second call returned when the first run had finished."""
+    may_go_on = threading.Event()
+    with Session(model, threads=1) as session:
+        program = session._open_program()
+        invoke = program.invoke
+
+        def held_up(*arguments: Any) -> list[Any]:
+            may_go_on.wait(2)
+            return invoke(*arguments)
+
+        monkeypatch.setattr(program, "invoke", held_up)
+        first, second = (session.run_async(["sum"], feeds) for _ in range(2))
+        assert not first.done()
+        may_go_on.set()
+        for run in (first, second):
+            np.testing.assert_array_equal(run.result()[0], np.add(*_numeric(feeds)))
 
 
 def test_a_forgotten_session_waits_too(model: Path, feeds: Feeds) -> None:
