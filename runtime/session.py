@@ -155,8 +155,8 @@ class Session:
             DeviceError: if the device fails.
         """
         selected = self._interface.selected(output_names)
-        if self._small is not None and _are_arrays(feeds):
-            return self._run_small(self._small, feeds, selected)
+        if (small := self._small) is not None and _are_arrays(feeds):
+            return self._run_small(small, feeds, selected)
         arrays = _independent(to_host(self._run(feeds), selected, self._interface.cuts))
         if self._may_keep:
             # Not before the first inference: a process may need no second one.
@@ -238,17 +238,20 @@ class Session:
         )
 
     def _keep_memory(self) -> None:
-        """Keep memory for the inputs and outputs of later runs, if there is any."""
+        """Keep memory for the inputs and outputs of later runs, if there is any and the session was not closed."""
         self._may_keep = False
-        program, signature = self._open_program(), self._signature
-        assert isinstance(program, Program)
+        program, signature = self._program, self._signature
+        if not isinstance(program, Program):
+            return
         try:
             inputs = [self.allocate(spec.name) for spec in signature.inputs]
             outputs = list(bound_outputs(signature, {}, self._device).values())
         except DeviceError:
             return
         call = program.prepare(signature.entry + BOUND_SUFFIX, [each.view for each in (*inputs, *outputs)])
-        self._small = SmallRuns(call, signature.inputs, inputs, outputs)
+        with self._lock:
+            if self._program is program:
+                self._small = SmallRuns(call, signature.inputs, inputs, outputs)
 
     def _run_small(self, small: SmallRuns, feeds: Mapping[str, Array], selected: Sequence[int]) -> list[Array]:
         self._check_process()
@@ -367,9 +370,9 @@ class Session:
             self._process, self._lock, self._own_thread = os.getpid(), threading.Lock(), OwnThread()
 
     def _open_program(self) -> Program | SegmentedProgram:
-        if self._program is None:
+        if (program := self._program) is None:
             raise UsageError(CLOSED)
-        return self._program
+        return program
 
     def _entry(self, signature: Signature) -> str:
         """The function that the next run calls."""

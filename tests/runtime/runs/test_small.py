@@ -101,6 +101,39 @@ def test_what_does_not_fit_is_refused_as_in_the_first_run(small: Path, feeds: Fe
         session.run(None, feeds)
 
 
+@pytest.mark.parametrize("beside", ["to_host", "bound_outputs"])
+def test_a_session_that_is_closed_after_its_first_run_keeps_nothing(
+    small: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    """The run ended with an error, or kept memory."""
+    session = Session(small, threads=1)
+    monkeypatch.setattr(session_module, beside, _closing(session, getattr(session_module, beside)))
+    _check(session.run(None, feeds), feeds)
+    assert session._small is None
+
+
+def test_a_run_beside_the_end_of_a_session_is_refused(
+    small: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with an AttributeError."""
+    session = Session(small, threads=1)
+    session.run(None, feeds)
+    monkeypatch.setattr(session_module, "_are_arrays", _closing(session, session_module._are_arrays))
+    with pytest.raises(UsageError, match="the session is closed"):
+        session.run(None, feeds)
+
+
+def _closing(session: Session, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which closes a session, as another thread may do."""
+
+    def close(*arguments: Any, **named: Any) -> Any:
+        found = function(*arguments, **named)
+        session.close()
+        return found
+
+    return close
+
+
 def test_threads_share_the_memory_in_turn(small: Path) -> None:
     with Session(small, threads=1) as session:
 
