@@ -107,6 +107,23 @@ def module_signature(path: Path, given: str | None = None, choice: PlanChoice = 
     return one_plan(manifest, choice, path).signature
 
 
+def session_signature(path: Path, found: Signature) -> Signature | None:
+    """What a session must be told of a module's signature: nothing if its manifest says it.
+
+    A session that is told runs that function alone, and never the plan for later inferences.
+
+    Raises:
+        UsageError: as ``module_manifest``.
+    """
+    return found if find_manifest(open_module(path)) is None else None
+
+
+def inference_functions(manifest: Manifest | None, found: Signature) -> tuple[Signature, ...]:
+    """The function that inferences run; of a file with a plan for the first one and one for later ones, both."""
+    later = None if manifest is None else manifest.successor
+    return (found,) if later is None else (found, found._replace(entry=later["entry"]))
+
+
 def has_levels(path: Path) -> bool:
     """Whether a file's code for the CPU is for several levels, so that it uses only what a module can ask for.
 

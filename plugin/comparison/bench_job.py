@@ -40,7 +40,7 @@ class BenchRuns:
 
     Attributes:
         module: a compiled module.
-        signature: what it takes and gives.
+        signature: what it takes and gives; None if its manifest says so.
         device: as for ``Session``.
         workers: number of the module's threads, as for ``Session``.
         model: the ONNX file that the other runtimes run; None if there are none.
@@ -53,7 +53,7 @@ class BenchRuns:
     """
 
     module: Path
-    signature: Signature
+    signature: Signature | None
     device: str
     workers: int | None
     model: Path | None

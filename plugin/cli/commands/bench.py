@@ -41,7 +41,14 @@ from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.manifest import Manifest
-from sartor.runtime.module_facts import check_first_part, module_manifest, module_signature, module_weights
+from sartor.runtime.module_facts import (
+    check_first_part,
+    inference_functions,
+    module_manifest,
+    module_signature,
+    module_weights,
+    session_signature,
+)
 from sartor.samples.feeds import make_feeds
 from sartor.tuning.cost_tables.in_network import call_seconds
 from sartor.tuning.records.network import Network
@@ -144,21 +151,36 @@ def bench(
     fixed = rounds is not None
     samples = time_in_worker(
         BenchRuns(
-            module, known, kind, workers, vs, names, read_threads(threads), feeds, count, exactly=fixed, bound=bound
+            module,
+            session_signature(module, known),
+            kind,
+            workers,
+            vs,
+            names,
+            read_threads(threads),
+            feeds,
+            count,
+            exactly=fixed,
+            bound=bound,
         )
     )
     statistics = (
-        _statistics(module, known, feeds, kind, workers)
+        _statistics(module, inference_functions(manifest, known)[-1], feeds, kind, workers)
         if dispatches or (trace and not (manifest and manifest.segments))
         else None
     )
     speedups = {name: time_ratio(samples[name], samples[SELF]) for name in names}
-    plan = Plan.from_json(manifest.plan, f"'{module}'") if manifest and statistics else None
+    plan = Plan.from_json(_later_plan(manifest), f"'{module}'") if manifest and statistics else None
     if trace is not None:
         write_json(trace, trace_of(samples, _slices(plan, statistics)))
     shown = statistics if dispatches else None
     rows = in_network_rows(shown, plan) if shown and plan else []
     (_show_json if json else _show_tables)(samples, speedups, shown, rows)
+
+
+def _later_plan(manifest: Manifest) -> Mapping[str, Any]:
+    """The plan of later inferences, which are timed, in a file that may have one of its own for the first."""
+    return manifest.plan if manifest.successor is None else manifest.successor["plan"]
 
 
 def _phases(runs: ColdRuns, manifest: Manifest | None, times: ColdTimes) -> Phases | None:

@@ -32,7 +32,7 @@ from sartor.errors import SartorError
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module_facts import bound_inputs, module_signature
+from sartor.runtime.module_facts import bound_inputs, inference_functions, module_manifest, module_signature
 from sartor.runtime.output_error import count_not_finite, output_error
 from sartor.runtime.session import Session
 from sartor.samples.feeds import make_feeds, read_archive
@@ -104,15 +104,19 @@ def compare(
     bound = None if max_error is None else check_error_bound(max_error)
     known, file = module_signature(module, signature, choice), existing_file(vs)
     feeds = make_feeds(known.inputs, {}) if inputs is None else read_archive(inputs, known.inputs)
-    with Session(module, device=device, threads=threads, signature=known) as session:
-        outputs = session.run(None, feeds)
-    named = dict(zip((spec.name for spec in shown_outputs(known.outputs)), outputs, strict=True))
+    names = [spec.name for spec in shown_outputs(known.outputs)]
+    results: list[dict[str, Array]] = []
+    # Which plan an inference runs depends on time and memory, unless the session is told the function.
+    for function in inference_functions(module_manifest(module), known):
+        with Session(module, device=device, threads=threads, signature=function) as session:
+            results.append(dict(zip(names, session.run(None, feeds), strict=True)))
     with open_pool(1) as (pool, _):
         question = Question(file, known, feeds, usual, bound, usual > DEFAULT_MAX_ERROR, bound_inputs(module))
         right = ask(pool, question)
     _warn(right.unchecked)
     _warn_of_what_is_not_finite(feeds, right)
-    errors, inside = _output_errors(named, right), _Inside()
+    found, inside = [_output_errors(each, right) for each in results], _Inside()
+    errors = {name: max(each[name] for each in found) for name in found[0]}
     if layers or bisect is not None:
         with (
             tuning_progress() as progress,
@@ -125,10 +129,19 @@ def compare(
         _show_json(errors, right, inside)
     else:
         _show_tables(module, errors, right, inside)
-    missing = {*named} ^ {*right.names}
+    missing = {*results[0]} ^ {*right.names}
     worst = max(errors, key=lambda name: (name in missing, errors[name]), default=None)
     if worst is not None and (worst in missing or errors[worst] > right.allowed):
-        raise DifferentResultError(_difference(worst, errors[worst], right, named))
+        where = _which_plan([each[worst] for each in found]) if len(found) > 1 else ""
+        raise DifferentResultError(_difference(worst, errors[worst], right, results[0]) + where)
+
+
+def _which_plan(errors: Sequence[float]) -> str:
+    """Of a file with a plan for the first inference and one for later ones, which is further off."""
+    first, later = errors
+    return (
+        "" if first == later else f", by the plan for {'later inferences' if later > first else 'the first inference'}"
+    )
 
 
 def _difference(name: str, error: float, right: Answer, outputs: Mapping[str, Array]) -> str:

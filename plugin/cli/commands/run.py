@@ -28,7 +28,13 @@ from sartor.errors import UsageError
 from sartor.publishing import check_apart, publication
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module_facts import bound_inputs, module_manifest, module_signature, module_weights
+from sartor.runtime.module_facts import (
+    bound_inputs,
+    module_manifest,
+    module_signature,
+    module_weights,
+    session_signature,
+)
 from sartor.runtime.output_error import count_not_finite
 from sartor.runtime.session import Session
 from sartor.samples.feeds import make_feeds
@@ -54,7 +60,8 @@ def run(
     with _folder(output_dir):
         files = {} if output_dir is None else _named_files(names, output_dir)
         _check_files(files, module, sources)
-        with Session(module, device=device, threads=threads, signature=known) as session:
+        told = session_signature(module, known)
+        with Session(module, device=device, threads=threads, signature=told) as session:
             outputs = dict(zip(names, session.run(None, feeds), strict=True))
         _warn_of_what_is_not_finite(outputs)
         with publication() as published:

@@ -1,0 +1,74 @@
+"""Commands on a file with a plan for the first inference and one for later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sartor.cli.commands import bench
+from sartor.codegen.linking.several.switching import LATER_ENTRY
+from sartor.comparison.bench_job import BenchRuns, _time
+from sartor.runtime.benchmark import Samples
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.manifest import read_manifest
+from sartor.runtime.session import Session
+from tests.plugin.calling import call, parsed
+from tests.plugin.several.test_switching import Made, compiled
+
+Run = Callable[..., list[Any]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return compiled(tmp_path_factory.mktemp("switching"))
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The functions that sessions call, without those that run in memory that was bound."""
+    names: list[str] = []
+    invoke = Program.invoke
+
+    def noted(program: Program, function: str, *arguments: Any) -> list[object]:
+        names.append(function)
+        return invoke(program, function, *arguments)
+
+    monkeypatch.setattr(Program, "invoke", noted)
+    return names
+
+
+def test_bench_times_later_inferences(made: Made, called: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(runs: BenchRuns) -> dict[str, Samples]:
+        return _time(runs)
+
+    monkeypatch.setattr(bench, "time_in_worker", here)
+    options = ["--threads", 1, "--rounds", 2, "--dispatches", "--json"]
+    data = parsed(call("sartor", "bench", made.files.module, *options))
+    assert {*called} == {LATER_ENTRY}
+    successor = read_manifest(made.files.module).successor
+    assert successor is not None
+    layers = {each["layer"] for each in successor["plan"]["layers"]}
+    assert {name for each in data["layers"] for name in each["names"]} >= layers
+
+
+def test_run_is_a_first_inference(made: Made, called: list[str]) -> None:
+    assert call("sartor", "run", made.files.module, "--threads", 1).returncode == 0
+    assert called == ["main_graph"]
+
+
+def test_compare_checks_both_plans_and_names_the_wrong_one(
+    made: Made, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: Run = Session.run
+
+    def wrong(session: Session, names: object, feeds: object) -> list[Any]:
+        factor = 2 if session._signature.entry == LATER_ENTRY else 1
+        return [factor * each for each in run(session, names, feeds)]
+
+    monkeypatch.setattr(Session, "run", wrong)
+    result = call("sartor", "compare", made.files.module, "--vs", made.imported.path, "--threads", 1)
+    assert called == ["main_graph", LATER_ENTRY]
+    assert result.returncode == 1
+    assert "by the plan for later inferences" in result.stderr
