@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import os
 import pickle
+import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -160,11 +162,21 @@ class FileStore:
                 each.unlink()
 
     def put(self, packed: Packed) -> None:
-        """Write the files that travel with something."""
+        """Write the files that travel with something.
+
+        Jobs that run may have mapped a file of the same digest: it stays as it is, or another takes its name.
+        """
         for key, content in packed.contents.items():
             path = self._path(key, packed.names[key])
+            if path.is_file() and path.stat().st_size == len(content):
+                continue
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(content)
+            new = path.with_name(f".{secrets.token_hex(8)}")
+            try:
+                new.write_bytes(content)
+                os.replace(new, path)
+            finally:
+                new.unlink(missing_ok=True)
 
     def path(self, key: str, name: str) -> Path:
         """The file of a digest.

@@ -51,6 +51,21 @@ def test_a_changed_file_travels_again(tmp_path: Path) -> None:
     assert before.names.keys() != after.names.keys()
 
 
+def test_a_file_that_jobs_may_have_open_is_not_rewritten(store: FileStore) -> None:
+    packed = Packed(b"", {"key": "name"}, {"key": b"content"})
+    store.put(packed)
+    path = store.path("key", "name")
+    with path.open("rb") as opened:
+        before = path.stat()
+        store.put(packed)
+        assert path.stat() == before
+        path.write_bytes(b"cont")
+        store.put(packed)
+        assert opened.read() == b"cont"
+    assert path.read_bytes() == b"content"
+    assert [*path.parent.iterdir()] == [path]
+
+
 def test_no_file_leads_out_of_the_folder(store: FileStore) -> None:
     store.put(Packed(b"", {"../../key": "../../name"}, {"../../key": b"content"}))
     assert [each.relative_to(store.folder).as_posix() for each in store.folder.rglob("*") if each.is_file()] == [
