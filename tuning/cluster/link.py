@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from distributed import Client
-from distributed.client import AllExit
+from distributed import CancelledError, Client
+from distributed.client import AllExit, ClosedClientError
 from distributed.comm.addressing import get_address_host_port
 
 from sartor.errors import UsageError
@@ -23,6 +23,8 @@ _CONNECT_SECONDS = 5.0
 _LAST_PORT = 65_535
 # Larger contents do not travel within the description of a task, which Dask keeps.
 _LARGE_BYTES = 1 << 20
+# What asking for the end of a job raises if the scheduler, the client or its event loop is gone.
+_LOST = (CancelledError, ClosedClientError, OSError, RuntimeError, TimeoutError)
 
 Done = Callable[[Answer | None, str], None]
 """Called in some thread when a job has ended: with its answer, or None and the reason if there will be none."""
@@ -188,22 +190,33 @@ class DaskLink:
         future.add_done_callback(lambda each: self._ended(each, done))
 
     def _ended(self, future: Any, done: Done) -> None:
+        """Tell how a job ended, whatever Dask raises: otherwise its machine would count as busy for ever."""
         self._futures.discard(future)
-        if future.status == "finished":
-            try:
-                done(future.result(timeout=_CONNECT_SECONDS), "")
-                return
-            except (OSError, TimeoutError) as error:
-                done(None, str(error))
-                return
-        raised = future.exception(timeout=_CONNECT_SECONDS) if future.status == "error" else None
-        done(None, f"{type(raised).__name__}: {raised}" if raised else f"it was {future.status}")
+        answer, reason = None, "its end could not be read"
+        try:
+            answer, reason = _end_of(future)
+        except _LOST as error:
+            reason = _told(error)
+        finally:
+            done(answer, reason)
 
     def close(self) -> None:
         client, self._client = self._client, None
         self._futures.clear()
         if client is not None:
             client.close(timeout=_CONNECT_SECONDS)
+
+
+def _end_of(future: Any) -> tuple[Answer | None, str]:
+    """The answer of a job that has ended, or the reason why there is none."""
+    if future.status == "finished":
+        return future.result(timeout=_CONNECT_SECONDS), ""
+    raised = future.exception(timeout=_CONNECT_SECONDS) if future.status == "error" else None
+    return None, _told(raised) if raised else f"it was {future.status}"
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def is_for_users(record: logging.LogRecord) -> bool:

@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from distributed import CancelledError
 from distributed.client import AllExit
 
 from sartor.errors import UsageError
@@ -31,6 +32,35 @@ def test_a_file_that_is_not_written_to_its_end_may_be_so_later(text: str | None,
         _ = Scheduler.of(str(file)).arguments
     file.write_text('{"address": "tcp://127.0.0.1:8786"}')
     assert Scheduler.of(str(file)).arguments == {"scheduler_file": str(file)}
+
+
+class _Lost:
+    """A future that has ended, and raises when it is asked how."""
+
+    def __init__(self, status: str, raised: BaseException) -> None:
+        self.status, self.raised = status, raised
+
+    def result(self, timeout: float) -> None:
+        raise self.raised
+
+    exception = result
+
+
+@pytest.mark.parametrize("status", ["finished", "error"])
+@pytest.mark.parametrize("kind", [TimeoutError, OSError, CancelledError, RuntimeError])
+def test_a_future_that_is_lost_ends_its_job(status: str, kind: type[Exception]) -> None:
+    told: list[tuple[object, str]] = []
+    link = DaskLink(Scheduler(address="tcp://127.0.0.1:8786"))
+    link._ended(_Lost(status, kind("late")), lambda *end: told.append(end))
+    assert told == [(None, f"{kind.__name__}: late")]
+
+
+def test_a_mistake_in_reading_an_end_is_raised_and_ends_the_job_too() -> None:
+    told: list[tuple[object, str]] = []
+    link = DaskLink(Scheduler(address="tcp://127.0.0.1:8786"))
+    with pytest.raises(KeyError):
+        link._ended(_Lost("finished", KeyError("name")), lambda *end: told.append(end))
+    assert told == [(None, "its end could not be read")]
 
 
 @pytest.mark.parametrize(("raised", "is_told"), [(AllExit(), False), (ValueError("wrong"), True)])
