@@ -25,6 +25,7 @@ from sartor.tuning.workers.protocol import JobStatus
 _LOG = logging.getLogger(__name__)
 _TICK_SECONDS = 0.5
 _YARDSTICK = "yardstick "
+_ENDED = "the thread that follows the workers has ended"
 _ALONE = (
     "no worker of this kind is connected; start one and run the command again, which goes on where this ended: all "
     "that was measured is stored"
@@ -125,6 +126,9 @@ class Farm:
         self._patience = patience
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._roles = {True: _Role(), False: _Role()}
+        self._orders: queue.SimpleQueue[_Sent] = queue.SimpleQueue()
+        self._ordering = threading.Lock()
+        self._has_ended = False
         self._sent: dict[str, _Sent] = {}
         self._known: dict[str, set[str]] = {}
         self._machines: dict[str, Machine] = {}
@@ -151,9 +155,17 @@ class Farm:
         return len(self._roles[False].hosts)
 
     def add(self, order: Order) -> None:
-        """Have something done; its files are read when a machine gets it."""
+        """Have something done; its files are read when a machine gets it.
+
+        Raises:
+            CompileError: if the thread has ended, by a mistake or as the farm was closed: nobody would do it.
+        """
         packed, files = pack(dict(order.arguments))
-        self._events.put(lambda: self._add(_Sent(order, packed, files)))
+        with self._ordering:
+            if self._has_ended:
+                raise CompileError(_ENDED)
+            self._orders.put(_Sent(order, packed, files))
+            self._events.put(lambda: self._add(self._orders.get()))
 
     def withdraw(self, name: str) -> None:
         """Drop a job: nothing more is told of it once this returns, unless it is being told."""
@@ -174,8 +186,13 @@ class Farm:
             self._serve()
         finally:
             self._has_looked.set()
+            with self._ordering:
+                self._has_ended = True
+            while not self._orders.empty():
+                sent = self._orders.get()
+                self._sent[sent.order.name] = sent
             for name, sent in self._sent.items():
-                sent.order.ended(name, CompileError("the thread that follows the workers has ended"), None)
+                sent.order.ended(name, CompileError(_ENDED), None)
 
     def _serve(self) -> None:
         looked = -math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.errors import DisturbedError, SartorError
+from sartor.errors import CompileError, DisturbedError, SartorError
 from sartor.tuning.cluster.farm import Farm, Order, Yardstick
 from sartor.tuning.cluster.link import Done
 from sartor.tuning.cluster.machine import Machine
@@ -146,6 +147,27 @@ def test_without_a_machine_jobs_end_with_one_sentence() -> None:
         _, error = told.get(timeout=30.0)
     assert isinstance(error, DisturbedError)
     assert "start one" in str(error)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_after_a_mistake_of_the_thread_jobs_end_and_later_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    link, told = Planned(), Told()
+    is_looking, may_fail = threading.Event(), threading.Event()
+
+    def fail() -> Mapping[str, Machine]:
+        is_looking.set()
+        may_fail.wait(30.0)
+        raise LookupError
+
+    monkeypatch.setattr(link, "machines", fail)
+    with farm(link) as made:
+        is_looking.wait(30.0)
+        made.add(order("queued", told))
+        may_fail.set()
+        name, error = told.get(timeout=30.0)
+        assert (name, str(error)) == ("queued", "the thread that follows the workers has ended")
+        with pytest.raises(CompileError, match="has ended"):
+            made.add(order("later", told))
 
 
 def test_a_dropped_job_is_not_told_of() -> None:
