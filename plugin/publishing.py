@@ -215,7 +215,7 @@ def staged(source: Path, target: Path) -> Iterator[StagedFile]:
         with _writing(target):
             path = stack.enter_context(_beside(target))
             _copy(source, path)
-            _open_to_others(path)
+            open_to_others(path)
         yield StagedFile(path, target)
 
 
@@ -252,7 +252,7 @@ class Publication:
         with _writing(target):
             path = self._stack.enter_context(_beside(target))
             yield path
-            _open_to_others(path)
+            open_to_others(path)
         self._copies[target] = StagedFile(path, target)
 
     def write(self, target: Path, text: str) -> None:
@@ -318,7 +318,7 @@ def written(target: Path) -> Iterator[Path]:
     """
     with _writing(target), _beside(target) as path:
         yield path
-        _open_to_others(path)
+        open_to_others(path)
         StagedFile(path, target).publish()
 
 
@@ -337,7 +337,7 @@ def _writing(target: Path) -> Iterator[None]:
         raise kind(f"'{target}' cannot be written: {error.strerror or error}") from None
 
 
-def _open_to_others(path: Path) -> None:
+def open_to_others(path: Path) -> None:
     """Give a file the default permissions of a new file, 0o666 without the bits of the umask."""
     os.chmod(path, 0o666 & ~_umask())
 

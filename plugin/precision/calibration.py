@@ -107,7 +107,7 @@ def _tensor_ranges(
     """8-bit ranges of all tensors that layers read or write, by ONNX name."""
     cache = SensitivityCache.beside(policy.database)
     key = ("ranges", imported.sha256, samples.digest, policy.method.value)
-    known = cache.get(*key)
+    known = {name: each for name, each in cache.get(*key).items() if _is_range(each)}
     names = {name for each in tensors.values() for name in (*each.inputs, *each.results) if name is not None}
     if missing := names - known.keys():
         observer, threads = OBSERVERS[policy.method], policy.threads
@@ -118,6 +118,11 @@ def _tensor_ranges(
         known |= {name: found.get(name, ()) for name in missing}
         cache.put(known, *key)
     return {name: QuantisedRange.of(known[name][0], known[name][1]) for name in sorted(names) if known[name]}
+
+
+def _is_range(numbers: tuple[float, ...]) -> bool:
+    """Whether numbers of the cache are a range, or the note that a tensor has none."""
+    return not numbers or (len(numbers) == 2 and all(map(math.isfinite, numbers)) and numbers[0] <= numbers[1])
 
 
 def graph_ranges(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -115,9 +116,30 @@ def test_findings_are_kept_and_damage_is_forgotten(tmp_path: Path) -> None:
     assert cache.get("a") == {"one": (1.0, float("inf")), "two": ()}
     assert cache.get("a", "b") == {}
     (path,) = cache.directory.iterdir()
-    for damaged in ("", "[]", '{"one": 1}', '{"one": ["x"]}'):
+    damages = ["", "[]", '{"one": 1}', '{"one": ["x"]}', '{"one": [NaN, 1]}', '{"one": "12"}', '{"one": [true]}']
+    for damaged in (*damages, "[" * 100_000, f'{{"one": [1{"0" * 400}]}}', f'{{"one": [1{"0" * 5000}]}}'):
         path.write_text(damaged)
         assert cache.get("a") == {}
+
+
+def test_others_may_read_what_is_kept(tmp_path: Path) -> None:
+    cache, usual = SensitivityCache.beside(tmp_path / "t.db"), tmp_path / "usual"
+    usual.touch()
+    cache.put({"one": (1.0,)}, "a")
+    (path,) = cache.directory.iterdir()
+    assert path.stat().st_mode == usual.stat().st_mode
+
+
+@pytest.mark.parametrize("text", ["[1.0]", "[0.0, Infinity]", "[1.0, -1.0]", "[0.0, 1.0, 2.0]"])
+def test_a_range_that_is_none_is_observed_again(
+    text: str, imported_of: ImportedOf, config: CompileConfig, pool: WorkerPool
+) -> None:
+    imported = imported_of("residual")
+    right = calibrate(imported, config.calibrating, pool, dtypes=("i8",)).tensor_ranges
+    (path,) = SensitivityCache.beside(config.database).directory.iterdir()
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps(known | {"x": json.loads(text)}))
+    assert calibrate(imported, config.calibrating, pool, dtypes=("i8",)).tensor_ranges == right
 
 
 def test_what_cannot_be_kept_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
