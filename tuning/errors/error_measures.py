@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -240,6 +243,23 @@ class _LeavesNothing(SourceFileLoader):
         """Keep nothing."""
 
 
+@contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """While a user's file is run it may import files beside it, which leave no bytecode there either.
+
+    Their folder comes last, so that they take the place of nothing that Sartor imports meanwhile.
+    """
+    folder, writes_nothing = str(path.parent), sys.dont_write_bytecode
+    sys.path.append(folder)
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = writes_nothing
+        with suppress(ValueError):
+            sys.path.remove(folder)
+
+
 @lru_cache(maxsize=8)
 def _load(measure: ErrorMeasure) -> Callable[..., Any]:
     path = measure.path or Path()
@@ -247,15 +267,20 @@ def _load(measure: ErrorMeasure) -> Callable[..., Any]:
         raise UsageError(f"'{path}' is not there; a file with a function '{measure.function}' was expected")
     if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"'{path}' is not a Python file; a file with a function '{measure.function}' was expected")
-    name = f"sartor_measure_{path.stem}"
+    name = f"sartor_measure_{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
     loader = _LeavesNothing(name, str(path))
     module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
     module.__file__ = str(path)
-    _run_user_code(f"'{path}'", partial(loader.exec_module, module))
-    function = getattr(module, measure.function, None)
-    if not callable(function):
-        raise UsageError(f"'{path}' has no function '{measure.function}'")
-    found: Callable[..., Any] = function
+    with ExitStack() as undone:
+        # Dataclasses and what is pickled look up the module that they are of.
+        sys.modules[name] = module
+        undone.callback(sys.modules.pop, name, None)
+        _run_user_code(f"'{path}'", partial(_beside(path)(loader.exec_module), module))
+        function = getattr(module, measure.function, None)
+        if not callable(function):
+            raise UsageError(f"'{path}' has no function '{measure.function}'")
+        undone.pop_all()
+    found: Callable[..., Any] = _beside(path)(function)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 import time
 from pathlib import Path
 
@@ -170,6 +171,39 @@ def test_a_file_that_cannot_be_used_is_found_out_at_once(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         ErrorMeasure.parse(_user(tmp_path, code, function))
+
+
+_WITH_A_DATACLASS = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+import beside_own
+
+@dataclass
+class Weights:
+    first: float = 2.0
+
+def error(outputs, expected):
+    import later_beside_own
+    return Weights().first * beside_own.WEIGHT * later_beside_own.WEIGHT
+"""
+
+
+def test_a_file_may_have_dataclasses_and_import_what_is_beside_it(tmp_path: Path) -> None:
+    for number, name in enumerate(("beside_own", "later_beside_own"), 3):
+        (tmp_path / f"{name}.py").write_text(f"WEIGHT = {number}", encoding="utf-8")
+    before, files = [*sys.path], {*tmp_path.iterdir(), tmp_path / "own.py"}
+    measure = ErrorMeasure.parse(_user(tmp_path, _WITH_A_DATACLASS))
+    assert measure.of_sample([ROWS], [ROWS]) == 24.0
+    assert sys.path == before
+    assert {*tmp_path.iterdir()} == files
+
+
+def test_a_file_that_fails_leaves_no_module(tmp_path: Path) -> None:
+    before = {*sys.modules}
+    with pytest.raises(UsageError):
+        ErrorMeasure.parse(_user(tmp_path, "raise ValueError"))
+    assert not [name for name in {*sys.modules} - before if "own" in name]
 
 
 @pytest.mark.parametrize("text", ["accuracy", "own.py:", ":error", "user", "/nowhere/own.py:error"])
