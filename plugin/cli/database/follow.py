@@ -11,12 +11,14 @@ from pathlib import Path
 from sartor.cli.database.options import printable
 from sartor.cli.output.terminal import milliseconds
 from sartor.errors import UsageError
-from sartor.tuning.records.measurement import Measurement, Status, typical_time
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, typical_time
 from sartor.tuning.store.store import Store
 
 SECONDS = 1.0
 """Between two looks: what is measured meanwhile is disturbed as little as possible."""
 
+# Others may store what they measured that much earlier, and clocks of machines differ by seconds, some by hours.
+_LATE_SECONDS = 10.0
 _SHOWN_OF_TASK = 16
 
 
@@ -34,16 +36,24 @@ def follow(
     Raises:
         UsageError: if the database cannot be read, or what others write to it cannot be seen.
     """
-    last = time.time()
+    since = time.time() - _LATE_SECONDS
     with Store.open_to_read(database) as store:
         if not store.persistent:
             raise UsageError(f"'{database}' cannot be followed, only copied: give yourself the right to write to it")
+        shown = {_told(each) for each in store.measured_since(since)}
         for _ in range(looks) if looks else count():
-            found = store.measured_since(last)
+            now, found = time.time(), store.measured_since(since)
             for each in found:
-                say(line(each))
-            last = max((each.created for each in found), default=last)
+                if _told(each) not in shown:
+                    say(line(each))
+            shown = {_told(each) for each in found}
+            since = now - _LATE_SECONDS
             wait(SECONDS)
+
+
+def _told(measurement: Measurement) -> tuple[MeasurementKey, float]:
+    """What tells a line from others: a task may be measured again."""
+    return measurement.key, measurement.created
 
 
 def line(measurement: Measurement) -> str:
