@@ -14,6 +14,7 @@ from sartor.runtime.driver.iree_runtime import DriverDevice, NativeDevice, drive
 
 GPU_KINDS = ("vulkan", "cuda")
 MAX_THREADS = 256  # IREE starts no more workers than this and says nothing.
+_MOST_DIGITS = 9  # Python reads no numbers of thousands of digits.
 _KINDS = ("cpu", "vulkan", "cuda")
 _CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 _NUMA_NODES = Path("/sys/devices/system/node")
@@ -82,7 +83,7 @@ def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int 
         UsageError: if the name is unknown, a number is out of range, or a GPU is given ``threads`` or ``spin_us``.
     """
     kind, colon, index = str(spec).partition(":")
-    is_numbered = index.isascii() and index.isdecimal() and kind != "cpu"
+    is_numbered = index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS and kind != "cpu"
     if kind not in _KINDS or bool(colon) != is_numbered:
         raise UsageError(f"'{spec}' is not a device; use cpu, vulkan, cuda or for example vulkan:1")
     if kind != "cpu":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,9 @@ from sartor.runtime.driver.signature import SIGNATURE_EXAMPLE
 from sartor.settings.values import input_values
 
 Value = TypeVar("Value")
+
+SIZE = re.compile(r"\d{1,18}")
+"""A size of a shape; Python reads no numbers of thousands of digits."""
 
 
 def show_version(wanted: bool) -> None:
@@ -177,7 +181,7 @@ def read_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
 
 def _shape(text: str) -> tuple[int, ...]:
     sizes = text.split(",")
-    if not all(size.strip().isdecimal() for size in sizes):
+    if not all(SIZE.fullmatch(size.strip()) for size in sizes):
         raise UsageError(f"--shape '{text}' is no shape, expected numbers such as 1,3,224,224")
     return tuple(int(size) for size in sizes)
 

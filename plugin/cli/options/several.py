@@ -7,7 +7,7 @@ import platform
 import re
 from collections.abc import Sequence
 
-from sartor.cli.options.common import read_target
+from sartor.cli.options.common import SIZE, read_target
 from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
 from sartor.several.settings import MOST_PLANS, Shapes
@@ -99,7 +99,7 @@ def _shapes(text: str, value: str) -> list[tuple[int, ...]]:
 
 
 def _sizes(text: str, size: str) -> Sequence[int]:
-    if size.isdecimal():
+    if SIZE.fullmatch(size):
         return [int(size)]
     found = _RANGE.fullmatch(size)
     if found is None:

@@ -76,6 +76,7 @@ def test_equal_settings_share_a_device() -> None:
         ("gpu", None, "'gpu' is not a device"),
         ("cpu:1", None, "'cpu:1' is not a device"),
         ("vulkan:", None, "'vulkan:' is not a device"),
+        (f"vulkan:{'9' * 5000}", None, "is not a device"),
         ("cpu", 0, "1 to 256 threads, but 0"),
         ("cpu", MAX_THREADS + 1, "1 to 256 threads, but 257"),
         ("cpu", 1.5, "1 to 256 threads, but 1.5"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.cli.options.common import existing_file
+from sartor.cli.options.common import existing_file, read_shapes
 from sartor.errors import UsageError
 
 
@@ -24,3 +24,9 @@ def test_other_paths_are_not_taken_for_pipes(tmp_path: Path) -> None:
         existing_file(tmp_path)
     with pytest.raises(UsageError, match="is not there"):
         existing_file(tmp_path / "absent")
+
+
+def test_sizes_have_as_many_digits_as_a_model_can_have() -> None:
+    assert read_shapes(["x=1,99999999999"]) == {"x": (1, 99999999999)}
+    with pytest.raises(UsageError, match="is no shape"):
+        read_shapes([f"x={'9' * 5000}"])

@@ -70,6 +70,7 @@ def test_shapes_are_given_one_by_one_or_by_a_range(texts: list[str] | None, foun
     ("texts", "complaint"),
     [
         (["x"], "expected NAME=1,3,224,224"),
+        ([f"x=1,{'9' * 5000}"], "is no shape"),
         (["x=1,a"], "or a range such as 1..8"),
         (["x=1", "x=1"], "given twice for 'x'"),
         (["x=4..1"], "empty range: 1 is less than 4"),
