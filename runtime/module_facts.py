@@ -107,6 +107,22 @@ def module_signature(path: Path, given: str | None = None, choice: PlanChoice = 
     return one_plan(manifest, choice, path).signature
 
 
+def input_names(path: Path, given: str | None = None) -> frozenset[str]:
+    """Names of all inputs of the model, also of those that were bound; none if they cannot be found out.
+
+    Args:
+        path: a .vmfb.
+        given: as for ``module_signature``.
+    """
+    try:
+        manifest = find_manifest(open_module(path))
+        if manifest is None:
+            return frozenset(spec.name for spec in module_signature(path, given).inputs)
+    except UsageError:
+        return frozenset()
+    return frozenset(each.name for each in (*manifest.inputs, *(bound.spec for bound in manifest.bound)))
+
+
 def session_signature(path: Path, found: Signature) -> Signature | None:
     """What a session must be told of a module's signature: nothing if its manifest says it.
 

@@ -12,7 +12,7 @@ import pytest
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.pipeline import replay_plan
-from sartor.runtime.module_facts import bound_inputs, module_signature
+from sartor.runtime.module_facts import bound_inputs, input_names, module_signature
 from sartor.tuning.records.plan import Plan
 from tests.plugin.calling import assert_refused, call, parsed
 from tests.plugin.onnx_model.builders import relative_error, run
@@ -32,6 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_module_takes_one_input_less_and_says_so(folder: Path) -> None:
     assert [each.name for each in module_signature(folder / "rate.vmfb").inputs] == ["x"]
+    assert input_names(folder / "rate.vmfb") == {"x", "sr"}
+    assert input_names(folder / "nothing.vmfb") == frozenset()
     (bound,) = bound_inputs(folder / "rate.vmfb")
     assert str(bound.spec) == "int64[]"
     assert bound.array.item() == RATE

@@ -44,6 +44,7 @@ from sartor.runtime.manifest import Manifest
 from sartor.runtime.module_facts import (
     check_first_part,
     inference_functions,
+    input_names,
     module_manifest,
     module_signature,
     module_weights,
@@ -116,7 +117,7 @@ def bench(
         bench_machine(read_threads(threads), tuning_db, json)
         return
     module = _named_module(module, tuning_db)
-    sources = read_sources(input)
+    sources = read_sources(input, input_names(module, signature))
     if trace is not None:
         _check_trace(trace, module, vs, sources)
     names = _peer_names(vs, peers, COLD_PEERS if cold else tuple(PEERS))

@@ -30,6 +30,7 @@ from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import (
     bound_inputs,
+    input_names,
     module_manifest,
     module_signature,
     module_weights,
@@ -53,7 +54,7 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a module once and show what its outputs look like."""
-    sources = read_sources(input)
+    sources = read_sources(input, input_names(module, signature))
     known = module_signature(module, signature, read_choice(shape, device, sources))
     feeds = make_feeds(known.inputs, sources, bound_inputs(module))
     names = [spec.name for spec in shown_outputs(known.outputs)]

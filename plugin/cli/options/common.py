@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -159,9 +159,15 @@ def read_pairs(option: str, form: str, texts: Sequence[str] | None, read: Callab
     Raises:
         UsageError: if a text has another form, or two have the same name.
     """
+    return _pairs(option, form, [(text, text.rpartition("=")) for text in texts or ()], read)
+
+
+def _pairs(
+    option: str, form: str, split: Sequence[tuple[str, tuple[str, str, str]]], read: Callable[[str], Value]
+) -> dict[str, Value]:
+    """The values of texts that were split, by name; errors as of ``read_pairs``."""
     pairs: dict[str, Value] = {}
-    for text in texts or ():
-        name, equals, value = text.rpartition("=")
+    for text, (name, equals, value) in split:
         if not (name and equals and value):
             raise UsageError(f"{option} '{text}' cannot be read, expected {form}")
         if name in pairs:
@@ -195,13 +201,22 @@ def read_bindings(texts: Sequence[str] | None) -> Bindings:
     return input_values("--bind", read_pairs("--bind", "NAME=16000 or NAME=1,2,3", texts, str))
 
 
-def read_sources(texts: Sequence[str] | None) -> dict[str, str]:
+def read_sources(texts: Sequence[str] | None, names: Collection[str]) -> dict[str, str]:
     """Input name to the source of its value, from texts such as ``data=image.npy``.
+
+    Both names and files may contain ``=``; a text is split behind the longest of ``names``, the module's inputs as far
+    as they are known, or else at the first one.
 
     Raises:
         UsageError: if a text has another form.
     """
-    return read_pairs("--input", "NAME=FILE.npy, NAME=zeros or NAME=random", texts, str)
+    form = "NAME=FILE.npy, NAME=zeros or NAME=random"
+    return _pairs("--input", form, [(text, _behind_name(text, names)) for text in texts or ()], str)
+
+
+def _behind_name(text: str, names: Collection[str]) -> tuple[str, str, str]:
+    known = max((each for each in names if text.startswith(f"{each}=")), key=len, default=None)
+    return text.partition("=") if known is None else (known, "=", text[len(known) + 1 :])
 
 
 def existing_file(path: Path) -> Path:
