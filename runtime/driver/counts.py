@@ -16,6 +16,7 @@ from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array, TensorSpec
 
 _PREFIX = "sartor.count"
+_MOST_DIGITS = 3
 
 
 class CountedAxis(NamedTuple):
@@ -46,7 +47,8 @@ def counted_axis(name: str) -> CountedAxis | None:
     """What an output counts; None for other outputs."""
     start, _, rest = name.partition(":")
     axis, _, output = rest.partition(":")
-    is_count = start == _PREFIX and axis.isascii() and axis.isdecimal() and output
+    is_number = axis.isascii() and axis.isdecimal() and len(axis) <= _MOST_DIGITS
+    is_count = start == _PREFIX and is_number and output
     return CountedAxis(output, int(axis)) if is_count else None
 
 

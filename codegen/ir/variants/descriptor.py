@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _PATTERN = re.compile(r"(?:(\w+):)?(\w+)/(\w+)\.(\w+)(?:\{(.*)\})?")
+_NUMBER = re.compile("[0-9]{1,18}")
 _PARAMETERS = "{"
 
 CHILDNET = "childnet"
@@ -38,7 +39,7 @@ class Descriptor:
         if found is None:
             return None
         pairs = (each.partition("=") for each in (found[5] or "").split(","))
-        numbers = {name: int(value) for name, _, value in pairs if value.isdigit()}
+        numbers = {name: int(value) for name, _, value in pairs if _NUMBER.fullmatch(value)}
         return Descriptor(found[1] or "", found[2], found[3], found[4], numbers)
 
 

@@ -23,6 +23,7 @@ def test_the_name_says_what_is_counted() -> None:
     assert counted_axis(count_name(ODD, 2)) == CountedAxis(ODD, 2)
     assert counted_axis("sartor.count:boxes") is None
     assert counted_axis("boxes") is None
+    assert counted_axis(f"sartor.count:{'9' * 5000}:boxes") is None
 
 
 def test_only_outputs_that_are_there_are_cut() -> None:

@@ -30,6 +30,11 @@ def test_other_texts_are_no_descriptors(text: str) -> None:
     assert Descriptor.parse(text) is None
 
 
+@pytest.mark.parametrize("value", ["²", "٣", "9" * 5000])
+def test_what_is_written_otherwise_is_no_number(value: str) -> None:
+    assert Descriptor.parse(f"cpu:f32/conv2d.tiled{{depth={value}}}") == Descriptor("cpu", "f32", "conv2d", "tiled", {})
+
+
 def test_parts_of_a_descriptor() -> None:
     assert without_parameters(TILED) == "cpu:f32/conv2d.tiled"
     assert algorithm_of(TILED) == "conv2d.tiled"
