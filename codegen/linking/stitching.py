@@ -140,7 +140,7 @@ class Writer:
     def __init__(self, stitching: Stitching, parameters: Parameters) -> None:
         self._stitching = stitching
         self._parameters = parameters
-        self._named: dict[tuple[str, Packing], str] = {}
+        self._named: dict[tuple[str | ValueRef, Packing], str] = {}
         self._used: dict[str, DispatchCode] = {}
 
     @property
@@ -222,20 +222,22 @@ class Writer:
 
     def _range(self, ref: ValueRef) -> tuple[str, TensorType]:
         """The name and type of the argument that holds the range of a quantised value."""
-        name = f"r.{ref.source or 'input'}.{ref.index}"
         make = partial(self._stitching.ranges.__getitem__, ref)
-        return self._body.load(self._parameter(name, Packing(), RANGE, make), RANGE), RANGE
+        return self._body.load(self._parameter(ref, Packing(), RANGE, make), RANGE), RANGE
 
     def _weight(self, name: str, packing: Packing, logical: TensorType) -> tuple[str, TensorType]:
         tensor = packing.type_of(logical)
         parameter = self._parameter(name, packing, tensor, partial(self._packed, name, packing))
         return self._body.load(parameter, tensor), tensor
 
-    def _parameter(self, name: str, packing: Packing, tensor: TensorType, make: Make) -> str:
-        """The parameter of an array that ``make`` packs, which is added once."""
-        if (name, packing) not in self._named:
-            self._named[name, packing] = self._parameters.add(tensor, make)
-        return self._named[name, packing]
+    def _parameter(self, key: str | ValueRef, packing: Packing, tensor: TensorType, make: Make) -> str:
+        """The parameter of an array that ``make`` packs, which is added once.
+
+        Ranges have references for keys: layers and weights have any names, so that no text would tell them apart.
+        """
+        if (key, packing) not in self._named:
+            self._named[key, packing] = self._parameters.add(tensor, make)
+        return self._named[key, packing]
 
     def _packed(self, name: str, packing: Packing) -> np.ndarray:
         return packing.apply(self._stitching.weights[name])

@@ -11,10 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sartor.codegen.ir.layer import ENTRY, LayerKind, Task
+from sartor.codegen.ir.layer import ENTRY, Layer, LayerKind, Task, TensorType, ValueRef
+from sartor.codegen.ir.schema import QUANTISED, Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, dtype_of
+from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.codegen.linking.functions.entry_functions import quoted
+from sartor.codegen.linking.stitching import Piece, Stitching, stitch
+from sartor.codegen.mlir.dispatches import DispatchCode
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.rewriting.convert import Converted, convert_images, has_images
 from sartor.codegen.routines.iree.stock import Stock
@@ -221,3 +225,21 @@ def test_equal_weights_are_packed_once(imported_of: ImportedOf, tmp_path: Path) 
     assert files.weights is not None
     wanted = sum(shared.weights[each].nbytes for each in first.weights)
     assert wanted <= files.weights.stat().st_size < 2 * wanted
+
+
+def test_a_layer_of_any_name_has_its_own_range() -> None:
+    """A node may be called ``input``, and a network's inputs have no node."""
+    image = TensorType((1, 4), "f32")
+    schema = Schema.plain(image, "cpu").stored_as(QUANTISED)
+    given, made = ValueRef(None, 0), ValueRef("input", 0)
+    layer = Layer("input", (), Task("", LayerKind.CONTRACTION, "", (image,), (), (image,)), (given,), ())
+    code = Implementation("", (schema,), (schema,), (), ranges=(0, None))
+    ports = [(Port(name, ref, image, schema),) for name, ref in (("x", given), ("y", made))]
+    stitching = Stitching(
+        entries=(Entry("main", "cpu", (layer,), *ports),),
+        pieces={"input": Piece("piece", code, DispatchCode("", ()))},
+        adapts={},
+        weights={},
+        ranges={given: np.zeros(4, np.float32), made: np.ones(4, np.float32)},
+    )
+    assert [each[0] for each in stitch(stitching, TARGET, "").parameters.values()] == [0, 1]
