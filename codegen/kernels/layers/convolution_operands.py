@@ -42,21 +42,20 @@ def convolution_operands(
         by_planes: whether an image of few channels may be read in ONNX's layout.
 
     Raises:
-        ValueError: if the image is no activation, or the filters are no weight.
+        ValueError: if the image is no activation, or the filters are no weight that only the root reads.
     """
     rewrite, root = layer.rewrite, layer.rewrite.root
     image, padding = unpadded(root.operands[0], 0.0)
-    source, filters = layer.argument(image), layer.argument(root.operands[1])
-    index = filters - len(rewrite.task.inputs)
-    if index < 0 or source >= len(rewrite.task.inputs):
-        raise ValueError("the image is a weight, or the filters are computed")
+    source, index = layer.argument(image), rewrite.weight_index(root.operands[1])
+    if index is None or source >= len(rewrite.task.inputs):
+        raise ValueError("the image is a weight, or the filters are computed or read elsewhere too")
     rewrite.set_packing(index, packing)
     if by_planes:
         layer.read_by_planes(source)
     kind = rewrite.task.inputs[source]
     taps = convolution.filter.shape[2:]
     axes = window_axes(kind, convolution.result, taps, convolution.strides, convolution.dilations, padding)
-    return ConvolutionOperands((source, filters), layer.strides(source), axes)
+    return ConvolutionOperands((source, len(rewrite.task.inputs) + index), layer.strides(source), axes)
 
 
 def joins(convolution: Convolution) -> bool:

@@ -67,14 +67,14 @@ def _fillings(root: ir.Operation) -> tuple[float, ...]:
 
 def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
     """Pack filters from ``[C, KH, KW]`` to ``[C / lanes, KH, KW, lanes]``; returns their strides and position."""
-    filters = layer.argument(layer.rewrite.root.operands[1])
-    index, lanes = filters - len(layer.rewrite.task.inputs), layer.lanes
-    if index < 0:
-        raise ValueError("the filters are computed")
+    rewrite, lanes = layer.rewrite, layer.lanes
+    index = rewrite.weight_index(rewrite.root.operands[1])
+    if index is None:
+        raise ValueError("the filters are computed or read elsewhere too")
     (height, width), channels = window.kernel, window.result.shape[1]
     vectors = -(-channels // lanes)
-    layer.rewrite.set_packing(index, cut(((vectors, lanes), (height,), (width,)), (0, 2, 3, 1)))
-    return TapStrides(width * lanes, lanes, height * width * lanes), filters
+    rewrite.set_packing(index, cut(((vectors, lanes), (height,), (width,)), (0, 2, 3, 1)))
+    return TapStrides(width * lanes, lanes, height * width * lanes), len(rewrite.task.inputs) + index
 
 
 def _multiply_add(asm: Assembler, pixel: ir.Value, tap: ir.Value | None, total: ir.Value) -> ir.Value:

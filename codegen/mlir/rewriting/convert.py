@@ -80,11 +80,14 @@ def is_image(value: ir.Value) -> bool:
 
 def is_filter(weight: ir.Value) -> bool:
     """Whether a weight is the second input of a reduction, which is the filter of a convolution."""
-    return any(
-        use.operand_number == 1 and "reduction" in str(use.owner.attributes["iterator_types"])
-        for use in weight.uses
-        if use.owner.operation.name == "linalg.generic"
-    )
+    return any(_multiplies(use) for use in weight.uses)
+
+
+def _multiplies(use: ir.OpOperand) -> bool:
+    """Whether a weight is read as the filter of a convolution."""
+    op = use.owner.operation
+    is_second = op.name == "linalg.generic" and use.operand_number == 1
+    return is_second and "reduction" in str(op.attributes["iterator_types"])
 
 
 class _LayoutConverter:
@@ -97,6 +100,8 @@ class _LayoutConverter:
         block = body_of(self._function)
         self._weights = dict(zip(list(block.arguments)[len(task.inputs) :], task.weights, strict=True))
         filters = {value for value in self._weights if is_filter(value)}
+        if any(is_image(value) and not all(map(_multiplies, value.uses)) for value in filters):
+            raise LayoutError("the filters are read elsewhere too")
         self._images = {value for value in self._all_values(block) if is_image(value)} - filters
         self._generic = GenericRewriter(layout, self._images, self._weights)
 

@@ -108,6 +108,8 @@ class GenericRewriter:
     def _pack_vector(self, value: ir.Value, results: list[ir.AffineExpr], loops: _Loops) -> list[ir.AffineExpr]:
         """A bias or another small operand: unchanged, or split if its loop is split."""
         if not any(_position_or_none(each) in loops.inner for each in results):
+            if value in self._weights:
+                self._record(value, Packing())
             return results
         if value not in self._weights:
             raise ValueError("an operand that is no image runs over blocked channels")
@@ -138,7 +140,7 @@ class GenericRewriter:
 
     def _record(self, value: ir.Value, packing: Packing) -> None:
         if self.packings.setdefault(value, packing) != packing:
-            raise ValueError("a filter is used in two ways")
+            raise ValueError("a weight is read in two layouts")
 
     def _loop_order(self, output: list[ir.AffineExpr], loops: _Loops) -> list[int]:
         """The new order of loops: the result's dimensions, then reductions over the kernel, then over channels."""

@@ -100,12 +100,19 @@ class Rewrite:
             self.weights[index].set_type(ir.Type.parse(packed))
 
     def set_packing(self, index: int, steps: Iterable[Step]) -> None:
-        """Set all packing steps of a weight from ONNX's layout, without changing its argument's type."""
-        self.packings[index] = Packing(tuple(steps))
+        """Set all packing steps of a weight from ONNX's layout, without changing its argument's type.
+
+        Raises:
+            ValueError: if it is packed in another way, which another reader of it needs.
+        """
+        packing = Packing(tuple(steps))
+        if self.packings[index] not in (Packing(), packing):
+            raise ValueError("a weight is read in two layouts")
+        self.packings[index] = packing
 
     def extend_packing(self, index: int, steps: Iterable[Step]) -> None:
         """Add steps to a weight's packing, without changing its argument's type."""
-        self.set_packing(index, (*self.packings[index].steps, *steps))
+        self.packings[index] = Packing((*self.packings[index].steps, *steps))
 
     def run_passes(self, *passes: str) -> None:
         """Run function passes on the layer.

@@ -13,6 +13,7 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.recurrence.form import Recurrence, recurrence_of
 from sartor.codegen.kernels.recurrence.steps import StepsKernel
+from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.kernel_machine import kernel_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
@@ -74,11 +75,16 @@ class Recurrent:
         code = StepsKernel(form, len(task.inputs) + len(task.weights), machine.lanes, *sizes)
         for product in form.products:
             index = product.matrix - len(task.inputs)
-            if index < 0:
-                raise ValueError("a recurrence matrix is computed")
+            if index < 0 or not _is_only_multiplied(rewrite.weights[index], product.matrix, form):
+                raise ValueError("a recurrence matrix is computed or read elsewhere too")
             rewrite.set_packing(index, code.packing(product))
         inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
         return KernelLayer(task, (rewrite,), inputs, outputs[0], code)
+
+
+def _is_only_multiplied(weight: ir.Value, argument: int, form: Recurrence) -> bool:
+    """Whether only products read a weight, which all find it packed."""
+    return len(list(weight.uses)) == sum(each.matrix == argument for each in form.products)
 
 
 def _form(rewrite: Rewrite) -> Recurrence:

@@ -12,6 +12,7 @@ from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.rewriting.convert import Converted, convert_images, has_images
 from sartor.codegen.subgraphs.fusion import task_of
 from sartor.frontend.imported_model import ImportedModel
+from tests.codegen.shared_filters import dense, depthwise
 
 ImportedOf = Callable[[str], ImportedModel]
 
@@ -72,6 +73,14 @@ def test_a_slice_does_not_cut_a_block(first: int, count: int) -> None:
     answer = convert_images(_slice(first, count), "nchw16c")
     assert isinstance(answer, Rejected)
     assert "block" in answer.reason
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [(dense(), "the filters are read elsewhere too"), (depthwise(), "a weight is read in two layouts")],
+)
+def test_filters_that_are_also_added_keep_their_layout(task: Task, reason: str) -> None:
+    assert convert_images(task, "nhwc") == Rejected(reason)
 
 
 def test_the_task_itself_is_not_changed(imported_of: ImportedOf) -> None:

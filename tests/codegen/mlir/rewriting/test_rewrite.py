@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
+from sartor.codegen.ir.packing import Packing, Round, Transpose
 from sartor.codegen.mlir.operations import body_of
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.frontend.imported_model import ImportedModel
+from tests.codegen.shared_filters import dense
 
 
 def test_a_changed_rewrite_leaves_the_next_one_alone(imported_of: Callable[[str], ImportedModel]) -> None:
@@ -19,3 +23,13 @@ def test_a_changed_rewrite_leaves_the_next_one_alone(imported_of: Callable[[str]
     assert "changed" in str(changed.module)
     assert "tensor<1xf32>" in str(changed.module)
     assert str(Rewrite.plain(task).module) == before
+
+
+def test_a_weight_is_not_packed_in_two_ways() -> None:
+    rewrite, steps = Rewrite.plain(dense()), (Transpose((2, 3, 1, 0)),)
+    for _ in range(2):
+        rewrite.set_packing(0, steps)
+    with pytest.raises(ValueError, match="read in two layouts"):
+        rewrite.set_packing(0, ())
+    rewrite.extend_packing(0, (Round("f16"),))
+    assert rewrite.packings == [Packing((*steps, Round("f16")))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,21 @@ def test_kernels_compute_what_loops_compute(imported: ImportedModel) -> None:
 def test_other_layers_are_rejected(imported: ImportedModel) -> None:
     product = next(each.task for each in imported.graph.layers if each.task.kind is LayerKind.CONTRACTION)
     assert Recurrent().parameters(product, _TARGET) == Rejected("not a recurrent layer")
+
+
+def test_a_matrix_that_is_read_elsewhere_is_not_packed(tmp_path: Path) -> None:
+    """It is the initial state too, of as many rows as the state has elements."""
+    constants = {"w": weights(1, 4, _INPUTS), "r": weights(1, 4, 4, seed=1)}
+    rnn = node("RNN", ["x", "w", "r", "", "", "h"], ["y"], name="rnn", hidden_size=4)
+    onnx.save(
+        model([rnn], [("x", (3, 4, _INPUTS), FLOAT), ("h", (1, 4, 4), FLOAT)], ["y"], constants), tmp_path / "m.onnx"
+    )
+    found = run_import(tmp_path / "m.onnx", {}, None)
+    assert isinstance(found, ImportedModel), found
+    task = next(each.task for each in found.graph.layers if each.task.kind is LayerKind.RECURRENCE)
+    shared = replace(task, body=task.body.replace("= %arg0,", "= %arg2,"))
+    parameters = Recurrent().parameters(shared, _TARGET)
+    assert not isinstance(parameters, Rejected), parameters
+    assert isinstance(Recurrent().build(task, parameters[0], _TARGET), Implementation)
+    built = Recurrent().build(shared, parameters[0], _TARGET)
+    assert built == Rejected("a recurrence matrix is computed or read elsewhere too")
