@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.graph import INPUT_PREFIX, OUTPUT_PREFIX, LayerGraph
 from sartor.codegen.ir.layer import Layer, NetworkValue, Task, TensorType, ValueRef, task_key
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import (
@@ -68,6 +68,7 @@ class _Outliner:
 
     def run(self, inputs: Sequence[NetworkValue], outputs: Sequence[NetworkValue]) -> LayerGraph:
         self._check_computes(outputs)
+        self._names |= {INPUT_PREFIX + each.name for each in inputs} | {OUTPUT_PREFIX + each.name for each in outputs}
         read = tuple(self._input(index, each) for index, each in enumerate(inputs))
         layers = tuple(self._outline(group) for group in partition(self._function, self._reads))
         return LayerGraph(layers, read, self._outputs(outputs))

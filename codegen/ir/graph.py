@@ -9,6 +9,9 @@ import networkx as nx
 
 from sartor.codegen.ir.layer import Fusion, Layer, NetworkValue, Task, TensorType, ValueRef
 
+INPUT_PREFIX, OUTPUT_PREFIX = "input:", "output:"
+"""Before the names of network inputs and outputs where these stand beside layers; no layer has such a name."""
+
 
 @dataclass(frozen=True)
 class LayerGraph:

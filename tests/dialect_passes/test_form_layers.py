@@ -192,6 +192,17 @@ def test_a_shape_that_is_known_only_when_it_runs_names_the_node(
     assert f"computed by node 'dynamic' ({kind}), cannot be known before it runs" in str(found.error)
 
 
+def test_no_layer_has_the_name_of_a_network_value(tmp_path: Path) -> None:
+    """In plans, ``input:x`` stands for what the caller passes, and ``output:y`` for what it gets."""
+    b, value = Builder(), "x"
+    for name in ("output:y", "input:x", "y"):
+        value = b.op("MatMul", name, value, b.weight(4, 4))
+    onnx.save(b.model([("x", (4, 4))], [("y", (4, 4))]), tmp_path / "net.onnx")
+    imported = run_import(tmp_path / "net.onnx", {}, None)
+    assert isinstance(imported, ImportedModel)
+    assert [each.name for each in imported.graph.layers] == ["output:y#2", "input:x#2", "y"]
+
+
 def test_one_value_used_twice_is_one_input(imported_of: ImportedOf) -> None:
     double, product = imported_of("same_twice").graph.layers
     assert len(double.inputs) == 1

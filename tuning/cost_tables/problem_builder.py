@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from sartor.codegen.ir.graph import Childnet, LayerGraph
+from sartor.codegen.ir.graph import INPUT_PREFIX, OUTPUT_PREFIX, Childnet, LayerGraph
 from sartor.codegen.ir.layer import Layer, TensorType
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Variant
@@ -24,7 +24,7 @@ from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem, Value
 from sartor.tuning.selection.problem.trade_offs import worth_keeping
-from sartor.tuning.transfers.conversions import INPUT_PREFIX, OUTPUT_PREFIX, Link, links_of
+from sartor.tuning.transfers.conversions import Link, links_of
 
 
 def selection_problem(

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.graph import INPUT_PREFIX, OUTPUT_PREFIX, LayerGraph
 from sartor.codegen.ir.layer import TensorType, ValueRef
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.tuning.selection.problem.problem import Edge
-
-INPUT_PREFIX = "input:"
-OUTPUT_PREFIX = "output:"
 
 
 @dataclass(frozen=True)
