@@ -40,11 +40,11 @@ def overwriting_layers(
         implementations: the chosen one of each layer, by name.
         outputs: network outputs.
     """
-    before = _ancestors(layers)
     readers: defaultdict[ValueRef, list[str]] = defaultdict(list)
     for layer in layers:
         for ref in layer.inputs:
             readers[ref].append(layer.name)
+    order = {layer.name: index for index, layer in enumerate(layers)}
     kept = {each.source for each in outputs}
     found: dict[str, Overwriting] = {}
     for layer in layers:
@@ -53,19 +53,28 @@ def overwriting_layers(
             continue
         operand = code.overwriting.operand
         ref = layer.inputs[operand]
-        others = [each for each in readers[ref] if each not in before[layer.name]]
-        if others == [layer.name] and ref not in kept and _is_written(ref, code.inputs[operand], implementations):
+        is_free = ref not in kept and _is_written(ref, code.inputs[operand], implementations)
+        if is_free and _is_last(layer, readers[ref], layers, order):
             found[layer.name] = code.overwriting
     return found
 
 
-def _ancestors(layers: Sequence[Layer]) -> dict[str, frozenset[str]]:
-    """For each layer the layers that it depends on, directly or not."""
-    found: dict[str, frozenset[str]] = {}
-    for layer in layers:
-        sources = {ref.source for ref in layer.inputs if ref.source is not None}
-        found[layer.name] = frozenset(sources).union(*(found[each] for each in sources))
-    return found
+def _is_last(layer: Layer, readers: list[str], layers: Sequence[Layer], order: Mapping[str, int]) -> bool:
+    """Whether a layer reads a value once, and depends on all other readers.
+
+    What comes before the first of these in the order is not looked at: a set of all that each layer depends on would
+    take memory by the square of the number of layers.
+    """
+    others = {each for each in readers if each != layer.name}
+    first = min((order[each] for each in others), default=len(order))
+    seen: set[str] = set()
+    pending = [layer]
+    while pending:
+        for ref in pending.pop().inputs:
+            if ref.source is not None and ref.source not in seen and order[ref.source] >= first:
+                seen.add(ref.source)
+                pending.append(layers[order[ref.source]])
+    return readers.count(layer.name) == 1 and others <= seen
 
 
 def _is_written(ref: ValueRef, schema: Schema, implementations: Mapping[str, Implementation]) -> bool:

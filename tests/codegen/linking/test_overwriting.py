@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass, replace
 
 import pytest
@@ -100,6 +101,22 @@ def test_of_two_readers_side_by_side_neither_overwrites() -> None:
 
 def test_a_value_that_is_read_twice_by_one_layer_is_kept() -> None:
     assert _found({"first": ("in",), "end": ("first", "first")}, {"end": 1}) == set()
+
+
+def test_an_ancestor_may_read_a_value_twice() -> None:
+    assert _found({**RESIDUAL, "inner": ("first", "first")}, {"last": 1}) == {"last"}
+
+
+def test_memory_does_not_grow_by_the_square_of_the_layers() -> None:
+    graph: Graph = {str(each): (str(each - 1) if each else "in",) for each in range(2000)}
+    tracemalloc.start()
+    try:
+        found = _found(graph, {str(each): 0 for each in range(1, 2000)}, ("1999",))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 1999
+    assert peak < 16 << 20
 
 
 def test_what_an_adapt_makes_may_be_shared_and_is_kept() -> None:
