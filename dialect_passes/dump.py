@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +17,20 @@ _NAME = re.compile(r"\d{2,}-.*\.mlir")
 
 
 def is_dumped(path: Path, directory: Path) -> bool:
-    """Whether a stage may be written to a file, by its own name or by that of a link in the directory."""
-    place, real = directory.resolve(), path.resolve()
-    links = (each for each in directory.iterdir() if _NAME.fullmatch(each.name))
-    return (real.parent == place and _NAME.fullmatch(real.name) is not None) or any(
-        each.resolve() == real for each in links
+    """Whether a stage may be written to a file, by its own name or by that of a link in the directory.
+
+    Raises:
+        UsageError: if the directory cannot be read.
+    """
+    # Links may loop, which ``Path.resolve`` takes for an error of the program.
+    place, real = os.path.realpath(directory), os.path.realpath(path)
+    try:
+        links = [each for each in directory.iterdir() if _NAME.fullmatch(each.name)]
+    except OSError as error:
+        raise UsageError(f"'{directory}' cannot be read: {error.strerror}") from None
+    folder, name = os.path.split(real)
+    return (folder == place and _NAME.fullmatch(name) is not None) or any(
+        os.path.realpath(each) == real for each in links
     )
 
 
