@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from sartor.codegen.digest import digest
+from sartor.errors import UsageError
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 
@@ -60,22 +61,18 @@ def equalise_products(model: ModelProto, exponents: Exponents) -> tuple[str, ...
 
     Returns:
         The names of the products that changed.
+
+    Raises:
+        UsageError: if a tensor has another number of channels, as in another model than that of the exponents.
     """
     editor, products = GraphEditor(model.graph), products_by_tensor(model)
     changed: list[str] = []
     nodes: list[NodeProto] = []
     added: dict[str, NodeProto] = {}
     for tensor, powers in exponents.items():
-        if tensor not in products:
-            continue
-        added[tensor] = _division(editor, tensor, powers)
-        for node in products[tensor]:
-            weight = editor.constant(node.input[1])
-            if weight is None:
-                raise ValueError(f"the weight of '{node.name}' is not constant")
-            node.input[0] = added[tensor].output[0]
-            node.input[1] = editor.add_constant(f"{node.name}/{_label(powers)}", _scaled(node, weight, powers))
-            changed.append(node.name)
+        if tensor in products:
+            added[tensor] = _equalise(editor, tensor, products[tensor], powers)
+            changed += [node.name for node in products[tensor]]
     for node in model.graph.node:
         nodes.append(node)
         nodes.extend(added[name] for name in node.output if name in added)
@@ -85,6 +82,29 @@ def equalise_products(model: ModelProto, exponents: Exponents) -> tuple[str, ...
     if changed:
         drop_unused(model)
     return tuple(changed)
+
+
+def _equalise(editor: GraphEditor, tensor: str, products: Sequence[NodeProto], exponents: Sequence[int]) -> NodeProto:
+    """Multiply the weights of a tensor's products, which read the tensor divided from now on; returns the division."""
+    weights = [_weight(editor, node) for node in products]
+    channels = len(weight_rows(products[0], weights[0]))
+    if len(exponents) != channels:
+        raise UsageError(
+            f"the plan is for another model: it has {len(exponents)} exponents for tensor '{tensor}', "
+            f"of which this one has {channels} channels; tune again"
+        )
+    division = _division(editor, tensor, exponents)
+    for node, weight in zip(products, weights, strict=True):
+        node.input[0] = division.output[0]
+        node.input[1] = editor.add_constant(f"{node.name}/{_label(exponents)}", _scaled(node, weight, exponents))
+    return division
+
+
+def _weight(editor: GraphEditor, product: NodeProto) -> Array:
+    weight = editor.constant(product.input[1])
+    if weight is None:
+        raise ValueError(f"the weight of '{product.name}' is not constant")
+    return weight
 
 
 def _label(exponents: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from sartor.errors import UsageError
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.quantisation.equalised_products import equalise_products, is_exact, products_by_tensor
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -54,6 +55,15 @@ def test_results_keep_their_bits() -> None:
     names = {each.name for each in equalised.graph.initializer}
     assert "w" in names, "another product still reads it"
     assert "turned" not in names
+
+
+@pytest.mark.parametrize("exponents", [(), (1, 2)])
+def test_exponents_of_another_model_are_refused(exponents: tuple[int, ...]) -> None:
+    said = (
+        f"the plan is for another model: it has {len(exponents)} exponents for tensor 'read', .* 7 channels; tune again"
+    )
+    with pytest.raises(UsageError, match=said):
+        equalise_products(_model(), {"read": exponents})
 
 
 def test_wrong_exponents_are_seen() -> None:
