@@ -66,6 +66,8 @@ def _is_last(layer: Layer, readers: list[str], layers: Sequence[Layer], order: M
     take memory by the square of the number of layers.
     """
     others = {each for each in readers if each != layer.name}
+    if readers.count(layer.name) > 1 or any(order[each] > order[layer.name] for each in others):
+        return False
     first = min((order[each] for each in others), default=len(order))
     seen: set[str] = set()
     pending = [layer]
@@ -74,7 +76,7 @@ def _is_last(layer: Layer, readers: list[str], layers: Sequence[Layer], order: M
             if ref.source is not None and ref.source not in seen and order[ref.source] >= first:
                 seen.add(ref.source)
                 pending.append(layers[order[ref.source]])
-    return readers.count(layer.name) == 1 and others <= seen
+    return others <= seen
 
 
 def _is_written(ref: ValueRef, schema: Schema, implementations: Mapping[str, Implementation]) -> bool:

@@ -47,7 +47,7 @@ def layered_manifest(module: Path, choice: PlanChoice = FIRST) -> Manifest:
 
 
 def usual_error(module: Path, choice: PlanChoice = FIRST) -> float:
-    """The default bound on a module's relative error, by the types in which it computes.
+    """The default bound on a module's relative error, by the types in which its plan computes, or each of its plans.
 
     Raises:
         UsageError: if the file is missing or not an IREE module.
@@ -56,7 +56,9 @@ def usual_error(module: Path, choice: PlanChoice = FIRST) -> float:
     if manifest is None:
         return DEFAULT_MAX_ERROR
     try:
-        return precision_of(_plan(manifest, module)).usual_error
+        later = () if manifest.successor is None else (manifest.successor["plan"],)
+        plans = (Plan.from_json(each, f"the plan in '{module}'") for each in (manifest.plan, *later))
+        return max(precision_of(each).usual_error for each in plans)
     except UsageError:
         # The plan is of another version; outputs can be compared nevertheless.
         return DEFAULT_MAX_ERROR

@@ -58,7 +58,7 @@ class Sensitivities:
         name = " ".join(f"{layer}={dtype}" for layer, dtype in sorted(assignment.items()))
         key = self._key("together", measure.identity, str(_SAMPLES_TOGETHER))
         known = self.cache.get(*key).get(name)
-        if known is None:
+        if not known:
             trial = replace(self._trial, measure=measure, most_samples=_SAMPLES_TOGETHER)
             (found,) = trial.together([assignment])
             known = found.samples

@@ -23,6 +23,7 @@ class MappedFile:
         size: in bytes.
         address: of its first byte.
         own_bytes: how much of it is memory of this process.
+        is_whole: whether all of it is, and was verified.
         moving: is held by who makes more of it so.
         reading: the thread that reads it ahead.
     """
@@ -37,6 +38,7 @@ class MappedFile:
         self._verify = verify
         self._failure = ""
         self.own_bytes = 0
+        self.is_whole = False
         self._first = 0
         self.moving = threading.Lock()
         self._held = _Held(os.dup(handle))
@@ -87,6 +89,7 @@ class MappedFile:
                 self._verify(self.content, self.label)
             except UsageError as error:
                 self._failure = str(error)
+            self.is_whole = True
 
     @property
     def handle(self) -> int | None:
@@ -111,10 +114,12 @@ class MappedFile:
     def _is_as_opened(self) -> bool:
         handle = self.handle
         try:
-            return handle is None or _state(handle) == self._state
+            if handle is None or _state(handle) == self._state:
+                return True
         except OSError:
-            # Closed meanwhile: all that was mapped has become the process's own.
-            return self.is_own
+            pass
+        # It may have been closed meanwhile, as all that was mapped has become the process's own.
+        return self.is_own
 
     def let_write(self) -> None:
         """Let others write the file, if they had to wait."""
@@ -186,7 +191,11 @@ _OPENING = threading.Lock()
 def _map_anew() -> None:
     """In a forked process: threads that stayed with the parent may hold the lock, or be moving a mapping."""
     global _OPEN, _OPENING
-    _OPEN, _OPENING = WeakValueDictionary(), threading.Lock()
+    # What was moved and compared as a whole needs no thread any more, and its pages are shared.
+    whole = {key: each for key, each in _OPEN.items() if each.is_whole}
+    for each in whole.values():
+        each.moving = threading.Lock()
+    _OPEN, _OPENING = WeakValueDictionary(whole), threading.Lock()
 
 
 os.register_at_fork(after_in_child=_map_anew)

@@ -161,7 +161,6 @@ class FarmBatch(Batch):
 
     def add(self, name: str, arguments: Mapping[str, Any], weight: float = 1.0) -> None:
         own = f"{next(self._numbers)} {name}"
-        self._names[own] = name
         self._farm.add(
             replace(
                 self._order,
@@ -171,6 +170,8 @@ class FarmBatch(Batch):
                 ended=lambda *ended: self._arrived.put(ended),
             )
         )
+        # Not before: what is refused is not waited for.
+        self._names[own] = name
 
     def ready(self) -> list[JobResult]:
         found = []

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -256,8 +256,9 @@ def _beside(path: Path) -> Iterator[None]:
         yield
     finally:
         sys.dont_write_bytecode = writes_nothing
-        with suppress(ValueError):
-            sys.path.remove(folder)
+        # The last one: the folder may have been there before.
+        if folder in sys.path:
+            del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
 
 
 @lru_cache(maxsize=8)

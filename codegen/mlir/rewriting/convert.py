@@ -118,8 +118,15 @@ class _LayoutConverter:
             op = defining_op(value)
             if op is None or op.name != "arith.constant":
                 value.set_type(self._physical(value.type))
+        self._check_packed()
         self._sign(block)
         return tuple(self._packing(weight, logical) for weight, logical in self._weights.items())
+
+    def _check_packed(self) -> None:
+        """Refuse a weight that is packed for the convolution although an op reads it that no image goes through."""
+        packed = (value for value, packing in self._generic.packings.items() if packing != Packing())
+        if not all(self._touches_images(use.owner.operation) for value in packed for use in value.uses):
+            raise LayoutError("a weight is read in two layouts")
 
     def _packing(self, weight: ir.Value, logical: TensorType) -> Packing:
         if weight in self._images:

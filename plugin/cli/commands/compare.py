@@ -107,7 +107,7 @@ def compare(
     names = [spec.name for spec in shown_outputs(known.outputs)]
     results: list[dict[str, Array]] = []
     # Which plan an inference runs depends on time and memory, unless the session is told the function.
-    for function in inference_functions(module_manifest(module), known):
+    for function in inference_functions(module_manifest(module, choice), known):
         with Session(module, device=device, threads=threads, signature=function) as session:
             results.append(dict(zip(names, session.run(None, feeds), strict=True)))
     with open_pool(1) as (pool, _):

@@ -17,8 +17,9 @@ from sartor.tuning.store.store import Store
 SECONDS = 1.0
 """Between two looks: what is measured meanwhile is disturbed as little as possible."""
 
-# Others may store what they measured that much earlier, and clocks of machines differ by seconds, some by hours.
-_LATE_SECONDS = 10.0
+# Others may store what they measured that much earlier: longer than they wait for each other. Clocks of machines differ
+# by seconds, some by hours.
+_LATE_SECONDS = 60.0
 _SHOWN_OF_TASK = 16
 
 
@@ -36,18 +37,19 @@ def follow(
     Raises:
         UsageError: if the database cannot be read, or what others write to it cannot be seen.
     """
-    since = time.time() - _LATE_SECONDS
+    last = time.time()
     with Store.open_to_read(database) as store:
         if not store.persistent:
             raise UsageError(f"'{database}' cannot be followed, only copied: give yourself the right to write to it")
-        shown = {_told(each) for each in store.measured_since(since)}
+        shown = {_told(each) for each in store.measured_since(last - _LATE_SECONDS)}
         for _ in range(looks) if looks else count():
-            now, found = time.time(), store.measured_since(since)
+            now, found = time.time(), store.measured_since(last - _LATE_SECONDS)
             for each in found:
                 if _told(each) not in shown:
                     say(line(each))
             shown = {_told(each) for each in found}
-            since = now - _LATE_SECONDS
+            # Measurements of a clock that is behind go on by that clock; one that is ahead hides none of the others.
+            last = max([last, *(each.created for each in found if each.created <= now)])
             wait(SECONDS)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sartor.cli.commands import bench
 from sartor.codegen.linking.several.switching import LATER_ENTRY
+from sartor.comparison import model_comparison
 from sartor.comparison.bench_job import BenchRuns, _time
+from sartor.policies import Precision
 from sartor.runtime.benchmark import Samples
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.manifest import read_manifest
@@ -72,3 +76,16 @@ def test_compare_checks_both_plans_and_names_the_wrong_one(
     assert called == ["main_graph", LATER_ENTRY]
     assert result.returncode == 1
     assert "by the plan for later inferences" in result.stderr
+
+
+@pytest.mark.parametrize("narrower", ["plan", "successor"])
+def test_outputs_may_differ_by_what_the_narrower_plan_may(
+    made: Made, monkeypatch: pytest.MonkeyPatch, narrower: str
+) -> None:
+    module = made.files.module
+    manifest = read_manifest(module)
+    narrow = json.loads(json.dumps(getattr(manifest, narrower)).replace("cpu:f32/", "cpu:bf16/"))
+    assert narrow != getattr(manifest, narrower)
+    assert model_comparison.usual_error(module) == Precision.F32.usual_error
+    monkeypatch.setattr(model_comparison, "module_manifest", lambda *_: replace(manifest, **{narrower: narrow}))
+    assert model_comparison.usual_error(module) == Precision.MIXED.usual_error

@@ -153,6 +153,25 @@ def test_who_was_forked_while_others_open_and_move_files_maps_anew(path: Path, o
     assert opened(path) is file
 
 
+def test_who_was_forked_shares_what_is_whole(path: Path, opened: Opened) -> None:
+    """Each of a server's processes had a copy of all weights."""
+    file, verified = opened(path), list[str]()
+    file.reading.wait()
+    file._verify = lambda content, label: verified.append(label)
+
+    def is_shared() -> bool:
+        other = opened(path)
+        with other.moving:
+            return other is file
+
+    file.own(file.size - 1)
+    assert not child_succeeds(is_shared)
+    file.own(1)
+    assert verified == [file.label]
+    with file.moving:
+        assert child_succeeds(is_shared)
+
+
 def test_a_forked_process_leaves_its_parent_the_lease(path: Path, opened: Opened) -> None:
     kept = [opened(path)]
     kept[0].reading.wait()
