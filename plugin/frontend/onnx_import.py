@@ -100,8 +100,10 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
 
 
 def _free_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield ``w0, w1, …`` without the names of inputs and computed values."""
-    taken = {name for node in graph.node for name in node.output} | {each.name for each in graph.input}
+    """Yield ``w0, w1, …`` without the names of inputs, outputs and computed values."""
+    taken = {name for node in graph.node for name in node.output} | {
+        each.name for each in (*graph.input, *graph.output)
+    }
     return (name for index in itertools.count() if (name := f"w{index}") not in taken)
 
 

@@ -80,6 +80,21 @@ def test_an_output_that_is_an_initialiser_is_imported() -> None:
     assert import_model(model).bytecode
 
 
+def test_outputs_that_are_initialisers_may_be_called_as_weights_are() -> None:
+    """They were given each other's values."""
+    tensors = {"w1": np.full((2, 3), 1, np.float32), "w0": np.full((2, 3), 2, np.float32)}
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("y", *tensors)]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    initialisers = [numpy_helper.from_array(each, name) for name, each in tensors.items()]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [value], results, initialisers)
+    renamed, weights = onnx_import._with_safe_names(helper.make_model(graph))
+    found = {
+        each.output[0]: weights[each.input[0]].tolist() for each in renamed.graph.node if each.op_type == "Identity"
+    }
+    assert found == {name: each.tolist() for name, each in tensors.items()}
+    assert not found.keys() & weights.keys(), "a name has two values"
+
+
 def test_an_output_of_constants_alone_is_imported() -> None:
     assert import_model(constant_output()).bytecode
 
