@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from sartor.onnx_model.dynamic.sizes import known_sizes
 from sartor.onnx_model.dynamic.steps import Count, Counted, Size, Steps
 from sartor.onnx_model.graphs.graph import attributes, optional_input
 
+_DIVISIONS = frozenset({"Div", "Mod"})
 _DIFFERENT = "the sizes of its operands depend on different data"
 
 
@@ -28,8 +31,16 @@ def elementwise(steps: Steps) -> None:
         position = axis - (rank - own)
         if name not in steps.tail.counted and position >= 0 and steps.shape(name)[position] != 1:
             raise steps.refusal(f"'{name}' has a fixed size where that of another operand depends on data")
-    steps.keep()
+    steps.keep(_divisible(steps))
     steps.set_counted(node.output[0], axis, count)
+
+
+def _divisible(steps: Steps) -> list[str]:
+    """Operands whose elements that are not valid may be computed with: processors stop at integers divided by 0."""
+    node = steps.node
+    if node.op_type not in _DIVISIONS or np.issubdtype(steps.dtype(node.input[1]), np.floating):
+        return list(node.input)
+    return [node.input[0], steps.masked(node.input[1], 1)]
 
 
 def transpose(steps: Steps) -> None:

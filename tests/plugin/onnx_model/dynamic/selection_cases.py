@@ -241,6 +241,22 @@ def _parts() -> Case:
     return _suppressed(tail, ["total", "largest", "smallest", "mean", *integers], constants)
 
 
+def _quotients(kind: str) -> Callable[[], Case]:
+    """Quotients by what is not 0; behind what is valid there may be zeros, at which processors stop."""
+
+    def made() -> Case:
+        nodes = [
+            node("Cast", ["x"], ["wanted"], to=BOOL),
+            node("Compress", ["x", "wanted"], ["divisors"], axis=0),
+            node(kind, ["hundred", "divisors"], ["y"]),
+        ]
+        feeds = [{"x": np.array(each, np.int64)} for each in ([0, 5, 0, 7, 10, 0, 1, 3, 0], [0] * 9, [3] * 9)]
+        outputs: list[str | Value] = [("y", ("n",), INT64)]
+        return Case(model(nodes, [("x", (9,), INT64)], outputs, {"hundred": ints(100)}), feeds)
+
+    return made
+
+
 def _halves(*shape: int) -> Callable[[], Array]:
     return lambda: np.floor(_normal(*shape) * 2) / 2
 
@@ -263,6 +279,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "shapes": _shapes,
     "parts": _parts,
     "computed_sizes": _computed_sizes,
+    "quotients": _quotients("Div"),
+    "remainders": _quotients("Mod"),
     "coordinates_from_the_end": _coordinates_from_the_end,
 }
 """Models by name."""
