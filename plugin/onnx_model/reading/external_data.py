@@ -61,11 +61,12 @@ def inline_external_data(model: ModelProto, source: Path) -> tuple[Path, ...]:
             "split the model"
         )
     files: dict[Path, None] = {}
+    maps: dict[tuple[int, int], mmap.mmap] = {}
     for reference in references:
         path = _inside(source, reference)
         files[path] = None
         with _opened(path, reference) as file:
-            data = _mapped(file, reference) if is_holding() else _read(file, reference)
+            data = _mapped(file, reference, maps) if is_holding() else _read(file, reference)
         del reference.tensor.external_data[:]
         reference.tensor.ClearField("data_location")
         hold(reference.tensor, data)
@@ -148,9 +149,7 @@ def _opened(path: Path, reference: _Reference) -> Iterator[int]:
     try:
         file = os.open(path, _OPEN_FLAGS)
     except OSError as error:
-        raise UsageError(
-            f"{reference.what} is stored in {reference.location!r}, which cannot be read: {error.strerror}"
-        ) from None
+        raise _unreadable(reference, error) from None
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
@@ -176,7 +175,19 @@ def _read(file: int, reference: _Reference) -> bytes:
     return data
 
 
-def _mapped(file: int, reference: _Reference) -> bytes | memoryview:
+def _mapped(file: int, reference: _Reference, maps: dict[tuple[int, int], mmap.mmap]) -> bytes | memoryview:
+    """A part of a file, which is mapped once: a mapping takes a descriptor, and models have thousands of tensors."""
     if not reference.length:
         return b""
-    return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))[reference.offset :][: reference.length]
+    status, end = os.fstat(file), reference.offset + reference.length
+    key = (status.st_dev, status.st_ino)
+    if key not in maps or len(maps[key]) < end:
+        try:
+            maps[key] = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise _unreadable(reference, error) from None
+    return memoryview(maps[key])[reference.offset : end]
+
+
+def _unreadable(reference: _Reference, error: OSError) -> UsageError:
+    return UsageError(f"{reference.what} is stored in {reference.location!r}, which cannot be read: {error.strerror}")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sartor.errors import SartorError, UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.held_data import holding
+from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.reading.load import load_model, read_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node
 
@@ -218,3 +222,22 @@ def test_links_lead_beside_the_model_only(cached: Path) -> None:
     cached.write_bytes(content)
     with pytest.raises(UnsupportedModelError, match="a link leads out"):
         load_model(cached)
+
+
+def test_more_tensors_than_files_may_be_open_are_read(tmp_path: Path) -> None:
+    """Each had a mapping, and a descriptor, of its own."""
+    count, elements = 100, 20_000
+    tensors = [numpy_helper.from_array(np.full(elements, index, np.float32), f"w{index}") for index in range(count)]
+    nodes = [node("Sum", [each.name for each in tensors], ["y"])]
+    built = model(nodes, [], [("y", (elements,), FLOAT)])
+    built.graph.initializer.extend(tensors)
+    onnx.save(built, tmp_path / "m.onnx", save_as_external_data=True, location="data", size_threshold=0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
+    try:
+        with holding():
+            loaded = load_model(tmp_path / "m.onnx")
+            found = [to_array(each)[-1] for each in loaded.graph.initializer]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == [*range(count)]
