@@ -98,6 +98,7 @@ class _Tracer:
         self._limits = limits
         self._deadline = deadline
         self.points: list[Point] = []
+        self._ended_early = False
 
     def find_ends(self) -> None:
         """Find the plans with the least of either quantity.
@@ -128,7 +129,7 @@ class _Tracer:
             found = self._add_below(self._value(left) - step)
             if found is not None:
                 open_ends.append(found)
-        return not open_ends and all(point.proven for point in self.points)
+        return not (open_ends or self._ended_early) and all(point.proven for point in self.points)
 
     def _gap(self, left: Point) -> float:
         right = self.points[self.points.index(left) + 1]
@@ -161,4 +162,5 @@ class _Tracer:
     def _best(self, one: Quantity, other: Quantity, bounds: Amounts) -> Point | Nothing:
         """The plan with the least of ``one``, and of those the one with the least of ``other``."""
         found = self._search.least_then(one, other, bounds, self._deadline)
+        self._ended_early |= isinstance(found, Nothing) and not found.proven
         return found if isinstance(found, Nothing) else Point(found.plan, found.needed, found.proven)

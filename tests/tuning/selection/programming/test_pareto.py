@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -16,6 +17,7 @@ from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.programming.bounded_search import BoundedSearch, Nothing
 from sartor.tuning.selection.programming.pareto import SolvedFront, pareto_front
 
 BuildRandom = Callable[[Random], Problem]
@@ -100,6 +102,22 @@ def test_no_time_is_not_taken_for_infeasible() -> None:
     limits = Limits(memory=1.5 * sum(map(min, sizes)))
     with pytest.raises(InfeasibleError, match="in the time allowed"):
         pareto_front(Problem(nodes, (), {}), LATENCY, MEMORY, limits, seconds=0.0)
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_a_front_is_complete_only_if_nothing_was_given_up(proven: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches between the ends find nothing, either as nothing is there or as time is up."""
+    find, asked = BoundedSearch.least_then, list[object]()
+
+    def least_then(search: BoundedSearch, *arguments: Any) -> Any:
+        asked.append(arguments)
+        return find(search, *arguments) if len(asked) <= 2 else Nothing(0.0, proven)
+
+    monkeypatch.setattr(BoundedSearch, "least_then", least_then)
+    choices = tuple(_choice(str(index), float(index), 9.0 - index) for index in range(1, 6))
+    front = pareto_front(Problem((Node("x", choices),), (), {}), LATENCY, MEMORY)
+    assert len(asked) > 2
+    assert (_values(front), front.complete) == ([(1.0, 8.0), (5.0, 4.0)], proven)
 
 
 @pytest.mark.parametrize(("second", "most"), [(LATENCY, 5), (MEMORY, 1)])
