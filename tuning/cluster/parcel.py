@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import pickle
-import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -19,6 +18,7 @@ from typing import Any
 
 from sartor.tuning.workers.entry_points import resolved
 from sartor.tuning.workers.process import JobResult
+from sartor.workspace import partial_file
 
 _FILE, _FOLDER, _PATH = "file", "folder", "path"
 
@@ -171,12 +171,9 @@ class FileStore:
             if path.is_file() and path.stat().st_size == len(content):
                 continue
             path.parent.mkdir(exist_ok=True)
-            new = path.with_name(f".{secrets.token_hex(8)}")
-            try:
+            with partial_file(path.parent) as new:
                 new.write_bytes(content)
                 os.replace(new, path)
-            finally:
-                new.unlink(missing_ok=True)
 
     def path(self, key: str, name: str) -> Path:
         """The file of a digest.

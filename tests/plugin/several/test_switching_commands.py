@@ -15,7 +15,6 @@ from sartor.comparison import model_comparison
 from sartor.comparison.bench_job import BenchRuns, _time
 from sartor.policies import Precision
 from sartor.runtime.benchmark import Samples
-from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.session import Session
 from tests.plugin.calling import call, parsed
@@ -27,20 +26,6 @@ Run = Callable[..., list[Any]]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return compiled(tmp_path_factory.mktemp("switching"))
-
-
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The functions that sessions call, without those that run in memory that was bound."""
-    names: list[str] = []
-    invoke = Program.invoke
-
-    def noted(program: Program, function: str, *arguments: Any) -> list[object]:
-        names.append(function)
-        return invoke(program, function, *arguments)
-
-    monkeypatch.setattr(Program, "invoke", noted)
-    return names
 
 
 def test_bench_times_later_inferences(made: Made, called: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
