@@ -20,7 +20,7 @@ from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Assignment
 from sartor.tuning.selection.programming.bounded_search import BoundedSearch, Nothing
 from sartor.tuning.selection.programming.formulation import Program, Row, Term
-from sartor.tuning.selection.programming.least_memory import no_plan
+from sartor.tuning.selection.programming.infeasible import no_plan
 
 _SCALE = 1024.0
 
@@ -57,7 +57,7 @@ def shortest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None
     search = _Search(problem, limits)
     found = search.minimise(search.target, limits.bounds, deadline)
     if isinstance(found, Nothing):
-        raise no_plan(search, limits, found)
+        raise no_plan(search, limits, found.proven)
     taken = queues_of(problem, found.plan).seconds
     bound = taken if found.proven else min(found.bound / search.scale, taken)
     return Overlapped(found.plan, taken, bound, found.proven)
@@ -73,7 +73,7 @@ def fastest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None 
     deadline = math.inf if seconds is None else perf_counter() + seconds
     found = search.least_then(Quantity.LATENCY, Quantity.COLD, limits.bounds, deadline)
     if isinstance(found, Nothing):
-        raise no_plan(search, limits, found)
+        raise no_plan(search, limits, found.proven)
     return Overlapped(found.plan, queues_of(problem, found.plan).seconds, found.bound, found.proven)
 
 

@@ -12,13 +12,12 @@ import math
 from collections.abc import Sequence
 from time import perf_counter
 
-from sartor.errors import InfeasibleError
 from sartor.tuning.selection.heuristics import greedy
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity, measures, within
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Assignment, Selection, conclude
 from sartor.tuning.selection.programming.bounded_search import BoundedSearch, Found, Nothing
-from sartor.tuning.selection.programming.infeasible import explain
+from sartor.tuning.selection.programming.infeasible import no_plan
 from sartor.tuning.selection.programming.ties import prefer_earlier
 
 NAME = "ilp"
@@ -86,12 +85,10 @@ class _Search(BoundedSearch):
             return self._concluded(self._settled(found.plan, ()), None, started)
         plans = [found.plan] if isinstance(found, Found) else []
         greedy_plan = greedy.select(self.problem).assignment
-        if found.proven:
-            raise explain(self, self._limits)
-        if within(measures(self.problem, greedy_plan), self._limits.bounds):
+        if not found.proven and within(measures(self.problem, greedy_plan), self._limits.bounds):
             plans.append(greedy_plan)
         if not plans:
-            raise InfeasibleError("no plan within the limits was found in the time allowed; allow more of either")
+            raise no_plan(self, self._limits, found.proven)
         selections = [self._concluded(plan, found.bound, started) for plan in plans]
         return min(selections, key=lambda selection: selection.cost)
 

@@ -11,7 +11,7 @@ from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Selection, conclude
 from sartor.tuning.selection.programming.bounded_search import BoundedSearch, Nothing
 from sartor.tuning.selection.programming.ilp import NAME
-from sartor.tuning.selection.programming.least_memory import no_plan
+from sartor.tuning.selection.programming.infeasible import no_plan
 
 
 def most_exact(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None = None) -> Selection:
@@ -25,6 +25,6 @@ def most_exact(problem: Problem, limits: Limits = UNLIMITED, seconds: float | No
     deadline = math.inf if seconds is None else started + seconds
     found = search.least_then(Quantity.ERROR, Quantity.LATENCY, limits.bounds, deadline)
     if isinstance(found, Nothing):
-        raise no_plan(search, limits, found)
+        raise no_plan(search, limits, found.proven)
     concluded = conclude(problem, found.plan, bound=None, solver=NAME, seconds=perf_counter() - started)
     return replace(concluded, optimal=found.proven)

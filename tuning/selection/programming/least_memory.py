@@ -8,18 +8,19 @@ from __future__ import annotations
 import math
 from time import perf_counter
 
-from sartor.errors import InfeasibleError
 from sartor.tuning.selection.heuristics import greedy
-from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
+from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity, measures
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Selection, evaluate
-from sartor.tuning.selection.programming.bounded_search import BoundedSearch, Nothing
+from sartor.tuning.selection.programming.bounded_search import BoundedSearch, Found, Nothing
 from sartor.tuning.selection.programming.ilp import NAME
-from sartor.tuning.selection.programming.infeasible import explain
+from sartor.tuning.selection.programming.infeasible import no_plan
 
 
 def smallest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None = None) -> Selection:
     """The plan with the least memory, and of those the fastest; ``optimal`` means both. Cost and bound are in bytes.
+
+    If none was found in time, it is the greedy one where nothing is limited.
 
     Raises:
         InfeasibleError: if no plan exists, none is within the limits, or none within them was found in time.
@@ -28,23 +29,14 @@ def smallest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None
     search = BoundedSearch(problem, {Quantity.MEMORY, Quantity.LATENCY, *limits.bounds})
     deadline = math.inf if seconds is None else started + seconds
     found = search.least_then(Quantity.MEMORY, Quantity.LATENCY, limits.bounds, deadline)
+    if isinstance(found, Nothing) and (found.proven or limits != UNLIMITED):
+        raise no_plan(search, limits, found.proven)
     if isinstance(found, Nothing):
-        raise no_plan(search, limits, found)
+        plan = greedy.select(problem).assignment
+        found = Found(plan, measures(problem, plan), found.bound, proven=False)
     costs = evaluate(problem, found.plan)
     if costs is None:
         raise AssertionError("the program knows which conversions exist")
     memory = found.needed[Quantity.MEMORY]
     bound = memory if found.proven else min(found.bound, memory)
     return Selection(found.plan, memory, costs, bound, found.proven, NAME, perf_counter() - started)
-
-
-def no_plan(search: BoundedSearch, limits: Limits, nothing: Nothing) -> InfeasibleError:
-    """The error for a search without result: which limits cannot be met, or that time was up.
-
-    Raises:
-        InfeasibleError: if no plan exists even without limits; it names a layer without possible choices.
-    """
-    greedy.select(search.problem)
-    if nothing.proven:
-        return explain(search, limits)
-    return InfeasibleError("no plan within the limits was found in the time allowed; allow more of either")

@@ -18,7 +18,7 @@ from sartor.tuning.selection.problem.limits import UNLIMITED, Amounts, Limits, Q
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Assignment
 from sartor.tuning.selection.programming.bounded_search import RESOLUTION, BoundedSearch, Nothing
-from sartor.tuning.selection.programming.least_memory import no_plan
+from sartor.tuning.selection.programming.infeasible import no_plan
 
 POINTS = 12
 
@@ -108,7 +108,7 @@ class _Tracer:
         """
         best = self._best(self._first, self._second, self._limits.bounds)
         if isinstance(best, Nothing):
-            raise no_plan(self._search, self._limits, best)
+            raise no_plan(self._search, self._limits, best.proven)
         other = self._best(self._second, self._first, self._limits.bounds)
         self.points.append(best)
         if isinstance(other, Point):

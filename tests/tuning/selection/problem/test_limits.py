@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -19,6 +20,9 @@ from sartor.tuning.selection.problem.limits import Limits, Quantity, held_bytes,
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.problem.selection import Assignment, Selection
 from sartor.tuning.selection.programming import ilp
+from sartor.tuning.selection.programming.bounded_search import BoundedSearch
+from sartor.tuning.selection.programming.infeasible import explain
+from sartor.tuning.selection.programming.least_memory import smallest
 
 BuildRandom = Callable[[Random], Problem]
 
@@ -186,6 +190,24 @@ def test_no_time_is_not_taken_for_infeasible() -> None:
     problem = _many_sizes(40)
     with pytest.raises(InfeasibleError, match="in the time allowed"):
         ilp.select_within(problem, Limits(_least(problem) * 1.5), seconds=0.0)
+
+
+def test_nearest_limits_are_not_looked_for_without_end() -> None:
+    problem = _many_sizes(40)
+    limits = Limits(memory=_least(problem) - 1)
+    assert set(explain(BoundedSearch(problem, limits.bounds), limits).nearest) == {Quantity.MEMORY}
+    late = explain(BoundedSearch(problem, limits.bounds), limits, seconds=0.0)
+    assert late.nearest == {}
+    assert re.match(r"no plan keeps to \d+ B \(.* MiB\) of memory; the nearest .* not found in time", str(late))
+
+
+def test_the_least_memory_is_not_proven_without_time() -> None:
+    problem = _many_sizes(40)
+    found = smallest(problem, seconds=0.0)
+    assert not found.optimal
+    assert found.lower_bound <= _least(problem) <= found.cost
+    with pytest.raises(InfeasibleError, match=r"no plan within .* B .* of memory was found in the time allowed"):
+        smallest(problem, Limits(memory=_least(problem) * 1.5), seconds=0.0)
 
 
 @pytest.mark.parametrize("limits", [{"memory": -1.0}, {"error": math.nan}])
