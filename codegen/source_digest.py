@@ -7,14 +7,14 @@ one; imports do not.
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
-import gc
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+
+from sartor.collecting import nothing_collected
 
 _PACKAGE = "sartor"
 # The folders of the package that need not lie in one, in a checkout.
@@ -106,26 +106,12 @@ def _is_own(name: str) -> bool:
 @functools.cache
 def _imports(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
     """Import statements, wherever in the file they are."""
-    with _no_finalisers():
+    # Up to Python 3.12 ``ast.parse`` counts its depth for all callers together. It raises SystemError if a finaliser,
+    # or a thread that goes on while the finaliser runs, parses too, as each traceback does that is formatted.
+    with nothing_collected():
         tree = ast.parse(path.read_bytes())
     nodes = _executed(tree)
     return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
-
-
-@contextlib.contextmanager
-def _no_finalisers() -> Iterator[None]:
-    """Collect no garbage meanwhile.
-
-    Up to Python 3.12 ``ast.parse`` counts its depth for all callers together. It raises SystemError if a finaliser,
-    or a thread that goes on while the finaliser runs, parses too, as each traceback does that is formatted.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sartor.errors import SystemRefusedError, UsageError
-from sartor.workspace import partial_file
+from sartor.workspace import FULL, partial_file
 
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -28,8 +27,6 @@ _KINDS = (
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A multiple of a huge page.
 _WRITTEN_AT_ONCE = 16 << 20
-# There is no room: of a disk, of what a user may have, or for what a file may become.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _Identity = str | tuple[int, int]
 
@@ -333,7 +330,7 @@ def _writing(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = SystemRefusedError if error.errno in _FULL else UsageError
+        kind = SystemRefusedError if error.errno in FULL else UsageError
         raise kind(f"'{target}' cannot be written: {error.strerror or error}") from None
 
 

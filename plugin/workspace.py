@@ -30,8 +30,9 @@ _TOKEN_BYTES = 8
 _VARIABLES = ("TMPDIR", "TEMP", "TMP")
 # IREE has a shell start the linker without quoting names, and LLVM replaces ``%`` in them.
 _NOT_TAKEN = re.compile(r"[\s%$&;|<>()`\"'\\*?]")
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_TODO = {errno.ENOENT: "make it", **dict.fromkeys(_FULL, "make some")}
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors that say that there is no room: of a disk, of what a user may have, or for what a file may become."""
+_TODO = {errno.ENOENT: "make it", **dict.fromkeys(FULL, "make some")}
 _OWN_FOLDER = re.compile(rf"{_PREFIX}[0-9a-f]{{{2 * _TOKEN_BYTES}}}")
 # Only milliseconds pass between the creation of a folder and its lock.
 _OLD_SECONDS = 3600.0
@@ -86,7 +87,7 @@ def _said(folder: Path, only: tuple[int, ...] | None = None) -> Iterator[None]:
         if elsewhere or isinstance(error, TemporaryFolderError) or (only is not None and error.errno not in only):
             raise
         todo = _TODO.get(error.errno or 0, "let it be written")
-        why = "has no room left" if error.errno in _FULL else f"cannot be used ({error.strerror})"
+        why = "has no room left" if error.errno in FULL else f"cannot be used ({error.strerror})"
         text = f"the folder for temporary files '{folder}' {why}: {todo}, or set TMPDIR to a folder elsewhere"
         raise TemporaryFolderError(error.errno, text) from error
 
@@ -108,7 +109,7 @@ def workspace() -> Iterator[Path]:
         with _said(parent):
             folder.mkdir(mode=0o700)
             lock = _locked_file(folder / _LOCK)
-        with _said(parent, only=_FULL):
+        with _said(parent, only=FULL):
             yield folder
     finally:
         _release(folder)

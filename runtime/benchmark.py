@@ -6,15 +6,15 @@ are kept.
 
 from __future__ import annotations
 
-import gc
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from sartor.collecting import nothing_collected
 
 BLOCK = 0.25
 """Seconds for which each runtime runs in its turn, where runtimes are compared."""
@@ -102,7 +102,7 @@ def time_interleaved(
     start = clock()
     rounds = 0
     while rounds == 0 or not _enough(rounds, clock() - start, min_rounds, min_seconds, max_seconds):
-        with _collector_off():
+        with nothing_collected():
             for name in order.sample(list(callables), len(callables)):
                 if pause:
                     time.sleep(pause)
@@ -132,17 +132,6 @@ def _time_once(run: Callable[[], object], clock: Callable[[], float]) -> tuple[f
     begin = clock()
     run()
     return begin, clock() - begin
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def time_ratio(

@@ -5,7 +5,6 @@ The source is Linux's ``/proc``. On other systems all failures count as the job'
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import time
@@ -13,9 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_DISK_FULL_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from sartor.workspace import FULL
+
 # IREE's runtime has its own text when it writes a parameter archive.
-_DISK_FULL_TEXTS = (*map(os.strerror, _DISK_FULL_NUMBERS), "out of disk space")
+_DISK_FULL_TEXTS = (*map(os.strerror, FULL), "out of disk space")
 
 DISK_FULL_SIGN = re.compile("|".join(map(re.escape, _DISK_FULL_TEXTS)))
 """Matches messages of any library about a full disk."""
@@ -31,7 +31,7 @@ def is_disk_full(error: BaseException) -> bool:
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        if isinstance(cause, OSError) and cause.errno in _DISK_FULL_NUMBERS:
+        if isinstance(cause, OSError) and cause.errno in FULL:
             return True
         cause = cause.__cause__ or cause.__context__
     return DISK_FULL_SIGN.search(str(error)) is not None

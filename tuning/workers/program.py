@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import gc
 import logging
 import os
 import pickle
@@ -19,11 +18,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 
+from sartor.collecting import nothing_collected
 from sartor.errors import DeviceError, SartorError
 from sartor.tuning.workers.channel import receive_frame, send_frame
 from sartor.tuning.workers.disturbances import is_disk_full
@@ -96,16 +95,6 @@ class _JobLog(logging.Handler):
         return tuple(found)
 
 
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Import what a job needs without looking for garbage, of which there is none then."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 class _Server:
     """Serves one connection, and keeps the size of the process's memory before its first job."""
 
@@ -137,7 +126,7 @@ class _Server:
         with suppress(OSError):
             os.write(_OUTPUT, JOB_BEGINS)
         with caught:
-            with _nothing_collected():
+            with nothing_collected():
                 request: Request = pickle.loads(message)
                 function = resolved(request.function)
             self._pin(request.affinity)
