@@ -151,13 +151,36 @@ def observed_ranges(
 ) -> dict[str, tuple[float, float]]:
     """The lowest and the highest number that the 8-bit range of each tensor must represent, by tensor.
 
+    Arguments and errors are those of ``observed``.
+    """
+    found = observed(
+        prepared, tensors, samples, pool, observer, threads=threads, progress=progress, chunk_bytes=chunk_bytes
+    )
+    return {name: each.range() for name, each in found.items()}
+
+
+def observed(
+    prepared: bytes | Path,
+    tensors: Iterable[str],
+    samples: SampleSource,
+    pool: WorkerPool,
+    observer: Callable[[], Observer],
+    *,
+    threads: int | None = None,
+    step: str = _STEP,
+    progress: Progress = silent,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> dict[str, Observer]:
+    """Observers of tensors inside a model that have taken their values on all samples, by tensor.
+
     Args:
         prepared: the prepared model, or the file that holds it.
-        tensors: names in the model; tensors of other than floating-point types have no range and are left out.
+        tensors: names in the model; tensors of other than floating-point types are left out.
         samples: inputs, with one array per input of the model.
         pool: where ONNX Runtime runs: the model is not trusted.
         observer: makes an observer for each tensor.
         threads: as for ``OnnxRuntimeReference``.
+        step: names what this is done for to ``progress``.
         progress: told how many samples have been run.
         chunk_bytes: limit on the values of tensors that are observed in one run.
 
@@ -165,7 +188,7 @@ def observed_ranges(
         UsageError: if the samples cannot be read, or the model fails on them.
         CompileError: if the worker dies.
     """
-    found: dict[str, tuple[float, float]] = {}
+    found: dict[str, Observer] = {}
     with as_file(prepared) as path:
         chunks = _chunks(ModelProto.FromString(path.read_bytes()), tensors, chunk_bytes)
         total = len(chunks) * len(samples)
@@ -173,9 +196,8 @@ def observed_ranges(
             job = {"prepared": path, "samples": samples, "threads": threads}
             seen = Observed({name: observer() for name in chunk}, 0)
             tell = partial(_tell, progress, number * len(samples), total)
-            seen = call_until_done(pool, observe, job, seen, len(samples), _STEP, progress=tell)
-            found |= {name: each.range() for name, each in seen.observers.items()}
-        progress(_STEP, total, total)
+            found |= call_until_done(pool, observe, job, seen, len(samples), step, progress=tell).observers
+        progress(step, total, total)
     return found
 
 

@@ -22,10 +22,9 @@ from sartor.onnx_model.quantisation.equalised_products import (
     products_by_tensor,
     weight_rows,
 )
-from sartor.precision.observe_job import Observed, observe
+from sartor.precision.calibration import observed
 from sartor.progress import Progress, silent
 from sartor.samples.given_samples import SampleSource
-from sartor.tuning.workers.calls import as_file, call_until_done
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
@@ -71,13 +70,12 @@ def find_exponents(
     products = products_by_tensor(model)
     if not products or imported.is_quantised or imported.is_rounding:
         return {}
-    with as_file(imported.prepared) as path:
-        seen = Observed({name: ChannelSizes() for name in products}, 0)
-        job = {"prepared": path, "samples": samples, "threads": threads}
-        seen = call_until_done(pool, observe, job, seen, len(samples), _STEP, progress=progress)
+    seen = observed(
+        imported.prepared, products, samples, pool, ChannelSizes, threads=threads, step=_STEP, progress=progress
+    )
     found = {}
     for name, nodes in products.items():
-        sizes = seen.observers[name]
+        sizes = seen.get(name)
         if isinstance(sizes, ChannelSizes) and (exponents := exponents_of(sizes, nodes, model)):
             found[name] = exponents
     if found:
