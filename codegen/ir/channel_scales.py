@@ -9,6 +9,8 @@ _LEAST, _MOST = -128, 127
 _SAMPLE = 32
 # How far an integer multiple may be from an integer, in steps of the scale; rounding to f32 causes far less.
 _DEVIATION = 2.0**-10
+# Channels whose weights are all smaller are zeros: f32 cannot hold the inverse of their scale, or not its products.
+_LEAST_WEIGHT = 1e-30
 
 
 def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -16,7 +18,7 @@ def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Weights of a quantised model are ``scale * integer``, so the largest magnitude is 1 to 128 times the scale. The
     first of these multiples for which all weights are integers gives the model's own scale. A channel without such a
-    multiple gets the symmetric scale ``largest / 127``.
+    multiple gets the symmetric scale ``largest / 127``, one of numbers below 1e-30, which become zeros, the scale 1.
 
     Args:
         rows: ``[channels, elements]``, floats.
@@ -25,7 +27,8 @@ def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         Scales ``[channels]`` in f32, and booleans ``[channels]``.
     """
     largest = np.abs(rows).max(axis=1, initial=0.0).astype(np.float64)
-    largest[largest == 0] = _MOST
+    is_lost = (largest > 0) & (largest < _LEAST_WEIGHT)
+    largest[is_lost | (largest == 0)] = _MOST
     steps = np.zeros(len(rows), np.int64)
     order = np.argsort(-np.abs(rows[:, : 4 * _SAMPLE]), axis=1)[:, :_SAMPLE]
     sample = np.take_along_axis(rows, order, axis=1)
@@ -33,7 +36,7 @@ def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         open_ones = np.flatnonzero(steps == 0)
         likely = open_ones[_are_integers(sample[open_ones], largest[open_ones], count)]
         steps[likely[_are_integers(rows[likely], largest[likely], count)]] = count
-    is_exact = steps > 0
+    is_exact = (steps > 0) & ~is_lost
     scales = (largest / np.where(is_exact, steps, _MOST)).astype(np.float32)
     scales[is_exact] = _reproducing(rows[is_exact], scales[is_exact])
     return scales, is_exact

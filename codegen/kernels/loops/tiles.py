@@ -7,6 +7,7 @@ copy is made.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 
@@ -80,6 +81,8 @@ def before_another(axis: Axis, run: TileRun, segment: Segment, tap: int) -> tupl
     return found
 
 
+# Each panel of a kernel asks for the same runs, and each tile of a long row counts.
+@lru_cache(maxsize=64)
 def tile_runs(axis: Axis, width: int) -> tuple[TileRun, ...]:
     """Runs of tiles of ``width`` columns that cover a row; the last tile may be narrower."""
     starts = range(0, axis.output, width)

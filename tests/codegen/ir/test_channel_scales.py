@@ -54,6 +54,13 @@ def test_empty_and_zero_channels_have_a_scale() -> None:
     assert np.rint(np.float32(0.5) / scales[1]) * scales[1] == 0.5
 
 
+def test_numbers_whose_scale_has_no_inverse_become_zeros() -> None:
+    scales, is_exact = channel_scales(np.array([[3e-38, 1e-38], [1e-42, 0.0], [0.5, 0.25]], np.float32))
+    assert is_exact.tolist() == [False, False, True]
+    assert scales[:2].tolist() == [1.0, 1.0]
+    assert np.isfinite(1 / scales).all()
+
+
 def test_packed_numbers_are_those_of_the_model() -> None:
     numbers, reals = _weights(-128, 127, (32, 8), seed=5)
     packing = Packing((Transpose((1, 0)), Quantise(1, 16, (Transpose((1, 0)), Reshape((2, 16, 8))))))
