@@ -19,6 +19,8 @@ _LOCAL_HEADER_BYTES = 30
 # A field of a part's header that only fills it up, as Android's zipalign writes it.
 _FILLER = struct.Struct("<HH")
 _FILLER_ID = 0xD935
+# The field behind all others that holds the sizes of a large part: ``zipfile`` adds it.
+_LARGE_SIZES_BYTES = 20
 
 
 def pack(path: Path, parts: Mapping[str, Path]) -> None:
@@ -28,6 +30,8 @@ def pack(path: Path, parts: Mapping[str, Path]) -> None:
             info = zipfile.ZipInfo(name)
             info.file_size = module.stat().st_size
             begin = archive.start_dir + _LOCAL_HEADER_BYTES + len(name.encode()) + _FILLER.size
+            if info.file_size * 1.05 > zipfile.ZIP64_LIMIT:
+                begin += _LARGE_SIZES_BYTES
             filled = -begin % _ALIGNMENT
             info.extra = _FILLER.pack(_FILLER_ID, filled) + bytes(filled)
             with module.open("rb") as source, archive.open(info, "w") as target:

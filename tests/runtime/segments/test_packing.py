@@ -38,6 +38,12 @@ def test_parts_are_found_whole_and_aligned(packed: bytes) -> None:
     assert part_of(packed, "absent") is None
 
 
+def test_parts_that_are_large_for_zip_are_aligned_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 500)
+    packed = _packed(tmp_path)
+    assert [packed.index(content) % 64 for content in _CONTENTS.values()] == [0, 0]
+
+
 def test_equal_modules_give_equal_files(packed: bytes, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
