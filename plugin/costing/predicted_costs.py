@@ -70,6 +70,13 @@ class PredictedCosts:
         """What the costs are of."""
         return self.tuner.target
 
+    def is_quiet(self) -> bool:
+        """Never: nothing is measured here, so that nothing can be measured again."""
+        return False
+
+    def measure_anew(self, cases: Iterable[BenchmarkCase]) -> None:
+        """Nothing, as nothing is measured here."""
+
     def measure(self, cases: Iterable[BenchmarkCase]) -> Measured:
         """Measurements of conversions by case key and descriptor, predicted where the database has none."""
         found: Measured = {}

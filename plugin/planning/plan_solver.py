@@ -58,8 +58,14 @@ class Conversions(Protocol):
     def is_late(self) -> bool:
         """Whether there is no time to find more."""
 
+    def is_quiet(self) -> bool:
+        """Whether other programs leave the machine alone."""
+
     def measure(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
-        """Measurements by case key and descriptor."""
+        """Measurements by case key and descriptor, of earlier compilations too."""
+
+    def measure_anew(self, cases: Iterable[BenchmarkCase]) -> None:
+        """Measure what was measured before."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +260,7 @@ class PlanSolver:
         measured: dict[str, Mapping[str, Measurement]] = {}
         for device in sorted({kind.target.device for kind in cases}):
             own = [case for kind, case in cases.items() if kind.target.device == device]
-            measured |= self._tuner_of(device).measure(own)
+            measured |= _undisturbed(self._tuner_of(device), own)
         adapts = dict(tables.adapts)
         for kind, case in cases.items():
             measurement = measured[case.key].get(case.variants[0].descriptor)
@@ -262,6 +268,16 @@ class PlanSolver:
                 continue
             adapts[kind] = _seconds(kind, measurement)
         return replace(tables, adapts=adapts)
+
+
+def _undisturbed(tuner: Conversions, cases: Sequence[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
+    """Measurements of conversions; those beside which other programs computed are made again, once it is quiet."""
+    found = tuner.measure(cases)
+    disturbed = [case for case in cases if any(each.foreign_load for each in found[case.key].values())]
+    if not disturbed or tuner.is_late or not tuner.is_quiet():
+        return found
+    tuner.measure_anew(disturbed)
+    return {**found, **tuner.measure(disturbed)}
 
 
 def _seconds(kind: AdaptKind, measurement: Measurement | None) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.target import Target
@@ -22,8 +23,16 @@ from sartor.tuning.cost_tables import in_network
 from sartor.tuning.networks import build_job, profile_job
 from sartor.tuning.networks.prefixes import build_job as prefix_build_job
 from sartor.tuning.networks.prefixes import timing_job
-from sartor.tuning.networks.profile_job import NetRun
-from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, reference_version, runtime_key
+from sartor.tuning.networks.profile_job import FirstSamples, NetRun
+from sartor.tuning.records.doubts import Doubts
+from sartor.tuning.records.measurement import (
+    Measurement,
+    MeasurementKey,
+    Status,
+    reference_version,
+    runtime_key,
+    typical_time,
+)
 from sartor.tuning.store.store import Store
 
 _UNSPLIT = "unsplit"
@@ -44,6 +53,13 @@ _JOBS = (
 )
 
 
+class FirstSeconds(NamedTuple):
+    """Seconds until the end of the first inference, where the file is not in the page cache and where it is."""
+
+    dropped: float
+    in_memory: float
+
+
 @dataclass
 class NetworkRecords:
     """Runs of networks of one model, judged by this compilation's budget.
@@ -53,12 +69,14 @@ class NetworkRecords:
         imported: the model.
         target: of the compilation.
         runner: runs them.
+        doubts: about stored times.
     """
 
     store: Store
     imported: ImportedModel
     target: Target
     runner: NetRunner
+    doubts: Doubts
     _contradicted: dict[MeasurementKey, Measurement] = field(default_factory=dict)
     _times: dict[MeasurementKey, tuple[float, ...]] = field(default_factory=dict)
 
@@ -94,6 +112,7 @@ class NetworkRecords:
     def put(self, recipe: Recipe, run: NetRun, others: float) -> None:
         """Store a run, which replaces an earlier one, and beside which other programs took so many processors."""
         self._times.pop(self.key(recipe), None)
+        self.doubts.made(self.key(recipe))
         self.store.put(
             Measurement(
                 self.key(recipe),
@@ -125,17 +144,20 @@ class NetworkRecords:
         # The store may not keep measurements.
         self._contradicted[found[0].key] = found[0]
 
-    def first_of(self, recipes: Sequence[Recipe]) -> dict[str, float]:
-        """Stored seconds until the end of the first inference, by digest of the recipe; unknown ones are missing."""
+    def first_of(self, recipes: Sequence[Recipe]) -> dict[str, FirstSeconds]:
+        """Stored times of the first inference, by digest of the recipe; unknown ones are missing."""
         keys = {recipe.digest: self.key(recipe, _FIRST) for recipe in recipes}
-        known = self.store.get_many(keys.values())
-        return {recipe: known[key].time for recipe, key in keys.items() if key in known}
+        known = self.doubts.holding(self.store.get_many(keys.values()))
+        found = {recipe: known[key] for recipe, key in keys.items() if key in known}
+        return {name: FirstSeconds(each.time, typical_time(each.baseline_samples)) for name, each in found.items()}
 
-    def put_first(self, recipes: Sequence[Recipe], samples: Mapping[str, tuple[float, ...]], others: float) -> None:
+    def put_first(self, recipes: Sequence[Recipe], samples: Mapping[str, FirstSamples], others: float) -> None:
         """Store samples of the time of the first inference, by digest of the recipe, as ``put`` stores runs."""
         for recipe in recipes:
-            if taken := samples.get(recipe.digest):
-                self.store.put(Measurement(self.key(recipe, _FIRST), Status.OK, taken, foreign_load=others))
+            if (taken := samples.get(recipe.digest)) and taken.dropped:
+                key = self.key(recipe, _FIRST)
+                self.doubts.made(key)
+                self.store.put(Measurement(key, Status.OK, taken.dropped, taken.in_memory, foreign_load=others))
 
     def remember(self, recipes: Sequence[Recipe]) -> None:
         """Store the times of networks that are compared, as a run beside others replaces them.
@@ -146,12 +168,12 @@ class NetworkRecords:
             run = self.run_of(recipe)
             if run is not None and run.status is Status.OK:
                 self._times[self.key(recipe)] = run.samples
-                self.store.put(Measurement(key, Status.OK, run.samples, foreign_load=run.foreign_load))
+                self._put_times(key, run.samples, run.foreign_load)
 
     def recall(self, recipes: Sequence[Recipe]) -> bool:
         """Use the times with which these networks were compared before; False if they were not."""
         right = [pair for pair in self._compared_keys(recipes) if self._ran(pair[0])]
-        known = self.store.get_many(key for _, key in right)
+        known = self.doubts.holding(self.store.get_many(key for _, key in right))
         if len(known) < len(right):
             return False
         self._times |= {self.key(recipe): known[key].samples for recipe, key in right}
@@ -169,14 +191,17 @@ class NetworkRecords:
     def thread_times(self, recipe: Recipe, counts: Sequence[int]) -> dict[int, float]:
         """Stored seconds of one inference by number of threads; unknown ones are missing."""
         keys = {count: self.key(recipe, f"{_THREADS}{count}") for count in counts}
-        known = self.store.get_many(keys.values())
+        known = self.doubts.holding(self.store.get_many(keys.values()))
         return {count: known[key].time for count, key in keys.items() if key in known}
 
     def put_thread_times(self, recipe: Recipe, samples: Mapping[int, tuple[float, ...]], others: float) -> None:
         """Store samples of the time of one inference, by number of threads, as ``put`` stores runs."""
         for count, taken in samples.items():
-            key = self.key(recipe, f"{_THREADS}{count}")
-            self.store.put(Measurement(key, Status.OK, taken, foreign_load=others))
+            self._put_times(self.key(recipe, f"{_THREADS}{count}"), taken, others)
+
+    def _put_times(self, key: MeasurementKey, samples: tuple[float, ...], others: float) -> None:
+        self.doubts.made(key)
+        self.store.put(Measurement(key, Status.OK, samples, foreign_load=others))
 
     def in_network_keys(self, recipes: Collection[Recipe]) -> dict[str, MeasurementKey]:
         """The keys under which times of networks that are timed in turn are stored, by digest of the recipe."""

@@ -32,6 +32,7 @@ from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks.profile_job import (
     Example,
+    FirstSamples,
     NetRun,
     NetTrial,
     profile_nets,
@@ -210,8 +211,8 @@ class NetRunner:
         """Whether a run may be right, by its error on one sample."""
         return (run if self.verifies else judged(run, self._budget)).status is Status.OK
 
-    def first(self, builds: Sequence[Build]) -> dict[str, tuple[float, ...]]:
-        """Time the loading of each build from its file with its first inference; returns samples of seconds by digest.
+    def first(self, builds: Sequence[Build]) -> dict[str, FirstSamples]:
+        """Time the loading of each build from its file with its first inference; returns samples by digest.
 
         Raises:
             CompileError: if the worker dies.

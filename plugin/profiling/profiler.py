@@ -18,11 +18,12 @@ from sartor.errors import CompileError, DeviceError
 from sartor.planning.recipe import Recipe
 from sartor.policies import PlanPolicy
 from sartor.profiling.builder import Builder
-from sartor.profiling.network_records import NetworkRecords
+from sartor.profiling.network_records import FirstSeconds, NetworkRecords
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import is_rounded, judged, refusal, unmet_by_runs
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, Symbols
 from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.doubts import Doubts
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Quantity
@@ -81,8 +82,8 @@ class Profiler:
         self._builder = builder
         self._runner = runner
         self._policy = policy
-        self._timed: set[str] = set()
-        self._records = NetworkRecords(store, builder.imported, policy.target, runner)
+        self._doubts = Doubts(lambda: builder.pool.is_quiet())
+        self._records = NetworkRecords(store, builder.imported, policy.target, runner, self._doubts)
 
     @property
     def counts_memory(self) -> bool:
@@ -155,11 +156,7 @@ class Profiler:
     def _is_doubted(self, recipe: Recipe) -> bool:
         """Whether an earlier compilation ran a network beside other programs, which now leave the machine alone."""
         run = self.run_of(recipe)
-        return run is not None and run.foreign_load > 0 and recipe.digest not in self._timed and self._is_quiet
-
-    @functools.cached_property
-    def _is_quiet(self) -> bool:
-        return self._builder.pool.is_quiet()
+        return run is not None and self._doubts.about(run)
 
     def _is_far_behind(self, recipe: Recipe, others: Sequence[Recipe]) -> bool:
         """Whether a network, often the stock model, is known to be too slow to be run again."""
@@ -201,14 +198,16 @@ class Profiler:
             return InNetworkTimes()
         symbols = {each.digest: Symbols.of(each.graph, each.variants, device) for each in recipes}
         keys = self._records.in_network_keys(recipes)
-        known = dict(self._store.get_many(keys.values()))
-        if not known:
+        stored = self._store.get_many(keys.values())
+        known = self._doubts.holding(stored)
+        if not known or len(known) < len(stored):
             builds = [(each, self._seconds(each.recipe)) for each in self._builder.build(recipes)]
             found, others = self._watched(functools.partial(self._runner.dispatches, builds))
             for build, _ in builds:
                 if build.digest in found:
                     key, taken = keys[build.digest], symbols[build.digest].seconds(found[build.digest])
                     known[key] = Measurement(key, Status.OK, taken, foreign_load=others)
+                    self._doubts.made(key)
             self._store.put_many(known.values())
         return InNetworkTimes.mean(
             [symbols[each].in_network(known[key].samples) for each, key in keys.items() if key in known]
@@ -279,7 +278,6 @@ class Profiler:
             builds = self._builder.build(recipes)
             runs, others = self._watched(functools.partial(self._runner.profile, builds))
         for recipe in recipes:
-            self._timed.add(recipe.digest)
             self._records.put(recipe, runs.get(recipe.digest) or self._builder.failure(recipe), others)
 
     def _is_wrong(self, run: NetRun | None) -> bool:
@@ -293,8 +291,8 @@ class Profiler:
         self._builder.pool.take_others()
         return measure(), self._builder.pool.take_others()
 
-    def _first(self, recipes: Sequence[Recipe]) -> dict[str, float]:
-        """Seconds until the end of the first inference, by digest of the recipe; empty if they do not matter."""
+    def _first(self, recipes: Sequence[Recipe]) -> dict[str, FirstSeconds]:
+        """Times of the first inference, by digest of the recipe; empty if they do not matter."""
         if self._policy.objective is not Objective.COLD:
             return {}
         known = self._records.first_of(recipes)
@@ -316,7 +314,10 @@ class Profiler:
         best, measured = min(kept, key=lambda pair: self._rank(pair[1], first.get(pair[0].digest)))
         baseline = next((run.time for recipe, run in correct if recipe.plan.unsplit), None)
         memory = measured.packed_bytes or None
-        return Profiled(best, measured.time, measured.error, baseline, memory, first.get(best.digest))
+        shortest = first.get(best.digest)
+        return Profiled(
+            best, measured.time, measured.error, baseline, memory, None if shortest is None else shortest.dropped
+        )
 
     def _keeps_limits(self, recipe: Recipe, run: Measurement) -> bool:
         """Whether the memory is within the limit; predicted if it was not measured."""
@@ -325,11 +326,15 @@ class Profiler:
             return True
         return 0 < run.packed_bytes <= limit
 
-    def _rank(self, run: Measurement, first: float | None) -> tuple[float, float]:
-        """Sort key of runs, smaller is better."""
+    def _rank(self, run: Measurement, first: FirstSeconds | None) -> tuple[float, float]:
+        """Sort key of runs, smaller is better.
+
+        Of first inferences those with the file in the page cache count as much as those without: a plan that reads
+        little and executes slowly would lose more in one than it gains in the other.
+        """
         if self._policy.objective is Objective.MEMORY:
             return run.packed_bytes or math.inf, run.time
-        return first or run.time, run.time
+        return run.time if first is None else sum(first), run.time
 
     def _too_large(self, runs: Sequence[Measurement]) -> LimitError:
         limit = self._policy.limits.memory or 0

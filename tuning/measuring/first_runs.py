@@ -11,6 +11,7 @@ from sartor.codegen.source_digest import source_digest
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.runs.first_execution import Executions, first_executions
 from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.doubts import Doubts
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, typical_time
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
@@ -32,8 +33,9 @@ def first_runs(cases: Iterable[BenchmarkCase], tuner: Tuner, pool: WorkerPool) -
         pool: workers that measure.
     """
     listed = list(cases)
-    known = _known(listed, tuner)
-    missing = [left for case in listed if (left := _without(case, known)).variants]
+    known, doubts = _known(listed, tuner), Doubts(pool.is_quiet)
+    holding = {name: each for name, each in known.items() if not doubts.about(each)}
+    missing = [left for case in listed if (left := _without(case, holding)).variants]
     if missing and not tuner.is_late:
         _measure(missing, tuner, pool)
         known = _known(listed, tuner)

@@ -44,6 +44,7 @@ from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.records.doubts import Doubts
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.selection.programming.infeasible import LimitError
 from sartor.tuning.store.store import Store
@@ -146,7 +147,7 @@ def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, b
     runner = _runner(imported, samples, config, bench)
     runner.begin_ahead()
     stock = unsplit_recipe(imported, config.planning)
-    records = NetworkRecords(bench.store, imported, config.target, runner)
+    records = NetworkRecords(bench.store, imported, config.target, runner, Doubts(bench.pool.is_quiet))
     waits = may_leave_out(config.planning, config.search, is_bounded=bench.time.is_bounded)
     if not (waits or config.planning.pins) and records.run_of(stock) is None:
         runner.builder.begin(stock)

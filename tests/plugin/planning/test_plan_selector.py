@@ -41,6 +41,14 @@ def test_a_conversion_that_does_not_work_is_done_without(
     assert "does not work: no lowering" in caplog.text
 
 
+@pytest.mark.parametrize("load", [0.0, 0.5])
+def test_conversions_are_measured_again_if_other_programs_computed(imported_of: ImportedOf, load: float) -> None:
+    imported, tuner = imported_of("residual"), FakeTuner(load=load)
+    _, known = selector(imported, tuner).select(tables_of(imported, _channels_last_is_fast), UNLIMITED)
+    assert known.adapts
+    assert (tuner.again > 0) == (load > 0)
+
+
 def test_measuring_conversions_takes_no_time_from_the_search_for_other_plans(
     imported_of: ImportedOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

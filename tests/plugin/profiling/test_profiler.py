@@ -19,8 +19,9 @@ from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.tuning.cost_tables.in_network import Symbols
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.networks.build_job import NetFiles
-from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.networks.profile_job import FirstSamples, NetRun
 from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
@@ -45,6 +46,12 @@ class FakeRunner:
     runs: list[dict[str, float]] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
     profiled: int = 0
+    firsts: dict[str, FirstSamples] = field(default_factory=dict)
+    timed_first: int = 0
+
+    def first(self, builds: Sequence[Build]) -> dict[str, FirstSamples]:
+        self.timed_first += 1
+        return {each.digest: self.firsts[each.digest] for each in builds}
 
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
         self.threaded.append(tuple(counts))
@@ -247,6 +254,41 @@ def test_times_beside_other_programs_are_stored_as_such(setting: Setting, monkey
     profiler.in_network(setting.recipes)
     found = [each for each in profiler._store.measurements() if len(each.samples) and each.foreign_load == 0.7]
     assert len(found) == 2 * 2 + 2, "each plan with one and two threads, and each in the network"
+
+
+def test_all_times_beside_other_programs_are_taken_again_once_it_is_quiet(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each only once: a third compilation, whose machine is as quiet, takes those of the second."""
+    old, others = setting.profiler, [0.7]
+    monkeypatch.setattr(old._builder.pool, "take_others", lambda: others[-1])
+    monkeypatch.setattr(old._builder.pool, "is_quiet", lambda: others[-1] == 0.0)
+    counts = []
+    for load in (0.7, 0.7, 0.0, 0.0):
+        others.append(load)
+        profiler = threaded(setting, 2, {1: 9e-4, 2: 1e-3}, {1: 5e-4, 2: 1e-3})
+        profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, 2.0), setting.recipes)
+        profiler.in_network(setting.recipes)
+        counts.append((len(setting.runner.threaded), len(setting.runner.asked)))
+    assert counts == [(2, 1), (2, 1), (4, 2), (4, 2)]
+    assert not any(each.foreign_load for each in old._store.measurements())
+
+
+@pytest.mark.parametrize(("in_memory", "chosen"), [((2.0, 1.0), 1), ((1.1, 1.0), 0)])
+def test_first_inferences_count_with_and_without_the_file_in_memory(
+    setting: Setting, in_memory: tuple[float, float], chosen: int
+) -> None:
+    old = setting.profiler
+    profiler = Profiler(old._store, old._builder, old._runner, replace(old._policy, objective=Objective.COLD))
+    dropped = (1.0, 1.2)
+    setting.runner.firsts = {
+        each.digest: FirstSamples((dropped[index],), (in_memory[index],)) for index, each in enumerate(setting.recipes)
+    }
+    for _ in range(2):
+        best = profiler.profile(setting.recipes)
+        assert best.recipe.is_same_as(setting.recipes[chosen])
+        assert best.first == dropped[chosen]
+    assert setting.runner.timed_first == 1, "times are stored"
 
 
 def test_a_plan_keeps_its_place_beside_one_that_is_hardly_faster_with_fewer_threads(setting: Setting) -> None:

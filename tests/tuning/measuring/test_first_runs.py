@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def test_they_are_measured_once_and_are_no_times_of_later_executions(tmp_path: P
         assert tuner.known([CASE])["task"] == {}
         idle = IdlePool(1)
         assert first_runs([CASE], Tuner(store, idle, SETTINGS, lambda *_: None, tmp_path), idle) == found
+
+
+def test_they_are_measured_again_if_other_programs_computed(tmp_path: Path, pool: WorkerPool) -> None:
+    with Store.in_memory() as store, WorkerPool(1) as quiet:
+        first_runs([CASE], Tuner(store, pool, SETTINGS, lambda *_: None, tmp_path), pool)
+        before = [*store.measurements()]
+        store.put_many(replace(each, samples=(9.0,), baseline_samples=(1.0,), foreign_load=0.5) for each in before)
+        quiet.is_quiet = lambda: True  # type: ignore[method-assign]
+        found = first_runs([CASE], Tuner(store, quiet, SETTINGS, lambda *_: None, tmp_path), quiet)
+        assert len(found) == 2
+        assert all(each < 1 for each in found.values())
 
 
 def test_what_crashes_is_missing(tmp_path: Path, pool: WorkerPool) -> None:
