@@ -36,7 +36,7 @@ from sartor.frontend.onnx_parts import cut_into_parts, first_refused
 from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
 from sartor.onnx_model.graphs.infer import may_learn_from_data, without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
-from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.graphs.walk import describe_node, graphs
 from sartor.onnx_model.rewrites.number_types.unsigned_products import with_widened_operands
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import with_recurrent_calls
 from sartor.reference.refused_node import reason_alone
@@ -100,9 +100,14 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
 
 
 def _free_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield ``w0, w1, …`` without the names of inputs, outputs and computed values."""
-    taken = {name for node in graph.node for name in node.output} | {
-        each.name for each in (*graph.input, *graph.output)
+    """Yield ``w0, w1, …`` without the names of inputs, outputs and computed values, in bodies too."""
+    taken = {
+        name
+        for each in graphs(graph)
+        for name in (
+            *(value.name for value in (*each.input, *each.output)),
+            *(output for node in each.node for output in node.output),
+        )
     }
     return (name for index in itertools.count() if (name := f"w{index}") not in taken)
 

@@ -21,8 +21,11 @@ _PASSING = frozenset(
         *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     }
 )
-_INDEXING = ("Gather", "GatherElements")
+_INDEXING = ("Gather", "GatherElements", "ScatterElements")
+_INDEXING_ALL = ("GatherND", "ScatterND")
 _ONE_IN_TEN = 0.1
+# A loop that goes on as it should does so by its third step.
+_MOST_STEPS = 4
 
 
 class Indices(Enum):
@@ -30,6 +33,7 @@ class Indices(Enum):
 
     RANDOM = "random"
     ONES = "ones"
+    ZEROS = "zeros"
     RISING = "rising"
 
 
@@ -40,7 +44,7 @@ class Style:
     Attributes:
         deviation: standard deviation of normal floats.
         limits: of uniform floats; None for normal floats.
-        indices: how integers are drawn; with ones, booleans are all true.
+        indices: how integers are drawn; with ones, booleans are all true, and with zeros all false.
     """
 
     deviation: float = 1.0
@@ -57,6 +61,9 @@ class Style:
 USUAL = Style()
 """The default style, used unless an output cannot be checked on it."""
 
+UNSET = Style(indices=Indices.ZEROS)
+"""Conditions are false, and integers within any table, also for readers whose bound is not found."""
+
 OTHERS = (
     Style(limits=(0.0, 1.0), indices=Indices.ONES),
     Style(limits=(0.0, 255.0), indices=Indices.RISING),
@@ -64,6 +71,7 @@ OTHERS = (
     Style(deviation=10.0, indices=Indices.ONES),
     Style(deviation=0.01),
     Style(deviation=100.0),
+    UNSET,
 )
 
 
@@ -123,6 +131,8 @@ def _sample(
     style: Style,
 ) -> Array:
     if dtype == np.bool_:
+        if style.indices is Indices.ZEROS:
+            return np.zeros(shape, np.bool_)
         return random.random(shape) >= (0.0 if style.indices is Indices.ONES else _ONE_IN_TEN)
     if not np.issubdtype(dtype, np.integer):
         low, high = _quantised_range(editor, name)
@@ -136,6 +146,8 @@ def _sample(
 
 
 def _indices(random: np.random.Generator, bound: int, shape: tuple[int, ...], kind: Indices) -> Array:
+    if kind is Indices.ZEROS:
+        return np.zeros(shape, np.int64)
     if kind is Indices.ONES:
         return np.full(shape, min(1, bound - 1))
     if kind is Indices.RISING:
@@ -191,6 +203,15 @@ def _bound_of(node: NodeProto, read: str, editor: GraphEditor) -> int:
     if node.op_type in _INDEXING and node.input[1] == read:
         table = editor.shape(node.input[0])
         return table[attributes(node).get("axis", 0)] if table else 0
+    if node.op_type in _INDEXING_ALL and node.input[1] == read:
+        # Each index has a number for each of some dimensions.
+        table, indices = editor.shape(node.input[0]), editor.shape(node.input[1])
+        first = attributes(node).get("batch_dims", 0)
+        return min(table[first : first + indices[-1]], default=0) if table and indices else 0
+    if node.op_type == "Loop" and node.input[0] == read:
+        return _MOST_STEPS
+    if node.op_type == "RoiAlign" and node.input[2] == read:
+        return (editor.shape(node.input[0]) or (0,))[0]
     if node.op_type == "OneHot" and node.input[0] == read:
         depth = _known(editor, node.input[1])
         return int(depth.item()) if depth is not None else 0

@@ -18,8 +18,8 @@ from onnx import ModelProto
 from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.prepared import is_long
-from sartor.onnx_model.graphs.walk import names_read
-from sartor.reference.random_inputs import OTHERS, USUAL, InputSampler, Style
+from sartor.onnx_model.graphs.walk import names_read, nodes
+from sartor.reference.random_inputs import OTHERS, UNSET, USUAL, InputSampler, Style
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import count_not_finite
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -82,10 +82,17 @@ def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
         known[style] = _doubts(sampler, reference, style, wanted)
         silent = set(known[style].unchecked)
         if not silent:
-            return Chosen((style,), known[style])
+            styles, missing = [style], silent
+            break
         if missing - silent:
             styles.append(style)
             missing &= silent
+    if any(node.op_type == "If" for node in nodes(model)):
+        # Of two branches the usual samples take one.
+        for style in (UNSET, USUAL):
+            known.setdefault(style, _doubts(sampler, reference, style, wanted))
+            if style not in styles and set(known[style].unchecked) < {*wanted}:
+                styles.append(style)
     # An output without any finite number in one of several styles is looked at in another.
     partly = {name for style in styles for name in set(known[style].not_finite) - set(known[style].unchecked)}
     return Chosen(tuple(styles), Doubts(_in_order(wanted, missing), _in_order(wanted, partly)))

@@ -17,7 +17,7 @@ from sartor.onnx_model.graphs.prepared import PreparedModel
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.preparing.simplify import weights_as_inputs
-from sartor.onnx_model.rewrites.control_flow.unroll_loops import goes_on
+from sartor.onnx_model.rewrites.control_flow.unroll_loops import begins, goes_on
 from sartor.onnx_model.rewrites.windowed.windows import window_of
 
 _PADDING = frozenset({"AveragePool", "Conv", "ConvInteger", "DeformConv", "LpPool", "MaxPool", "QLinearConv"})
@@ -51,7 +51,9 @@ def check_prepared(model: ModelProto) -> None:
     for node in editor.nodes:
         _check_results(node, editor)
         _check_reads(node, editor)
-        _check_lowering(node, editor)
+    for each in editors(model.graph):
+        for node in each.nodes:
+            _check_lowering(node, each)
 
 
 def has_doubles(model: ModelProto) -> bool:
@@ -241,7 +243,11 @@ def _max_pool(node: NodeProto, editor: GraphEditor) -> str:
 def _loop(node: NodeProto, editor: GraphEditor) -> str:
     # It runs on: unroll_loops writes out those that are short, and a loop of suppression may run on.
     body = next(subgraphs(node))
-    return "" if goes_on(body) or body.name == BODY else "Loop whose body decides when it ends"
+    if body.name == BODY:
+        return ""
+    if not begins(node, editor):
+        return "Loop that may not begin"
+    return "" if goes_on(body, editor) else "Loop whose body decides when it ends"
 
 
 # Found by running ONNX's operator tests.

@@ -41,9 +41,10 @@ from sartor.onnx_model.rewrites.arithmetic.reductions import (
 from sartor.onnx_model.rewrites.arithmetic.variadic import explicit_equations, paired_operands
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
+from sartor.onnx_model.rewrites.control_flow.unshadowed import unshadowed
 from sartor.onnx_model.rewrites.exceptional.angles import reduced_angles
 from sartor.onnx_model.rewrites.exceptional.extremes import kept_nan, ordered_nan
-from sartor.onnx_model.rewrites.exceptional.guarded_divisions import guarded_norm, scales_of_zeros
+from sartor.onnx_model.rewrites.exceptional.guarded_divisions import guarded_norm, guarded_quotients, scales_of_zeros
 from sartor.onnx_model.rewrites.exceptional.hyperbolic import written_hyperbolic
 from sartor.onnx_model.rewrites.exceptional.no_elements import without_elements
 from sartor.onnx_model.rewrites.exceptional.powers import signed_powers
@@ -101,6 +102,7 @@ NORMALISE: tuple[Rewrite, ...] = (
     name_nodes,
     normal_domains,
     inline_functions,
+    unshadowed,
     given_operands,
     name_nodes,
     initializers_only,
@@ -179,6 +181,7 @@ LOWER: tuple[Rewrite, ...] = (
     gather_parts,
     matmul_vectors,
     guarded_norm,
+    guarded_quotients,
     exact_remainders,
     bounded_shifts,
     scales_of_zeros,

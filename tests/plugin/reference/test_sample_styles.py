@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.config import CompileConfig
 from sartor.frontend.import_job import run_import
@@ -60,6 +60,20 @@ def test_other_values_are_drawn_where_an_output_says_nothing(built: ModelProto) 
     (first,), (second,) = (reference(sample_inputs(built, seed, style)) for seed in (0, 1))
     assert not says_nothing([first, second])
     assert _choose(built) == ((style,), ()), "it is the same each time"
+
+
+def test_both_branches_are_taken() -> None:
+    branches = {
+        key: helper.make_graph(
+            [node(operator, ["z"], [key])], key, [], [helper.make_tensor_value_info(key, FLOAT, None)]
+        )
+        for key, operator in (("then_branch", "Relu"), ("else_branch", "Neg"))
+    }
+    built = _model(node("If", ["c"], ["y"], **branches))
+    built.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    styles, unchecked = _choose(built)
+    assert unchecked == ()
+    assert {bool(sample_inputs(built, 0, each)["c"]) for each in styles} == {True, False}
 
 
 def test_what_no_values_help_is_named() -> None:

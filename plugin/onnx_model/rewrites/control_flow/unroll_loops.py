@@ -80,13 +80,18 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
     emit = Emitter(editor, node)
     body = Body(attributes(node)["body"], emit)
     trip, condition = optional_input(node, 0), optional_input(node, 1)
-    count, begins = editor.constant(trip), editor.constant(condition)
-    if count is None or (condition and begins is None) or not goes_on(body.graph):
+    count, first = editor.constant(trip), editor.constant(condition)
+    if count is None or not goes_on(body.graph, editor):
         return None
-    steps = max(0, int(count.item())) if begins is None or bool(begins.item()) else 0
+    steps = max(0, int(count.item())) if first is None or bool(first.item()) else 0
     carried = list(node.input[2:])
     collected: list[list[str]] = [[] for _ in node.output[len(carried) :]]
-    if not body.is_small(steps) or (not steps and collected):
+    may_not_begin = bool(condition) and first is None
+    if not body.is_small(steps) or (collected and (may_not_begin or not steps)):
+        return None
+    if may_not_begin and any(
+        editor.shape(old) != editor.shape(new) for old, new in zip(carried, node.output, strict=True)
+    ):
         return None
     true = emit.constant(np.asarray(True), "true")
     for step in range(steps):
@@ -94,18 +99,32 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
         carried, added = results[1 : 1 + len(carried)], results[1 + len(carried) :]
         for values, value in zip(collected, added, strict=True):
             values.append(value)
+    if may_not_begin:
+        begun = emit("Reshape", condition, emit.constant([], "scalar"), part="begun")
+        pairs = zip(carried, node.input[2:], strict=True)
+        carried = [emit("Where", begun, value, initial, part="if_begun") for value, initial in pairs]
     _write(emit, carried, [(values, 0) for values in collected], version)
     return emit.nodes
 
 
-def goes_on(body: GraphProto) -> bool:
-    """Whether the condition that a body computes is always the one that it was given, or true."""
+def begins(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a loop's condition before the first step is known to be true."""
+    known = editor.constant(optional_input(node, 1))
+    return not optional_input(node, 1) or (known is not None and bool(known.all()))
+
+
+def goes_on(body: GraphProto, editor: GraphEditor) -> bool:
+    """Whether the condition that a body computes is always the one that it was given, or true.
+
+    ``editor`` is that of the graph around it, which may have the body's constants.
+    """
     name = body.output[0].name
     producers = {output: inner for inner in body.node for output in inner.output}
     while name in producers and producers[name].op_type == "Identity":
         name = producers[name].input[0]
     constants = {tensor.name: tensor for tensor in body.initializer}
-    return name == body.input[1].name or (name in constants and bool(to_array(constants[name]).all()))
+    known = to_array(constants[name]) if name in constants else editor.constant(name)
+    return name == body.input[1].name or (known is not None and bool(known.all()))
 
 
 def _scan(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:

@@ -1,4 +1,4 @@
-"""Lowers operators so that they never divide by zero or infinity."""
+"""Lowers operators so that they never divide by zero or infinity, or end the process that does."""
 
 from __future__ import annotations
 
@@ -20,6 +20,37 @@ def scales_of_zeros(model: ModelProto) -> tuple[str, ...]:
     Where the scale is only multiplied by, both give 0, and the node stays as passes on quantised products know it.
     """
     return rewrite_nodes(model, _scaled)
+
+
+def guarded_quotients(model: ModelProto) -> tuple[str, ...]:
+    """Divide integers by 1 in place of 0 and -1, and negate those that -1 divides; returns the names of the nodes.
+
+    Processors stop at a division by 0, and at that of the lowest number by -1, which leaves the number here. ONNX does
+    not say what either gives.
+    """
+    return rewrite_nodes(model, _divisible)
+
+
+def _divisible(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type not in ("Div", "Mod"):
+        return None
+    emit, (value, by) = Emitter(editor, node), node.input
+    is_signed = np.issubdtype(emit.dtype(by), np.signedinteger)
+    divisor = editor.constant(by)
+    special = (0, -1) if is_signed else (0,)
+    if not np.issubdtype(emit.dtype(by), np.integer) or (divisor is not None and not np.isin(divisor, special).any()):
+        return None
+    one = emit.like(1, by, "one")
+    is_special = emit("Equal", by, emit.like(0, by, "zero"), part="is_zero")
+    is_minus = emit("Equal", by, emit.like(-1, by, "minus_one"), part="is_minus_one") if is_signed else ""
+    if is_minus:
+        is_special = emit("Or", is_special, is_minus, part="is_special")
+    safe = emit("Where", is_special, one, by, part="divisor")
+    is_negated = node.op_type == "Div" and bool(is_minus)
+    quotient = emit.copy([value, safe], "" if is_negated else node.output[0])
+    if is_negated:
+        emit("Where", is_minus, emit("Neg", value, part="opposite"), quotient, part="signed", output=node.output[0])
+    return emit.nodes
 
 
 def _scaled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:

@@ -1,9 +1,10 @@
-"""The scale of zeros is 1, where it is more than multiplied by."""
+"""The scale of zeros is 1, where it is more than multiplied by; and integers may be divided by 0."""
 
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
+import pytest
+from onnx import TensorProto, helper
 
 import sartor.backend
 from tests.plugin.onnx_model.builders import FLOAT, model, node, run
@@ -26,3 +27,30 @@ def test_a_scale_that_is_multiplied_by_stays(prepare_quickly: Prepare) -> None:
     nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), node("DequantizeLinear", ["q", "s", "z"], ["y"])]
     kinds = [item.op_type for item in prepare_quickly(model(nodes, _X, ["y"])).model.graph.node]
     assert "Where" not in kinds
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64])
+def test_no_divisor_ends_the_process(dtype: type[np.integer]) -> None:
+    limits = np.iinfo(dtype)
+    values = np.array([7, limits.min, limits.max, 0, 9], dtype)
+    for divisor in (0, limits.max, -1, 2) if limits.min else (0, limits.max, 2):
+        divisors = np.full(5, divisor, dtype)
+        (quotients,) = sartor.backend.run_node(helper.make_node("Div", ["x", "d"], ["y"]), [values, divisors])
+        (rests,) = sartor.backend.run_node(helper.make_node("Mod", ["x", "d"], ["y"]), [values, divisors])
+        wide = [int(each) for each in values]
+        expected = [each if divisor == 0 else int(each / divisor) if abs(each) < 99 else None for each in wide]
+        for each, quotient in zip(expected, quotients, strict=True):
+            assert each is None or quotient == each
+        assert divisor not in (0, -1) or not rests.any()
+    if limits.min:
+        lowest = np.array([limits.min], dtype)
+        (found,) = sartor.backend.run_node(helper.make_node("Div", ["x", "d"], ["y"]), [lowest, lowest // lowest * -1])
+        assert found == lowest
+
+
+def test_divisors_that_are_known_stay(prepare_quickly: Prepare) -> None:
+    sources, constants = [("x", (3,), TensorProto.INT32)], {"d": np.array([3, 5, -2], np.int32)}
+    prepared = prepare_quickly(
+        model([node("Div", ["x", "d"], ["y"])], sources, [("y", (3,), TensorProto.INT32)], constants)
+    )
+    assert [item.op_type for item in prepared.model.graph.node] == ["Div"]
