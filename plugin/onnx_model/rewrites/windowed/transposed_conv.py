@@ -1,6 +1,9 @@
-"""Lowers transposed convolutions to convolutions: of blocks, or of an input with inserted zeros."""
+"""Lowers transposed convolutions to convolutions: to blocks of the result, or of an input with inserted zeros."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import ModelProto, NodeProto
@@ -11,12 +14,11 @@ from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
 
 
 def stretched_conv(model: ModelProto) -> tuple[str, ...]:
-    """Replace a ``ConvTranspose`` that IREE does not lower by inserting zeros and a ``Conv`` with the flipped kernel.
+    """Replace a ``ConvTranspose`` by a ``Conv`` without inserted zeros, or by one with them where IREE has none.
 
-    If the kernel is as large as the stride, a 1x1 ``Conv`` computes each element's block, without inserted zeros.
-    Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14. IREE 3.13 fails on groups ("expected
-    reassociation map #0 to have size equal to the expanded rank"), on pads that differ between the two ends, and on
-    pads beyond the kernel, which take away elements.
+    IREE 3.13 inserts zeros, which are most of what it multiplies, and fails on groups ("expected reassociation map #0
+    to have size equal to the expanded rank"), on pads that differ between the two ends, and on pads beyond the kernel,
+    which take away elements.
     """
     return rewrite_nodes(model, _as_conv)
 
@@ -28,8 +30,8 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if window is None or weight is None or shape is None:
         return None
     group, rank = attributes(node).get("group", 1), len(window.sizes)
-    if _is_of_blocks(node, editor, window):
-        return _blocks(node, editor, window)
+    if (blocks := _blocks_of(node, editor, window)) is not None:
+        return _by_blocks(node, editor, window, blocks)
     low = [window.extent(axis) - 1 - window.pads[axis][0] for axis in range(rank)]
     if group == 1 and all(begin == end for begin, end in window.pads) and min(low) >= 0:
         return None
@@ -39,6 +41,7 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     lengths = [size * stride for size, stride in zip(window.sizes, window.strides, strict=True)]
     if any(length + min(begin, 0) + min(end, 0) <= 0 for length, begin, end in zip(lengths, low, high, strict=True)):
         return None
+    # Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14.
     emit = Emitter(editor, node)
     value = _stretched(emit, shape, window)
     value = _cropped(emit, value, window, low, high)
@@ -57,36 +60,89 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def _is_of_blocks(node: NodeProto, editor: GraphEditor, window: Window) -> bool:
-    """Whether each element of the input becomes a block of its own in the output."""
-    found = attributes(node)
-    fits = window.kernel == window.strides and not any(map(any, window.pads)) and set(window.dilations) == {1}
-    bare = found.get("group", 1) == 1 and not any(found.get("output_padding", ())) and "output_shape" not in found
-    return fits and bare and editor.constant(node.input[1]) is not None
+@dataclass(frozen=True)
+class _Blocks:
+    """Blocks of ``stride`` neighbours that make up the result, one entry per spatial dimension.
+
+    Attributes:
+        count: how many blocks there are.
+        taps: input elements that each is computed of.
+        pads: of the input, before and after.
+        cut: elements of the first block that are not in the result.
+        sizes: of the result.
+    """
+
+    count: tuple[int, ...]
+    taps: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    cut: tuple[int, ...]
+    sizes: tuple[int, ...]
 
 
-def _blocks(node: NodeProto, editor: GraphEditor, window: Window) -> list[NodeProto]:
-    """A 1x1 convolution to all elements of a block, which are then moved to their places (Shi et al. 2016)."""
+def _blocks_of(node: NodeProto, editor: GraphEditor, window: Window) -> _Blocks | None:
+    """The blocks by which one convolution computes the result; None if it does not, or would gain nothing."""
+    found, axes = attributes(node), range(len(window.sizes))
+    is_plain = found.get("group", 1) == 1 and set(window.dilations) == {1} and "output_shape" not in found
+    if not is_plain or max(window.strides) == 1 or editor.constant(node.input[1]) is None:
+        return None
+    extra = found.get("output_padding", [0] * len(axes))
+    sizes = [
+        (window.sizes[axis] - 1) * window.strides[axis] + window.kernel[axis] + extra[axis] - sum(window.pads[axis])
+        for axis in axes
+    ]
+    taps = [-(-kernel // stride) for kernel, stride in zip(window.kernel, window.strides, strict=True)]
+    before = [divmod(begin, stride) for (begin, _), stride in zip(window.pads, window.strides, strict=True)]
+    count = [-(-(before[axis][1] + sizes[axis]) // window.strides[axis]) for axis in axes]
+    low = [taps[axis] - 1 - before[axis][0] for axis in axes]
+    high = [count[axis] + taps[axis] - 1 - window.sizes[axis] - low[axis] for axis in axes]
+    if min(*sizes, *low, *high) < 0 or 0 in sizes:
+        return None
+    pads = tuple(zip(low, high, strict=True))
+    return _Blocks(tuple(count), tuple(taps), pads, tuple(rest for _, rest in before), tuple(sizes))
+
+
+def _by_blocks(node: NodeProto, editor: GraphEditor, window: Window, blocks: _Blocks) -> list[NodeProto]:
+    """A convolution to all elements of a block, which are then moved to their places (Shi et al. 2016, Is the
+    deconvolution layer the same as a convolutional layer?): the taps that reach one of them lie a stride apart.
+    """
     emit, rank = Emitter(editor, node), len(window.sizes)
-    weight, taps = editor.constant(node.input[1]), int(np.prod(window.kernel))
+    weight, size = editor.constant(node.input[1]), int(np.prod(window.strides))
     assert weight is not None
     channels, batch = weight.shape[1], (editor.shape(node.input[0]) or (1,))[0]
-    filters = weight.reshape(weight.shape[0], channels * taps).T.reshape(-1, weight.shape[0], *[1] * rank)
-    inputs = [node.input[0], emit.constant(np.ascontiguousarray(filters), "filters")]
+    inputs = [node.input[0], emit.constant(_of_blocks(weight, window.strides, blocks.taps), "filters")]
     if len(node.input) > 2 and node.input[2]:
         bias = editor.constant(node.input[2])
         if bias is None:
-            inputs.append(_repeated(emit, str(node.input[2]), taps))
+            inputs.append(_repeated(emit, str(node.input[2]), size))
         else:
-            inputs.append(emit.constant(np.repeat(bias, taps), "bias"))
-    value = emit("Conv", *inputs, kernel_shape=[1] * rank)
-    split = [batch, channels, *window.kernel, *window.sizes]
+            inputs.append(emit.constant(np.repeat(bias, size), "bias"))
+    pads = [begin for begin, _ in blocks.pads] + [end for _, end in blocks.pads]
+    value = emit("Conv", *inputs, kernel_shape=list(blocks.taps), pads=pads)
+    split = [batch, channels, *window.strides, *blocks.count]
     value = emit("Reshape", value, emit.constant(split, "split"), part="split")
     order = [0, 1, *(each for axis in range(rank) for each in (2 + rank + axis, 2 + axis))]
     value = emit("Transpose", value, part="places", perm=order)
-    joined = [batch, channels, *(size * each for size, each in zip(window.sizes, window.kernel, strict=True))]
-    emit("Reshape", value, emit.constant(joined, "joined"), part="joined", output=node.output[0])
+    joined = [count * stride for count, stride in zip(blocks.count, window.strides, strict=True)]
+    is_whole = (*joined,) == blocks.sizes
+    whole = emit.constant([batch, channels, *joined], "joined")
+    value = emit("Reshape", value, whole, part="joined", output=node.output[0] if is_whole else "")
+    if not is_whole:
+        starts, axes = emit.constant(list(blocks.cut), "starts"), emit.constant(list(range(2, 2 + rank)), "axes")
+        ends = emit.constant([cut + size for cut, size in zip(blocks.cut, blocks.sizes, strict=True)], "ends")
+        emit("Slice", value, starts, ends, axes, part="cut", output=node.output[0])
     return emit.nodes
+
+
+def _of_blocks(weight: Array, strides: Sequence[int], taps: Sequence[int]) -> Array:
+    """[inputs, outputs, …] to [outputs * elements of a block, inputs, taps …], flipped, with zeros for more taps."""
+    rank, (inputs, outputs, *kernel) = len(strides), weight.shape
+    beyond = [(0, tap * stride - size) for tap, stride, size in zip(taps, strides, kernel, strict=True)]
+    padded = np.pad(weight, [(0, 0), (0, 0), *beyond])
+    parts = [each for pair in zip(taps, strides, strict=True) for each in pair]
+    apart = padded.reshape(inputs, outputs, *parts)
+    order = [1, *(3 + 2 * axis for axis in range(rank)), 0, *(2 + 2 * axis for axis in range(rank))]
+    joined = apart.transpose(order).reshape(-1, inputs, *taps)
+    return np.ascontiguousarray(np.flip(joined, axis=tuple(range(2, 2 + rank))))
 
 
 def _repeated(emit: Emitter, name: str, times: int) -> str:

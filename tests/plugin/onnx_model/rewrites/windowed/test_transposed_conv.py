@@ -1,4 +1,4 @@
-"""Transposed convolutions whose kernel is as large as their stride, or smaller than their padding."""
+"""Transposed convolutions: by blocks as large as the stride, and those whose padding is larger than their kernel."""
 
 from __future__ import annotations
 
@@ -55,4 +55,42 @@ def test_padding_beyond_the_kernel_takes_elements_away(
     built, feeds = model(nodes, [("x", (1, 4, 5), FLOAT)], ["y"], {"w": weights(4, 2, kernel)}), {"x": weights(1, 4, 5)}
     prepared = prepare_quickly(built).model
     assert "ConvTranspose" not in {each.op_type for each in prepared.graph.node}
+    assert relative_error(run(prepared, feeds)["y"], run(built, feeds)["y"]) <= _TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "strides", "options"),
+    [
+        ((5, 6), (4, 4), (2, 2), {"pads": [1, 1, 1, 1]}),
+        ((5, 6), (3, 3), (2, 2), {"pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+        ((5, 6), (2, 3), (2, 2), {}),
+        ((5, 6), (5, 2), (3, 1), {"pads": [2, 0, 1, 1], "output_padding": [2, 0]}),
+        ((7,), (16,), (8,), {"pads": [4, 4]}),
+        ((7,), (2,), (3,), {"output_padding": [2]}),
+        ((4,), (5,), (2,), {"pads": [3, 0]}),
+        ((1, 1), (3, 3), (2, 2), {"pads": [1, 1, 1, 1]}),
+        ((2, 3, 2), (3, 2, 4), (2, 2, 2), {"pads": [1, 0, 1, 0, 1, 1]}),
+    ],
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_no_zeros_are_inserted(
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    options: dict[str, Any],
+    bias: bool,
+    prepare_quickly: Prepare,
+) -> None:
+    constants = {"w": weights(3, 4, *kernel)} | ({"b": weights(4, seed=1)} if bias else {})
+    nodes = [node("ConvTranspose", ["x", *constants], ["y"], strides=list(strides), **options)]
+    shape = (2, 3, *sizes)
+    built, feeds = model(nodes, [("x", shape, FLOAT)], ["y"], constants), {"x": weights(*shape, seed=2)}
+    prepared = prepare_quickly(built).model
+    operators = {each.op_type for each in prepared.graph.node}
+    assert "ConvTranspose" not in operators
+    assert "Pad" not in operators
+    convs = [each for each in prepared.graph.node if each.op_type == "Conv"]
+    (taps,) = [list(item.ints) for each in convs for item in each.attribute if item.name == "kernel_shape"]
+    # Signals become images of one row.
+    assert taps[-len(kernel) :] == [-(-each // by) for each, by in zip(kernel, strides, strict=True)]
     assert relative_error(run(prepared, feeds)["y"], run(built, feeds)["y"]) <= _TOLERANCE
