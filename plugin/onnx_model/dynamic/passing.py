@@ -104,7 +104,7 @@ def rows(steps: Steps) -> None:
         raise steps.refusal("it mixes elements along the dimension whose size depends on data")
     rank = len(steps.shape(node.input[0]))
     others = [name for name in node.input[1:] if name in steps.tail.counted]
-    is_row = known.axis == rank - 2 and node.op_type == "MatMul" and len(steps.shape(node.input[1])) == 2
+    is_row = known.axis < rank - 1 and node.op_type == "MatMul" and len(steps.shape(node.input[1])) == 2
     is_turned = node.op_type == "Gemm" and attributes(node).get("transA", 0)
     is_first = known.axis == 0 and not is_turned and (node.op_type != "MatMul" or is_row)
     if others or not (is_row or is_first):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, Cases, Value, X, ints, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, INT64, Cases, Value, X, ints, model, node, weights
 from tests.plugin.onnx_model.contrib_cases import CONTRIB_CASES
 from tests.plugin.onnx_model.fused_cases import FUSED_CASES
 from tests.plugin.onnx_model.image_cases import IMAGE_CASES
@@ -86,6 +86,39 @@ CASES.add(
     [("x", (2, 40, 1), FLOAT)],
     ["y"],
     {"step": np.int64(5), "window": np.abs(weights(16))},
+)
+CASES.add(
+    "stft_plain",
+    [node("STFT", ["x", "step", "window"], ["y"], onesided=1)],
+    [("x", (2, 40), FLOAT)],
+    ["y"],
+    {"step": np.int64(5), "window": np.abs(weights(16))},
+)
+CASES.add(
+    "slice_from_far_below",
+    [node("Slice", ["x", "first", "end", "axis", "back"], ["y"])],
+    X,
+    ["y"],
+    {"first": ints(-10), "end": ints(-20), "axis": ints(3), "back": ints(-1)},
+)
+CASES.add(
+    "max_pool_indices_rounded_up",
+    [node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)],
+    [("x", (1, 2, 2, 5), FLOAT)],
+    ["y", ("i", None, INT64)],
+)
+CASES.add(
+    "log_sum_of_one_integer",
+    [node("ReduceLogSum", ["x"], ["y"], axes=[1])],
+    [("x", (4, 1), TensorProto.INT32)],
+    [("y", None, TensorProto.INT32)],
+)
+CASES.add(
+    "convtranspose_grouped_longer_than_natural",
+    [node("ConvTranspose", ["x", "w"], ["y"], group=2, strides=[3, 2], output_shape=[10, 8])],
+    [("x", (1, 4, 3, 3), FLOAT)],
+    ["y"],
+    {"w": weights(4, 3, 3, 3)},
 )
 CASES.add(
     "resize_antialias",
@@ -183,6 +216,17 @@ for wide in (np.uint16, np.int16):
         {"s": np.float32(1e-4), "z": wide(1000)},
         opset=21,
     )
+CASES.add(
+    "dequantize_last_block_smaller",
+    [node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=4), node("MatMul", ["x", "w"], ["y"])],
+    [("x", (3, 7), FLOAT)],
+    ["y"],
+    {
+        "q": np.random.default_rng(0).integers(-128, 127, (7, 5), dtype=np.int8),
+        "s": np.random.default_rng(1).uniform(0.01, 0.02, (2, 5)).astype(np.float32),
+    },
+    opset=21,
+)
 CASES.add(
     "dequantize_blocked",
     [node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=0, block_size=4), node("MatMul", ["x", "w"], ["y"])],

@@ -96,12 +96,12 @@ def _stft(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     starts = np.arange(0, shape[1] - length + 1, step)
     rows = starts[:, None] + np.arange(length)
     frames = emit("Gather", node.input[0], emit.constant(rows, "rows"), part="frames", axis=1)
+    if len(shape) == 2:
+        frames = emit("Unsqueeze", frames, emit.constant([-1], "part"), part="parts")
     if window:
         column = emit("Unsqueeze", window, emit.constant([-1], "last"), part="column")
         frames = emit("Mul", frames, column, part="window")
     framed = (shape[0], len(starts), length, shape[2] if len(shape) > 2 else 1)
-    if len(shape) == 2:
-        frames = emit("Unsqueeze", frames, emit.constant([-1], "part"), part="parts")
     transform = _Transform(length, False, bool(attributes(node).get("onesided", 1)))
     _transformed(emit, frames, framed, 2, transform)
     return emit.nodes

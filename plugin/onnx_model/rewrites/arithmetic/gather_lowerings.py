@@ -95,10 +95,10 @@ def _backward_slice(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
 
 
 def _python_slice(start: int, end: int, step: int, size: int) -> slice:
-    """ONNX's slice in Python. Both clamp, but in ONNX a backward slice to below ``-size`` has the first element."""
+    """ONNX's slice in Python. Both clamp, but in ONNX a backward slice to or from below ``-size`` has the first."""
     if step > 0:
         return slice(start, min(end, _INT64_MAX), step)
-    return slice(start, None if end < -size else end, step)
+    return slice(max(start, -size), None if end < -size else end, step)
 
 
 def _mirrored_pad(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:

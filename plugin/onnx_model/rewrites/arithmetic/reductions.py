@@ -34,7 +34,7 @@ def written_unit_reductions(model: ModelProto) -> tuple[str, ...]:
 
 
 def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type not in _OF_ONE:
+    if node.op_type not in _OF_ONE or (_is_log_of_integers(node, editor)):
         return None
     before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
     if before is None or after is None:
@@ -105,13 +105,16 @@ def wide_log_sums(model: ModelProto) -> tuple[str, ...]:
 
 
 def _wide_log_sum(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    element = editor.element_type(node.input[0]) if node.op_type == "ReduceLogSum" else 0
-    if element not in _INTEGERS:
+    if not _is_log_of_integers(node, editor):
         return None
     emit = Emitter(editor, node)
     value = emit.copy([_cast(emit, node.input[0], TensorProto.DOUBLE), *node.input[1:]])
-    emit("Cast", value, part="result", output=node.output[0], to=element)
+    emit("Cast", value, part="result", output=node.output[0], to=editor.element_type(node.input[0]))
     return emit.nodes
+
+
+def _is_log_of_integers(node: NodeProto, editor: GraphEditor) -> bool:
+    return node.op_type == "ReduceLogSum" and editor.element_type(node.input[0]) in _INTEGERS
 
 
 def _cast(emit: Emitter, value: str, kind: int) -> str:

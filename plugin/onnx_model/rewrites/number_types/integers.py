@@ -95,8 +95,6 @@ def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         return None
     emit = Emitter(editor, node)
     axis = attributes(node).get("axis", 1) % max(len(shape), 1)
-    if block and shape[axis] % block:
-        return None
     scale = _aligned(emit, node.input[1], shape, axis, block, "scale")
     zero = ""
     if point := optional_input(node, 2):
@@ -128,7 +126,13 @@ def _aligned(emit: Emitter, name: str, shape: tuple[int, ...], axis: int, block:
     repeated = [*own[: axis + 1], block, *own[axis + 1 :]]
     value = emit("Reshape", name, emit.constant(split, f"{hint}_split"), part=f"{hint}_split")
     value = emit("Expand", value, emit.constant(repeated, f"{hint}_repeated"), part=f"{hint}_repeat")
-    return emit("Reshape", value, emit.constant(list(shape), f"{hint}_shape"), part=f"{hint}_align")
+    joined = [size * block if index == axis else size for index, size in enumerate(own)]
+    value = emit("Reshape", value, emit.constant(joined, f"{hint}_shape"), part=f"{hint}_align")
+    if joined[axis] == shape[axis]:
+        return value
+    # The last block is smaller.
+    bounds = [emit.constant([each], f"{hint}_cut") for each in (0, shape[axis], axis)]
+    return emit("Slice", value, *bounds, part=f"{hint}_cut")
 
 
 def _dequantize(emit: Emitter, scale: str, zero: str) -> None:

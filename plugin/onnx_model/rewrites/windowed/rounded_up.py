@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
@@ -122,7 +123,12 @@ def _rest(window: Window, axis: int, windows: int) -> int:
 
 
 def _maximum(emit: Emitter, window: Window, rests: Sequence[int]) -> list[NodeProto]:
-    source = emit.node.input[0]
+    source, node = emit.node.input[0], emit.node
+    if len(node.output) > 1:
+        # Indices are counted in the input without padding.
+        begins, ends = zip(*_enlarged(window.pads, rests), strict=True)
+        emit.many("MaxPool", source, outputs=tuple(node.output), pads=[*begins, *ends], **_kept(node))
+        return emit.nodes
     lowest = emit.like(_LOWEST[emit.dtype(source).name], source, "lowest")
     _pooled(emit, _pad(emit, _enlarged(window.pads, rests), lowest), emit.node.output[0])
     return emit.nodes
@@ -165,5 +171,8 @@ def _pad(emit: Emitter, pads: _Pads, *value: str) -> str:
 
 def _pooled(emit: Emitter, source: str, output: str = "") -> str:
     """Emit the pooling itself on padded input."""
-    kept = {item.name: helper.get_attribute_value(item) for item in emit.node.attribute if item.name not in _REPLACED}
-    return emit(emit.node.op_type, source, output=output, **kept)
+    return emit(emit.node.op_type, source, output=output, **_kept(emit.node))
+
+
+def _kept(node: NodeProto) -> dict[str, Any]:
+    return {item.name: helper.get_attribute_value(item) for item in node.attribute if item.name not in _REPLACED}

@@ -146,7 +146,12 @@ def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         # ONNX Runtime makes the result smaller where the kernel is smaller than the stride.
         totals = [max(total, 0) for total in totals]
     if min(totals) < 0:
-        return None
+        # A longer result ends with what only the bias is added to.
+        rank, longer = len(totals), [max(-total, 0) for total in totals]
+        extra = [each + more for each, more in zip(found.get("output_padding", [0] * rank), longer, strict=True)]
+        bare = without(bare, ("output_padding",))
+        bare.attribute.append(helper.make_attribute("output_padding", extra))
+        totals = [max(total, 0) for total in totals]
     low = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
     high = [total - begin for total, begin in zip(totals, low, strict=True)]
     bare.attribute.append(helper.make_attribute("pads", [*low, *high]))
