@@ -126,9 +126,18 @@ class Manifest:
 
     @property
     def workers(self) -> int | None:
-        """Number of CPU threads with which the module runs fastest; None if nothing, or no such number, is known."""
-        found = (self.plan if self.successor is None else self.successor["plan"]).get("workers")
-        return found if isinstance(found, int) and not isinstance(found, bool) and found >= 1 else None
+        """Number of CPU threads with which the module runs fastest; None if nothing, or no such number, is known.
+
+        Of several plans, which share threads, that of the one which needs most.
+        """
+        plans = [each.plan or self.plan for each in self.alternatives if each.device == "cpu"]
+        found = [each.get("workers") for each in plans or [self._later]]
+        known = [each for each in found if isinstance(each, int) and not isinstance(each, bool) and each >= 1]
+        return max(known) if known and len(known) == len(found) else None
+
+    @property
+    def _later(self) -> dict[str, Any]:
+        return self.plan if self.successor is None else dict(self.successor["plan"])
 
     def to_json(self) -> str:
         """The manifest as JSON in ASCII with sorted keys, so equal ones give equal bytes; the network in a second line.

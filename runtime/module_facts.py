@@ -13,7 +13,8 @@ from sartor.runtime.driver.signature import Signature, parse_signature
 from sartor.runtime.files.checksums import checksum, wrong_weights
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
 from sartor.runtime.module import beside, open_module
-from sartor.runtime.several.choice import FIRST, PlanChoice, check_known, chosen_plan
+from sartor.runtime.several.choice import FIRST, LevelHere, PlanChoice, check_known, chosen_plan
+from sartor.runtime.several.levels import likely_level
 
 _NAME = re.compile(r"[\w.$]+")
 
@@ -30,20 +31,36 @@ def module_manifest(path: Path, choice: PlanChoice = FIRST) -> Manifest | None:
         DeviceError: if it has no plan for the device, or this CPU runs none of its levels.
     """
     manifest = find_manifest(open_module(path))
-    return None if manifest is None else one_plan(manifest, choice, path)
+    return None if manifest is None else _one_that_runs(manifest, choice, path)
 
 
 def one_plan(manifest: Manifest, choice: PlanChoice, module: Path) -> Manifest:
-    """The manifest that a file would have if it had the plan alone that a choice means.
+    """The manifest that a file would have if it had the plan alone that a choice means; nothing of the file is run.
+
+    Of several CPU levels it is the one that this machine has the features of, or the best if it has those of none.
 
     Raises:
         UsageError: if the file has no such plan.
-        DeviceError: if it has no plan for the device, or this CPU runs none of its levels.
+        DeviceError: if it has no plan for the device.
     """
+    return _one_of(manifest, choice, module, lambda plans: likely_level(plans) or plans[0].level)
+
+
+def _one_that_runs(manifest: Manifest, choice: PlanChoice, module: Path) -> Manifest:
+    """As ``one_plan``, but the module is asked which level it chooses.
+
+    Raises:
+        UsageError: as ``one_plan``.
+        DeviceError: also if this CPU runs none of its levels.
+    """
+    return _one_of(manifest, choice, module, lambda _: _level_here(module))
+
+
+def _one_of(manifest: Manifest, choice: PlanChoice, module: Path, level: LevelHere) -> Manifest:
     if not manifest.alternatives:
         _check_only(manifest, choice, module)
         return manifest
-    chosen = chosen_plan(manifest.alternatives, choice, f"'{module}'", lambda: _level_here(module))
+    chosen = chosen_plan(manifest.alternatives, choice, f"'{module}'", level)
     return replace(
         manifest,
         inputs=chosen.inputs,
@@ -104,7 +121,7 @@ def module_signature(path: Path, given: str | None = None, choice: PlanChoice = 
         return found
     if given is not None:
         raise UsageError(f"{module.label} says itself what it takes and gives; leave --signature out")
-    return one_plan(manifest, choice, path).signature
+    return _one_that_runs(manifest, choice, path).signature
 
 
 def input_names(path: Path, given: str | None = None) -> frozenset[str]:
@@ -132,6 +149,16 @@ def session_signature(path: Path, found: Signature) -> Signature | None:
         UsageError: as ``module_manifest``.
     """
     return found if find_manifest(open_module(path)) is None else None
+
+
+def session_threads(path: Path) -> int | None:
+    """Number of threads that a session on the CPU has if it is not told; None if the file does not say.
+
+    Raises:
+        UsageError: if the file is missing or not an IREE module.
+    """
+    manifest = find_manifest(open_module(path))
+    return None if manifest is None else manifest.workers
 
 
 def inference_functions(manifest: Manifest | None, found: Signature) -> tuple[Signature, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sartor.errors import DeviceError, UsageError
@@ -31,20 +31,21 @@ class PlanChoice:
     level: str | None = None
 
 
+LevelHere = Callable[[Sequence[Alternative]], str | None]
+"""Gives the CPU level that a file with these plans of a device chooses on this machine."""
+
 FIRST = PlanChoice()
 """The first plan of those that run here."""
 
 
-def chosen_plan(
-    found: Sequence[Alternative], choice: PlanChoice, label: str, level_here: Callable[[], str | None]
-) -> Alternative:
+def chosen_plan(found: Sequence[Alternative], choice: PlanChoice, label: str, level_here: LevelHere) -> Alternative:
     """The plan that a choice means.
 
     Args:
         found: the plans of a file.
         choice: which one.
         label: names the file.
-        level_here: gives the CPU level that the file chooses on this machine.
+        level_here: of several.
 
     Raises:
         UsageError: if there is no such plan.
@@ -53,12 +54,12 @@ def chosen_plan(
     device = found[0].device if choice.device is None else choice.device.partition(":")[0]
     own = of_device(found, device, label)
     levels = [*dict.fromkeys(each.level for each in own)]
-    level = choice.level or (level_here() if len(levels) > 1 else levels[0])
+    level = choice.level or (level_here(own) if len(levels) > 1 else levels[0])
     if level not in levels:
         raise UsageError(f"{label} has no plan for the level {level} of the {device}, it has {', '.join(levels)}")
     own = tuple(each for each in own if each.level == level)
     check_known(choice.shapes, own[0].inputs, label)
-    wanted = fitting(signatures_of(own, ""), {**choice.inputs, **choice.shapes})
+    wanted = fitting(signatures_of(own, ""), {**choice.inputs, **choice.shapes}, choice.shapes)
     return next(each for each in own if each.inputs == wanted.inputs)
 
 
@@ -93,18 +94,21 @@ def signatures_of(found: Sequence[Alternative], entry: str) -> tuple[Signature, 
     return tuple({each.shapes: Signature(entry, each.inputs, each.outputs) for each in found}.values())
 
 
-def fitting(signatures: Sequence[Signature], shapes: Shapes) -> Signature:
-    """The signature with these shapes of the inputs, by name; if there is only one, that, which is checked later.
+def fitting(signatures: Sequence[Signature], shapes: Shapes, asked: Container[str] = ()) -> Signature:
+    """The signature with these shapes of the inputs, by name.
+
+    Of inputs whose shape is the same in all signatures it counts only if it is ``asked``: arrays are checked later.
 
     Raises:
-        UsageError: if there are several, and none has them.
+        UsageError: if there is none.
     """
-    if len(signatures) == 1:
-        return signatures[0]
     for each in signatures:
         if all(shapes.get(spec.name, spec.shape) == spec.shape for spec in each.inputs):
             return each
-    names = [spec.name for spec in signatures[0].inputs if _varies(signatures, spec.name)]
+    names = [spec.name for spec in signatures[0].inputs if spec.name in asked or _varies(signatures, spec.name)]
+    for each in signatures:
+        if all(shapes.get(spec.name, spec.shape) == spec.shape for spec in _named(each, names)):
+            return each
     given = " ".join(f"{name}={_text(shapes[name])}" for name in names if name in shapes)
     have = [" ".join(f"{spec.name}={_text(spec.shape)}" for spec in _named(each, names)) for each in signatures]
     more = f" and {len(have) - _SHOWN} more" if len(have) > _SHOWN else ""

@@ -16,6 +16,7 @@ from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declaration
 from sartor.runtime.manifest import SWITCHING_FORMAT, Manifest, find_manifest, read_manifest, read_signature
 from sartor.runtime.module import open_module
+from sartor.runtime.several.record import Alternative
 
 Make = Callable[..., Manifest]
 _OUTPUT = {"name": "y", "dtype": "int8", "shape": [3]}
@@ -214,3 +215,22 @@ def test_the_fastest_number_of_threads_is_read_from_the_plan(
 ) -> None:
     assert make_manifest(plan={"workers": found}).workers == workers
     assert make_manifest(plan={}).workers is None
+
+
+@pytest.mark.parametrize(("workers", "expected"), [((1, 1), 1), ((1, 2), 2), ((2, None), None), ((None, None), None)])
+def test_plans_of_a_file_share_the_threads_of_the_one_that_needs_most(
+    workers: tuple[int | None, int | None], expected: int | None, make_manifest: Make
+) -> None:
+    single = make_manifest()
+    plans = [
+        Alternative(
+            "cpu",
+            "host",
+            (replace(single.inputs[0], shape=(size, 4)), *single.inputs[1:]),
+            single.outputs,
+            plan={"workers": each},
+        )
+        for size, each in enumerate(workers, 1)
+    ]
+    assert replace(single, alternatives=tuple(plans), plan=plans[0].plan).workers == expected
+    assert replace(single, plan=plans[0].plan).workers == workers[0]

@@ -14,12 +14,14 @@ from sartor.artifact import SeveralArtifact
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import DeviceError, UsageError
+from sartor.runtime import module_facts
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import SEVERAL_FORMAT, read_manifest
 from sartor.runtime.module import check_module
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.runtime.several.choice import of_device
+from sartor.runtime.several.levels import likely_level
 from sartor.several.compilation import compile_several
 from sartor.several.settings import SeveralConfig
 from sartor.tuning.selection.problem.cost import Objective
@@ -118,6 +120,7 @@ def test_a_machine_that_runs_no_level_refuses_the_file(cpu: str, made: Made) -> 
 def test_a_session_chooses_by_the_input_and_says_what_there_is(made: Made) -> None:
     with Session(made.path, threads=1) as session:
         assert session.level in LEVELS
+        assert session.level == likely_level(read_manifest(made.path).alternatives)
         assert [each.shape for each in (*session.get_inputs(), *session.get_outputs())] == [[None, 8, 6, 6], [None, 16]]
         for shape in (ONE, OTHER, ONE):
             x = inputs(shape)
@@ -228,7 +231,9 @@ def test_saved_plans_for_something_else_are_refused(made: Made, options: list[st
     assert_refused(result, 2, said)
 
 
-def test_commands_take_the_plan_of_the_inputs_shape_or_of_the_one_that_is_named(made: Made) -> None:
+def test_commands_take_the_plan_of_the_inputs_shape_or_of_the_one_that_is_named(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     np.save(made.plans.parent / "x.npy", inputs(OTHER))
     shape = ["--shape", "x=3,8,6,6"]
     for options in (shape, ["--input", f"x={made.plans.parent / 'x.npy'}"]):
@@ -239,6 +244,10 @@ def test_commands_take_the_plan_of_the_inputs_shape_or_of_the_one_that_is_named(
     shown = parsed(call("sartor", "inspect", made.path, *shape, "--cpu", "x86-64-v3", "--json"))
     assert (shown["inputs"][0]["shape"], shown["levels"]) == ([3, 8, 6, 6], ["x86-64-v3"])
     assert_refused(call("sartor", "run", made.path, "--shape", "x=2,8,6,6"), 2, "no plan for inputs", "x=3,8,6,6")
+    monkeypatch.setattr(module_facts, "_level_here", lambda _: pytest.fail("the module was run"))
+    assert parsed(call("sartor", "inspect", made.path, *shape, "--json"))["levels"] == [
+        likely_level(read_manifest(made.path).alternatives)
+    ]
     assert_refused(call("sartor", "inspect", made.path, "--cpu", "haswell"), 2, "no plan for the level haswell")
 
 

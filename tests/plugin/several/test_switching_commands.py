@@ -63,6 +63,30 @@ def test_compare_checks_both_plans_and_names_the_wrong_one(
     assert "by the plan for later inferences" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("wrong_entry", "plan_for"), [("main_graph", "the first inference"), (LATER_ENTRY, "later inferences")]
+)
+def test_compare_looks_into_the_plan_that_is_further_off(
+    made: Made, monkeypatch: pytest.MonkeyPatch, wrong_entry: str, plan_for: str
+) -> None:
+    run: Run = Session.run
+
+    def wrong(session: Session, names: object, feeds: object) -> list[Any]:
+        factor = 2 if session._signature.entry == wrong_entry else 1
+        return [factor * each for each in run(session, names, feeds)]
+
+    monkeypatch.setattr(Session, "run", wrong)
+    options = ["--vs", made.imported.path, "--threads", 1, "--layers", "--max-error", 9, "--json"]
+    data = parsed(call("sartor", "compare", made.files.module, *options))
+    manifest = read_manifest(made.files.module)
+    assert manifest.successor is not None
+    plan = manifest.plan if wrong_entry == "main_graph" else manifest.successor["plan"]
+    assert data["plan_for"] == plan_for
+    assert {each["layer"]: each["routine"] for each in data["layers"]} == {
+        each["layer"]: each["variant"] for each in plan["layers"]
+    }
+
+
 @pytest.mark.parametrize("narrower", ["plan", "successor"])
 def test_outputs_may_differ_by_what_the_narrower_plan_may(
     made: Made, monkeypatch: pytest.MonkeyPatch, narrower: str
