@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import pytest
+
+_T = TypeVar("_T")
+_TURNS = 3
 
 _WRONG = "plugin/test_planted_faults.py::test_a_file_that_became_wrong_is_not_published"
 
@@ -14,6 +18,7 @@ TESTS = (
         f"docs/test_guide.py::test_every_command_of_the_page_runs[docs/{page}]"
         for page in ("other-cpus", "kernels", "dynamic-outputs", "tuning-database", "report", "cold-start", "compare")
     ),
+    "docs/test_devices_and_machines.py::test_one_file_for_several_shapes_levels_and_devices",
     "docs/test_devices_and_machines.py::test_machines_that_measure_for_others",
     "docs/test_devices_and_machines.py::test_stock_tools_run_each_segment_of_a_file_for_two_devices",
     # Other files become wrong.
@@ -25,6 +30,8 @@ TESTS = (
             "codegen/linking/adapts.py",
             "codegen/kernels/isa/microkernel.py",
             "codegen/kernels/loops/epilogue.py",
+            "codegen/kernels/windows/window.py",
+            "tuning/networks/build_job.py",
             "dialect_passes/fold_weights.py",
             "plugin/onnx_model/rewrites/structure/fold_batch_norm.py",
         )
@@ -38,6 +45,10 @@ TESTS = (
         f"plugin/test_low_precision.py::test_every_measure_bounds_the_shipped_module[{each}]"
         for each in ("top1", "user")
     ),
+    *(
+        f"plugin/test_low_precision.py::test_other_ranges_are_verified_anew[{each}]"
+        for each in ("percentile", "entropy")
+    ),
     "plugin/test_low_precision.py::test_a_budget_that_nothing_keeps_names_the_nearest",
     "plugin/test_low_precision.py::test_f32_is_verified_on_all_samples_too",
     "plugin/precision/test_eligibility.py::test_a_quantised_model_is_tuned_checked_and_replayed",
@@ -45,10 +56,14 @@ TESTS = (
     "plugin/test_childnet_pipeline.py::test_children_compute_in_8_bits",
     "plugin/test_childnet_pipeline.py::test_pins_name_children",
     "plugin/test_precision.py::test_bf16_is_taken_only_where_it_is_asked_for",
-    "plugin/test_emulated.py::test_quantised_models_are_right_under_emulation[dynamic]",
+    *(
+        f"plugin/test_emulated.py::test_quantised_models_are_right_under_emulation[{each}]"
+        for each in ("dynamic", "pinned")
+    ),
     "plugin/test_vulkan_plan.py::test_a_network_is_planned_by_the_model[rdna3]",
     "codegen/routines/test_half_pairs.py::test_products_in_f16_compute_the_layers",
     "codegen/routines/test_dots.py::test_kernels_compute_the_layers[host-bf16]",
+    "codegen/routines/vector/test_neon_dots.py::test_kernels_multiply_by_the_instruction[neon_matrix_dots-i8]",
     "codegen/routines/test_gpu_winograd.py::test_the_kernel_computes_the_layers",
     "codegen/routines/test_gpu_kernels.py::test_pairs_compute_the_layers",
     "codegen/routines/test_dots.py::test_kernels_compute_the_layers[host-f16]",
@@ -60,6 +75,7 @@ TESTS = (
     ),
     # Other searches, plans and settings.
     "plugin/test_pipeline.py::test_a_full_search_measures_all",
+    "plugin/test_pipeline.py::test_however_little_time_there_is_the_module_is_right[8.0]",
     "plugin/test_added_routine.py::test_it_is_offered",
     "plugin/test_odd_models.py::test_the_shape_that_a_refusal_advises_compiles",
     "plugin/test_detector.py::test_without_time_for_a_plan_it_still_compiles",
@@ -89,6 +105,16 @@ TESTS = (
     "tuning/selection/heuristics/test_pbqp.py::test_ten_thousand_layers",
     "tuning/selection/programming/test_pareto.py::test_it_is_the_front_of_all_plans",
 )
+
+
+def tried(variants: Sequence[_T], turn: int, config: pytest.Config) -> list[_T]:
+    """The variants of a layer that are tried: all, or if there is no time the first and a third of the rest.
+
+    Layers that have other turns try other thirds.
+    """
+    if "or not thorough" in config.option.markexpr:
+        return [*variants]
+    return [*variants[:1], *variants[1 + turn % _TURNS :: _TURNS]]
 
 
 def mark_thorough(items: Iterable[pytest.Item]) -> set[str]:

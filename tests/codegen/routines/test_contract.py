@@ -22,6 +22,7 @@ from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import all_cases, half_cases
 from tests.hash_seeds import printed_under_hash_seeds
+from tests.thorough import tried
 
 HOST = Target.create("cpu")
 VULKAN = Target.create("vulkan")
@@ -29,7 +30,7 @@ VULKAN = Target.create("vulkan")
 OWN_PRECISION = tuple(each for each in routines_for(()) if each.traits.weights is None)
 CASES = (*all_cases().names, *half_cases().names)
 
-# Every parameter set is tried on these, only the first one on the others: compiling them takes most of the time.
+# Further parameter sets are tried on these, only the first one on the others: compiling them takes most of the time.
 THOROUGH = ("conv3x3_residual", "conv1x1_residual", "linear_gelu")
 # Their parameters are tried by test_transforming_winograd.py.
 TRIED_ELSEWHERE = ("transforming_winograd", "transforming_winograd_blocked")
@@ -67,12 +68,13 @@ FOR_CPUS = (
 MAX_ERROR = {"f32": 1e-5, "winograd": 1e-3, "f16": 2 * 2.0**-10}
 
 
-def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
+def _implementations(layer: Layer, target: Target, config: pytest.Config | None = None) -> dict[str, Implementation]:
     found: dict[str, Implementation] = {}
     for routine in OWN_PRECISION:
         variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
-        is_thorough = layer.name in THOROUGH and routine.name not in TRIED_ELSEWHERE
-        kept = variants if is_thorough else variants[:1]
+        kept = variants[:1]
+        if config is not None and layer.name in THOROUGH and routine.name not in TRIED_ELSEWHERE:
+            kept = tried(variants, THOROUGH.index(layer.name), config)
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
     return found
 
@@ -126,10 +128,12 @@ def found_layers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[La
 
 
 @pytest.fixture(scope="module")
-def subjects(found_layers: dict[str, tuple[Layer, Mapping[str, Array]]]) -> dict[str, Subject]:
+def subjects(
+    found_layers: dict[str, tuple[Layer, Mapping[str, Array]]], pytestconfig: pytest.Config
+) -> dict[str, Subject]:
     """Every layer by the name of its case."""
     return {
-        name: Subject(layer, weights, _implementations(layer, HOST) | _extra(layer))
+        name: Subject(layer, weights, _implementations(layer, HOST, pytestconfig) | _extra(layer))
         for name, (layer, weights) in found_layers.items()
     }
 
@@ -146,14 +150,17 @@ def test_every_variant_computes_the_layer(case: str, subjects: dict[str, Subject
 
 
 @pytest.mark.vulkan
-def test_variants_for_vulkan_compute_the_layer(found_layers: dict[str, tuple[Layer, Mapping[str, Array]]]) -> None:
+def test_variants_for_vulkan_compute_the_layer(
+    found_layers: dict[str, tuple[Layer, Mapping[str, Array]]], pytestconfig: pytest.Config
+) -> None:
     try:
         open_device("vulkan")
     except DeviceError as error:
         pytest.skip(str(error))
     chosen = {name: found_layers[name] for name in ON_VULKAN}
     found = {
-        name: Subject(layer, weights, _implementations(layer, VULKAN)) for name, (layer, weights) in chosen.items()
+        name: Subject(layer, weights, _implementations(layer, VULKAN, pytestconfig))
+        for name, (layer, weights) in chosen.items()
     }
     program = load(found, VULKAN)
     wrong = {name: _wrong(relative_errors(program, each), "f32") for name, each in found.items()}

@@ -18,6 +18,7 @@ from sartor.tuning.records.hardware import host
 from tests.codegen.routines.harness import Subject, compiled, layers, load, relative_errors
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_cases, kernel_model
 from tests.emulated import EmulatedProgram, Emulator, emulator
+from tests.thorough import tried
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
@@ -54,7 +55,7 @@ KERNELS = (
 STOCK = ROUTINES[0]
 BY_NAME = {each.name: each for each in routines_for(()) if each.name in KERNELS}
 
-# Every parameter set is tried on these, the first one on the others.
+# Further parameter sets are tried on these, the first one on the others.
 THOROUGH = ("several", "panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")
 FOR_OTHER_CPUS = (
     "sliced_channels",
@@ -117,14 +118,16 @@ REFUSED = {
 }
 
 
-def _variants(layer: Layer, target: Target) -> dict[str, Implementation]:
-    """Candidate 0 and what the kernel routines offer."""
+def _variants(layer: Layer, target: Target, config: pytest.Config | None = None) -> dict[str, Implementation]:
+    """Candidate 0 and what the kernel routines offer, of which a ``config`` chooses."""
     stock = STOCK.build(layer.task, {}, target)
     assert isinstance(stock, Implementation)
     found = {"stock": stock}
     for routine in BY_NAME.values():
         variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
-        kept = variants if layer.name in THOROUGH and target == HOST else variants[:1]
+        kept = variants[:1]
+        if config is not None and layer.name in THOROUGH:
+            kept = tried(variants, THOROUGH.index(layer.name), config)
         # For AArch64 also register tiles whose factors are elements of vectors.
         by_element = [each for each in variants[1:] if BY_ELEMENT in each.descriptor]
         kept = kept + by_element[: target == NEON and layer.name in EMULATED]
@@ -159,9 +162,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 @pytest.fixture(scope="module")
-def subjects(found: Found) -> dict[str, Subject]:
+def subjects(found: Found, pytestconfig: pytest.Config) -> dict[str, Subject]:
     return {
-        name: Subject(layer, weights, _variants(layer, HOST) | _extremes(layer))
+        name: Subject(layer, weights, _variants(layer, HOST, pytestconfig) | _extremes(layer))
         for name, (layer, weights) in found.items()
         if name in CASES
     }

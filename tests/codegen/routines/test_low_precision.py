@@ -33,6 +33,7 @@ from tests.codegen.routines.low_precision_cases import (
     low_precision_model,
 )
 from tests.codegen.routines.narrow import rounded_subject, wrong
+from tests.thorough import tried
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
@@ -50,7 +51,7 @@ ROUNDING, REORDERING = 2.0**-8, 1e-5
 # The error function for results in bf16, relative to the largest number that it is multiplied by.
 ROUGH_ERF = 2e-4
 
-# Every parameter set is tried on these, the first one on the others.
+# Further parameter sets are tried on these, the first one on the others.
 THOROUGH = ("seven_rows", "few_stride2", "many_rows", "apart_stride3", "scores", "heads")
 FOR_OTHER_CPUS = (
     *(
@@ -73,7 +74,7 @@ def _rounded(array: Array) -> Array:
     return array.astype(ml_dtypes.bfloat16).astype(array.dtype) if array.dtype == np.float32 else array
 
 
-def _variants(layer: Layer, target: Target, *, thorough: bool = False) -> dict[str, Implementation]:
+def _variants(layer: Layer, target: Target, config: pytest.Config | None = None) -> dict[str, Implementation]:
     """Candidate 0 and what the routines over bf16 offer, but for one that rounds more than once."""
     stock = STOCK.build(layer.task, {}, target)
     assert isinstance(stock, Implementation)
@@ -82,7 +83,9 @@ def _variants(layer: Layer, target: Target, *, thorough: bool = False) -> dict[s
         if routine.name == "fused_winograd_dots":
             continue
         variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
-        kept = variants if thorough else variants[:1]
+        kept = variants[:1]
+        if config is not None and layer.name in THOROUGH:
+            kept = tried(variants, THOROUGH.index(layer.name), config)
         found |= {each.descriptor: each.implementation for each in kept}
     return found
 
@@ -123,8 +126,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 @pytest.fixture(scope="module")
-def subjects(found: Found) -> dict[str, Subject]:
-    variants = {name: _variants(found[name][0], HOST, thorough=name in THOROUGH) for name in CASES}
+def subjects(found: Found, pytestconfig: pytest.Config) -> dict[str, Subject]:
+    variants = {name: _variants(found[name][0], HOST, pytestconfig) for name in CASES}
     return {name: _subject(found, name, variants[name]) for name in CASES}
 
 
