@@ -134,6 +134,9 @@ class CompileConfig:
         object.__setattr__(self, "target", target)
         for each in self.objective.parts:
             check_solver(self.selector, each, self.limits)
+        if self.precision is not Precision.F32:
+            # The search for plans within the error budget limits the error.
+            check_solver(self.selector, self.objective.parts[0], replace(self.limits, error=0.0))
         if self.target.others and Quantity.MEMORY in self.quantities:
             raise UsageError(
                 "memory is counted on the CPU alone: it cannot be limited or minimised for several devices"

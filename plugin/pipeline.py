@@ -36,6 +36,7 @@ from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.costing.machines import Machines, machines_of
 from sartor.costing.time_budget import TimeBudget
+from sartor.errors import UsageError
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import check_measurable, runs_here
 from sartor.planning.guessed_recipe import guessed_recipe
@@ -131,6 +132,7 @@ def _compile_only(
     machine measured. On other GPUs layers get stock code, within their pins.
     """
     policy, imported = config.planning, found.imported
+    _check_predictable(config)
     if config.target.has_models:
         recipe = predicted_recipe(found, config, bench, output.parent)
     elif policy.pins:
@@ -142,6 +144,19 @@ def _compile_only(
     builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress)
     stage_unchecked(recipe, builder, output, publication)
     return _artifact(recipe.plan, None, output, config, publication)
+
+
+def _check_predictable(config: CompileConfig) -> None:
+    """Make sure that what is asked for can be had without measuring.
+
+    Raises:
+        UsageError: if not.
+    """
+    why = f"this machine does not run {config.target} code"
+    if config.pareto:
+        raise UsageError(f"{why}, so there are no plans to compare by what they need; leave --pareto out")
+    if config.planning.limits.memory is not None and not config.target.has_models:
+        raise UsageError(f"{why}, and what its code needs of memory is not known; leave --memory-limit out")
 
 
 def replay_plan(

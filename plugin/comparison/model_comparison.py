@@ -27,8 +27,10 @@ from sartor.runtime.several.choice import FIRST, PlanChoice
 from sartor.tuning.records.plan import Plan
 
 
-def layered_manifest(module: Path, choice: PlanChoice = FIRST) -> Manifest:
+def layered_manifest(module: Path, choice: PlanChoice = FIRST, *, later: bool = False) -> Manifest:
     """The manifest of a module that was built layer by layer; of several plans that of the chosen one.
+
+    If it has a plan for ``later`` inferences, it can be as if that was its only plan.
 
     Raises:
         UsageError: if the module has no manifest, or no layers.
@@ -38,6 +40,8 @@ def layered_manifest(module: Path, choice: PlanChoice = FIRST) -> Manifest:
         raise UsageError(
             f"'{module}' was not compiled by sartor, so its layers are not known; compare its outputs only"
         )
+    if later and manifest.successor is not None:
+        manifest = replace(manifest, plan=manifest.successor["plan"])
     if _plan(manifest, module).unsplit:
         raise UsageError(
             f"'{module}' has no layers, it is the whole model by stock IREE; "
@@ -76,6 +80,7 @@ def open_comparison(
     shapes: Mapping[str, tuple[int, ...]],
     *,
     choice: PlanChoice = FIRST,
+    later: bool = False,
     threads: int | None = None,
     progress: Progress = silent,
 ) -> Iterator[LayerComparison]:
@@ -87,13 +92,14 @@ def open_comparison(
         feeds: one array per input.
         shapes: of inputs with open dimensions, as ``bound_shapes`` finds them.
         choice: the device, and of several plans the one to look into.
+        later: whether to look into the plan for later inferences, if it has one.
         threads: as for ``Session``.
         progress: told what is going on.
 
     Raises:
         UsageError: if the module has no layers, was compiled from another model, or by another version.
     """
-    manifest = layered_manifest(module, choice)
+    manifest = layered_manifest(module, choice, later=later)
     plan = _plan(manifest, module)
     kind, _, architecture = plan.target.partition(":")
     target, bindings = Target.create(kind, architecture), plan.bound

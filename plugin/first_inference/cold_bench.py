@@ -16,13 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from sartor.errors import DeviceError, UsageError
 from sartor.first_inference.sample import FirstRun
-from sartor.onnx_model.reading.check_inputs import check_inputs
-from sartor.onnx_model.reading.load import check_files
+from sartor.reference.read_model import read_model
 from sartor.runtime.dispatch_statistics import write_input
 from sartor.runtime.driver.device import DeviceSettings, tool_device
 from sartor.runtime.driver.iree_runtime import tool
@@ -177,36 +174,11 @@ def _competitors(runs: ColdRuns, folder: Path) -> Iterator[tuple[str, _Competito
         yield STOCK, _Competitor(lambda: _tool(command), files)
     if runs.model is None:
         return
-    _check_model(runs.model, all_feeds)
+    # Peers would read whatever external data it names, wherever that is.
+    read_model(runs.model, all_feeds)
     for name in runs.peers:
         if name != STOCK:
             yield from _peer(name, runs.model, all_feeds, runs, runs.saved or folder)
-
-
-def _check_model(path: Path, feeds: Mapping[str, Mapping[str, Any]]) -> None:
-    """Make sure that peers may read the model, and that it takes the inputs."""
-    check_files(path)
-    model = onnx.load(path, load_external_data=False)
-    check_inputs(model, {*feeds})
-    for value in model.graph.input:
-        kind = value.type.tensor_type
-        if not kind.elem_type or value.name not in feeds:
-            continue
-        dtype, given = helper.tensor_dtype_to_np_dtype(kind.elem_type).name, feeds[value.name]
-        sizes = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
-        if given["dtype"] != dtype or not _accepts(sizes, given["shape"]):
-            raise UsageError(
-                f"the model's input '{value.name}' is {dtype}{_shown(sizes)}, and the module's is "
-                f"{given['dtype']}{_shown(given['shape'])}; name the model that the module was compiled from"
-            )
-
-
-def _accepts(sizes: Sequence[int | None], shape: Sequence[int]) -> bool:
-    return len(sizes) == len(shape) and all(want in (None, have) for want, have in zip(sizes, shape, strict=True))
-
-
-def _shown(sizes: Sequence[int | None]) -> str:
-    return str(["?" if size is None else size for size in sizes]).replace("'", "")
 
 
 def _session_options(runs: ColdRuns) -> dict[str, Any]:

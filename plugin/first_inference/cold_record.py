@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,15 +59,25 @@ def _sample(content: object, where: str) -> tuple[tuple[str, str], FirstRun]:
 
 def _run(content: Mapping[str, Any]) -> FirstRun:
     fields = Fields(content, "typical")
-    start, imports, load = (float(fields.take(name, number)) for name in ("start", "imports", "load"))
-    return FirstRun(start, imports, load, fields.take("runs", listed(number)), fields.take("steps", listed(_step), ()))
+    start, imports, load = (fields.take(name, _finite) for name in ("start", "imports", "load"))
+    return FirstRun(start, imports, load, fields.take("runs", listed(_finite)), fields.take("steps", listed(_step), ()))
 
 
 def _step(content: object, where: str) -> tuple[str, float, float, int]:
     kind, begin, end, size = listed(lambda value, _: value)(content, where)
-    if kind not in COLOURS:
+    if not isinstance(kind, str) or kind not in COLOURS:
         raise ValueError(f"'{kind}' is nothing that is drawn")
-    return str(kind), float(number(begin, where)), float(number(end, where)), int(number(size, where))
+    return kind, _finite(begin, where), _finite(end, where), int(_finite(size, where))
+
+
+def _finite(content: object, where: str) -> float:
+    try:
+        found = float(number(content, where))
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise FieldError(where, "a finite number was expected")
+    return found
 
 
 def _layers(content: object, where: str) -> tuple[LayerPhases, ...]:
@@ -84,4 +95,4 @@ def _layer(content: object, where: str) -> LayerPhases:
 
 
 def _seconds(content: object, where: str) -> float:
-    return float(number(content, where)) / 1e3
+    return _finite(content, where) / 1e3

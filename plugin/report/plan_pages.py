@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sartor.errors import UsageError
 from sartor.report.page import report_page
 from sartor.report.subject import Subject
 
@@ -37,7 +38,13 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 
 
 def page_paths(path: Path, count: int) -> list[Path]:
-    """The pages of so many plans, which have the name of the one that leads to them with a number."""
+    """The pages of so many plans, which have the name of the one that leads to them with a number.
+
+    Raises:
+        UsageError: if the path ends without a name.
+    """
+    if not path.name:
+        raise UsageError(f"'{path}' is a folder; name the file of the report")
     return [path.with_stem(f"{path.stem}-{number}") for number in range(1, count + 1)]
 
 

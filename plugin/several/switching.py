@@ -103,8 +103,8 @@ def _compile(
         check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench)
         first, later = (
-            _make(found, replace(config, objective=each), bench, output.parent)
-            for each in (Objective.COLD, Objective.LATENCY)
+            _make(found, replace(config, objective=each, pareto=front), bench, output.parent)
+            for each, front in ((Objective.COLD, None), (Objective.LATENCY, config.pareto))
         )
         staged = _staged(first, later, found.imported, config, bench, output, publication)
         artifact = replace(staged, size=publication.place_of(output).stat().st_size, others=pool.others)

@@ -154,3 +154,10 @@ def test_memory_is_not_counted_on_two_devices(setting: dict[str, Any]) -> None:
 def test_what_workers_do_not_measure_is_refused(setting: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         _made(**setting)
+
+
+@pytest.mark.parametrize("selector", ["greedy", "dprs", "pbqp"])
+def test_a_selector_without_limits_keeps_no_error_budget(selector: str) -> None:
+    CompileConfig(selector=selector)
+    with pytest.raises(UsageError, match="knows no limit of error"):
+        CompileConfig(selector=selector, precision=Precision.BF16)

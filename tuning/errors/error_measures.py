@@ -78,7 +78,7 @@ class ErrorMeasure:
         path, separator, function = text.rpartition(_SEPARATOR)
         if not separator or not function.isidentifier() or "\0" in path:
             raise UsageError(f"{text!r} is no error measure; give {', '.join(kinds)} or FILE.py:function")
-        measure = ErrorMeasure(MeasureKind.USER, Path(path).resolve(), function)
+        measure = ErrorMeasure(MeasureKind.USER, Path(os.path.realpath(path)), function)
         _load(measure)
         return measure
 

@@ -49,6 +49,7 @@ from sartor.runtime.module_facts import (
     module_signature,
     module_weights,
     session_signature,
+    session_threads,
 )
 from sartor.samples.feeds import make_feeds
 from sartor.tuning.cost_tables.in_network import call_seconds
@@ -60,6 +61,7 @@ from sartor.tuning.workers.sharing import machine_turns
 _LOG = logging.getLogger(__name__)
 _DEFAULT_PEER = "onnxruntime"
 _DEFAULT_ROUNDS = 20
+_MOST_ROUNDS = 10**9
 # With others a round is a block of runs of each.
 _ROUNDS_WITH_PEERS = 8
 
@@ -82,6 +84,7 @@ def bench(
         int | None,
         typer.Option(
             min=1,
+            max=_MOST_ROUNDS,
             help="Exactly so many rounds: inferences, or beside other runtimes blocks of a quarter of a second. "
             f"(default: {_DEFAULT_ROUNDS} or more, blocks {_ROUNDS_WITH_PEERS})",
         ),
@@ -124,7 +127,7 @@ def bench(
     choice = read_choice(shape, device, sources)
     manifest = module_manifest(module, choice)
     kind = device or (manifest.devices[0] if manifest else "cpu")
-    best = threads or (manifest.workers if manifest else None)
+    best = threads or session_threads(module)
     workers = read_threads(best) if kind == "cpu" else None
     known = module_signature(module, signature, choice)
     bound = manifest.bound if manifest else ()

@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ from sartor.cli.tables.layer_error_table import first_json, layer_errors_json, s
 from sartor.comparison.compare_job import Answer, Question, ask
 from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UsageError
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
@@ -97,6 +97,8 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
+    if bisect is not None and math.isnan(bisect):
+        raise UsageError(f"{_BISECT} takes the error that a layer may have, and NaN is none")
     choice = read_choice(shape, device, archive=inputs)
     usual = usual_error(module, choice)
     if layers or bisect is not None:
@@ -117,14 +119,17 @@ def compare(
     _warn_of_what_is_not_finite(feeds, right)
     found, inside = [_output_errors(each, right) for each in results], _Inside()
     errors = {name: max(each[name] for each in found) for name in found[0]}
+    # Of a file with two plans, the one that is further off is of interest.
+    later = max(found[-1].values(), default=0.0) > max(found[0].values(), default=0.0)
     if layers or bisect is not None:
         with (
             tuning_progress() as progress,
             open_comparison(
-                module, file, feeds, right.shapes, choice=choice, threads=threads, progress=progress
+                module, file, feeds, right.shapes, choice=choice, later=later, threads=threads, progress=progress
             ) as comparison,
         ):
             inside = _look_inside(comparison, layers, _bound(bisect, right.allowed))
+        inside = replace(inside, plan=_plan_names(len(found))[later])
     if json:
         _show_json(errors, right, inside)
     else:
@@ -136,12 +141,15 @@ def compare(
         raise DifferentResultError(_difference(worst, errors[worst], right, results[0]) + where)
 
 
+def _plan_names(count: int) -> Sequence[str]:
+    """What the plans of a file are for: one for all inferences, or one for the first and one for later ones."""
+    return ("the first inference", "later inferences") if count > 1 else ("", "")
+
+
 def _which_plan(errors: Sequence[float]) -> str:
     """Of a file with a plan for the first inference and one for later ones, which is further off."""
     first, later = errors
-    return (
-        "" if first == later else f", by the plan for {'later inferences' if later > first else 'the first inference'}"
-    )
+    return "" if first == later else f", by the plan for {_plan_names(len(errors))[later > first]}"
 
 
 def _difference(name: str, error: float, right: Answer, outputs: Mapping[str, Array]) -> str:
@@ -183,11 +191,15 @@ def _warn_of_what_is_not_finite(feeds: Mapping[str, Array], right: Answer) -> No
 
 @dataclass(frozen=True)
 class _Inside:
-    """Results about the module's layers; None for those that were not requested."""
+    """Results about the module's layers; None for those that were not requested.
+
+    ``plan`` says which inferences the plan is for that has them, of a file with two.
+    """
 
     layers: list[LayerError] | None = None
     bound: float = 0.0
     first: FirstBeyond | None = None
+    plan: str = ""
 
 
 def _look_inside(comparison: LayerComparison, layers: bool, bound: float | None) -> _Inside:
@@ -221,6 +233,8 @@ def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> N
         "outputs": listed,
         "unchecked_outputs": list(right.unchecked),
     }
+    if inside.plan:
+        data["plan_for"] = inside.plan
     if inside.layers is not None:
         data["layers"] = layer_errors_json(inside.layers)
     if inside.first is not None:
@@ -245,6 +259,6 @@ def _show_tables(module: Path, errors: Mapping[str, float], right: Answer, insid
     rows = [[name, f"{error:.2g}", verdicts[name]] for name, error in errors.items()]
     show_table(str(module), ("output", "relative error", f"within {right.allowed:g}"), rows, right=(1,))
     if inside.layers is not None:
-        show_layer_errors(inside.layers)
+        show_layer_errors(inside.layers, f"layers of the plan for {inside.plan}" if inside.plan else "layers")
     if inside.first is not None:
         show_first(inside.first, inside.bound)

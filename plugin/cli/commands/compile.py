@@ -55,10 +55,11 @@ from sartor.dialect_passes.dump import is_dumped
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
+from sartor.profiling.compilation.outputs import check_beside
 from sartor.publishing import Publication, check_apart, publication
 from sartor.report.page import report_page
 from sartor.report.plan_pages import page_paths, plan_pages
-from sartor.report.stored import with_stored
+from sartor.report.stored import with_readable
 from sartor.report.subject import Subject, open_subject
 from sartor.runtime.several.choice import PlanChoice
 from sartor.several.compilation import compile_several
@@ -228,7 +229,7 @@ def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication
     for alternative, plan, error, rejections in each:
         shapes = {spec.name: tuple(size or 0 for size in spec.shape) for spec in alternative.inputs}
         choice = PlanChoice(shapes, device=alternative.device, level=alternative.level)
-        subject = with_stored(open_subject(new.place_of(artifact.path), plan, choice), config.database)
+        subject = with_readable(open_subject(new.place_of(artifact.path), plan, choice), config.database)
         others = {} if error is None else {f"{config.error_measure} error to ONNX Runtime": f"{error:.2g}"}
         name = f"{artifact.path.name}, {alternative.device} {alternative.level}, {alternative.shapes}"
         found.append(replace(subject, name=name, rejections=rejections, others=others))
@@ -245,7 +246,7 @@ def _run(model: Path, output: Path, plan: Plan | PlanSet | None, config: Compile
 
 def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Subject:
     """What a report shows of a module that was just compiled."""
-    subject = with_stored(open_subject(new.place_of(artifact.path), artifact.plan), config.database)
+    subject = with_readable(open_subject(new.place_of(artifact.path), artifact.plan), config.database)
     error = {} if artifact.error is None else {f"{artifact.measure} error to ONNX Runtime": f"{artifact.error:.2g}"}
     return replace(subject, name=artifact.path.name, rejections=artifact.rejections, others=error)
 
@@ -274,10 +275,7 @@ def _check_files(
     read = [("the model", model), *([("--plan", plan)] if plan is not None else [])]
     used = [*read, *config.used_files(outputs.values())]
     check_apart(outputs, used)
-    if weights is not None and weights.resolve().parent != output.resolve().parent:
-        raise UsageError(
-            f"--external-weights '{weights}' must lie in the folder of '{output}', which looks for it there"
-        )
+    check_beside(output, weights)
     if config.dump_directory is not None:
         _check_dumps(config.dump_directory, [*used, *outputs.items()])
 

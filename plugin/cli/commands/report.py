@@ -28,7 +28,13 @@ from sartor.report.page import json_text, report_page
 from sartor.report.stored import with_stored
 from sartor.report.subject import LayerErrors, Subject, open_subject, with_dispatches
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module_facts import bound_inputs, check_first_part, module_signature, module_weights
+from sartor.runtime.module_facts import (
+    bound_inputs,
+    check_first_part,
+    module_signature,
+    module_weights,
+    session_threads,
+)
 from sartor.runtime.several.choice import PlanChoice
 from sartor.samples.feeds import make_feeds
 from sartor.settings.quantities import show_size
@@ -156,7 +162,7 @@ def _with_times(
     """The subject with times of whole inferences, interleaved with those of peers, and of its layers within one."""
     manifest, feeds = subject.manifest, _random_feeds(path, choice)
     kind, device = manifest.devices[0], choice.device or manifest.devices[0]
-    workers = read_threads(threads or manifest.workers) if kind == "cpu" else None
+    workers = read_threads(threads or session_threads(path)) if kind == "cpu" else None
     signature = module_signature(path, choice=choice)
     names = peers if vs else ()
     runs = BenchRuns(

@@ -126,7 +126,9 @@ def _named_files(names: Sequence[str], folder: Path) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for index, name in enumerate(names):
         path = folder / f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.npy"
-        files[name] = path.with_stem(f"{path.stem}_{index}") if path in files.values() else path
+        while path in files.values():
+            path = path.with_stem(f"{path.stem}_{index}")
+        files[name] = path
     return files
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sartor.cli.options.common import existing_file
-from sartor.onnx_model.reading.load import check_files
+from sartor.reference.read_model import external_files
 from sartor.runtime.manifest import find_manifest
 from sartor.runtime.module import open_module
 from sartor.runtime.module_facts import module_weights
@@ -21,7 +21,7 @@ def model_files(model: Path) -> UsedFiles:
         UsageError: if one is not there or cannot be read.
         UnsupportedModelError: if it is no ONNX model, or names data outside its folder.
     """
-    weights = check_files(existing_file(model))
+    weights = external_files(existing_file(model))
     return [("the model", model), *(("weights of the model", each) for each in weights)]
 
 

@@ -12,6 +12,7 @@ from sartor.cli.tables.compared_plans import compared_json, show_compared
 from sartor.cli.tables.pareto_table import front_json, show_front
 from sartor.cli.tables.routine_counts import routine_counts, stock_time
 from sartor.planning.recipe import UNSPLIT_SOLVER
+from sartor.runtime.driver.device import device_settings
 from sartor.runtime.manifest import read_manifest
 from sartor.settings.quantities import show_size
 from sartor.tuning.errors.error_measures import RELATIVE
@@ -139,7 +140,7 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
         ("weights", "" if artifact.weights is None else str(artifact.weights)),
         *_successor_facts(artifact),
-        ("run it with", "" if artifact.weights is None else shlex.join(run_command(artifact))),
+        ("run it with", shlex.join(run_command(artifact))),
     ]
     return [fact for fact in facts if fact[1]]
 
@@ -163,11 +164,15 @@ def run_command(artifact: Artifact) -> list[str]:
         return ["sartor", "run", str(artifact.path)]
     weights = {} if artifact.weights is None else dict.fromkeys(manifest.parameters, artifact.weights)
     device = _TOOL_DEVICES.get(manifest.devices[0], manifest.devices[0])
+    topology: tuple[str, ...] = ()
     if device == _TOOL_DEVICES["cpu"] and manifest.workers == 1:
         device = _ONE_THREAD
+    elif device == _TOOL_DEVICES["cpu"] and manifest.workers is not None:
+        topology = device_settings(threads=manifest.workers).flags
     return [
         "iree-run-module",
         f"--device={device}",
+        *topology,
         f"--module={artifact.path}",
         *(f"--parameters={scope}={path}" for scope, path in weights.items()),
         f"--function={manifest.entry}",

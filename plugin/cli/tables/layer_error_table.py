@@ -38,13 +38,13 @@ _ROUNDED_COLUMNS = (
 )
 
 
-def show_layer_errors(errors: Sequence[LayerError]) -> None:
+def show_layer_errors(errors: Sequence[LayerError], title: str) -> None:
     """Print a row for each layer."""
     rounded = any(each.sensitivity is not None or each.saved is not None for each in errors)
     columns = (*_COLUMNS, *(_ROUNDED_COLUMNS if rounded else ()))
     rows = [[column.show(each) for column in columns] for each in errors]
     right = [index for index, column in enumerate(columns) if column.number]
-    show_table("layers", [column.title for column in columns], rows, right=right)
+    show_table(title, [column.title for column in columns], rows, right=right)
 
 
 def layer_errors_json(errors: Sequence[LayerError]) -> list[dict[str, Any]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from sartor.config import CompileConfig
+from sartor.errors import UsageError
 from sartor.planning.recipe import Recipe
 from sartor.profiling.refiner import Refined, Refiner
 from sartor.publishing import check_apart
@@ -31,12 +33,27 @@ def check_files(
     Raises:
         UsageError: if two files coincide, or an output cannot be written.
     """
+    check_beside(output, config.external_weights)
     outputs = {"the output": output}
     if config.external_weights is not None:
         outputs["the external weights"] = config.external_weights
     outputs |= others
     read = [("the model", model), *(("weights of the model", path) for path in external)]
     check_apart(outputs, [*read, *config.used_files(outputs.values())])
+
+
+def check_beside(output: Path, weights: Path | None) -> None:
+    """Make sure that external weights lie beside the module.
+
+    Raises:
+        UsageError: if they do not.
+    """
+    # Links may loop, which ``Path.resolve`` takes for an error of the program.
+    folders = [os.path.dirname(os.path.realpath(each)) for each in (output, weights) if each is not None]
+    if len({*folders}) > 1:
+        raise UsageError(
+            f"external weights '{weights}' must lie in the folder of '{output}', which looks for them there"
+        )
 
 
 def publish_best(

@@ -99,3 +99,14 @@ def test_what_a_file_lacks_is_named(tmp_path: Path) -> None:
 def test_the_typical_run_is_the_middle_one() -> None:
     runs = [FirstRun(0.0, 0.0, load, (1.0,)) for load in (3.0, 1.0, 2.0)]
     assert typical(runs).load == 2.0
+
+
+@pytest.mark.parametrize(
+    "step", [[["read"], 0, 1, 1], ["read", 0, 1, float("inf")], ["read", 0, 1, 10**400], ["read", float("nan"), 1, 1]]
+)
+def test_steps_that_cannot_be_drawn_are_refused(step: list[object], tmp_path: Path) -> None:
+    typical_run = {"start": 0.1, "imports": 0.1, "load": 0.1, "runs": [0.1], "steps": [step]}
+    path = tmp_path / "cold.json"
+    path.write_text(json.dumps({"cold": [{"runtime": "sartor", "files": "dropped", "typical": typical_run}]}))
+    with pytest.raises(UsageError, match="is not what 'sartor bench --cold --json' writes"):
+        read_cold(path)

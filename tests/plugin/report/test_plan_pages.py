@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from sartor.errors import UsageError
 from sartor.report.plan_pages import page_paths, plan_pages
 from tests.plugin.report.made import HOSTILE, SLOW, subject
 
@@ -18,3 +21,9 @@ def test_each_plan_has_a_page_and_the_last_leads_to_them(tmp_path: Path) -> None
     assert HOSTILE not in pages[path]
     assert "net, 1" in pages[numbered[0]]
     assert list(tmp_path.iterdir()) == [], "they are not written here"
+
+
+@pytest.mark.parametrize("path", [".", "/"])
+def test_a_folder_is_no_page(path: str) -> None:
+    with pytest.raises(UsageError, match="is a folder"):
+        page_paths(Path(path), 2)

@@ -210,3 +210,10 @@ def test_a_file_that_fails_leaves_no_module(tmp_path: Path) -> None:
 def test_no_measure_of_that_name(text: str) -> None:
     with pytest.raises(UsageError, match=r"no error measure|not a Python file|is not there"):
         ErrorMeasure.parse(text)
+
+
+def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.py"
+    loop.symlink_to(loop)
+    with pytest.raises(UsageError, match=r"loop\.py"):
+        ErrorMeasure.parse(f"{loop}:error")

@@ -198,3 +198,7 @@ def test_a_module_that_lacks_an_output_is_not_right(modules: Modules, tmp_path: 
     listed = {each["name"]: each["relative_error"] for each in json.loads(result.stdout)["outputs"]}
     assert listed.keys() == {"y", "inner", "more"}
     assert listed["more"] is None
+
+
+def test_no_error_exceeds_nan(modules: Modules) -> None:
+    assert_refused(call("sartor", "compare", modules.split, "--vs", modules.model, "--bisect", "nan"), 2, "NaN is none")

@@ -42,3 +42,8 @@ def test_a_disk_that_is_full_is_called_so() -> None:
     with pytest.raises(OSError, match="No space left") as refused:
         command._save(Path("/dev/full"), np.zeros(2048))
     assert refused.value.errno == errno.ENOSPC
+
+
+def test_each_output_has_a_file_of_its_own(tmp_path: Path) -> None:
+    names = ["x__2", "x.", "x:", "x;"]
+    assert len({*command._named_files(names, tmp_path).values()}) == len(names)

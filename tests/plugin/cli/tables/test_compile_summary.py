@@ -13,6 +13,7 @@ from sartor.artifact import Artifact
 from sartor.cli.tables import compile_summary
 from sartor.cli.tables.routine_counts import stock_time
 from sartor.frontend.imported_model import ImportedModel
+from sartor.runtime.driver.device import device_settings
 from sartor.runtime.manifest import Manifest
 from tests.plugin.planning.two_devices import CONFIG, selected, transfers
 
@@ -35,6 +36,24 @@ def test_stock_tools_do_not_run_several_segments(
     manifest = Manifest.from_json(recipe.manifest(imported, CONFIG.header))
     monkeypatch.setattr(compile_summary, "read_manifest", lambda _: manifest)
     assert compile_summary.run_command(Artifact(Path("net.vmfb"), recipe.plan, None, 0)) == command
+
+
+@pytest.mark.parametrize(
+    ("workers", "flags"),
+    [(1, ["--device=local-sync"]), (2, ["--device=local-task", *device_settings(threads=2).flags])],
+)
+def test_stock_tools_are_given_the_threads_of_the_plan(
+    imported_of: Callable[[str], ImportedModel], monkeypatch: pytest.MonkeyPatch, workers: int, flags: list[str]
+) -> None:
+    imported = imported_of("lenet")
+    recipe = selected(imported, transfers(1e-2, 1e-2))
+    manifest = Manifest.from_json(recipe.manifest(imported, CONFIG.header))
+    manifest = replace(manifest, plan={**manifest.plan, "workers": workers})
+    monkeypatch.setattr(compile_summary, "read_manifest", lambda _: manifest)
+    artifact = Artifact(Path("net.vmfb"), recipe.plan, None, 0)
+    command = compile_summary.run_command(artifact)
+    assert command[: 1 + len(flags)] == ["iree-run-module", *flags]
+    assert len(flags) == 1 or any("topology" in each for each in flags)
 
 
 def test_much_time_in_stock_code_is_told(imported_of: Callable[[str], ImportedModel]) -> None:
