@@ -37,6 +37,7 @@ from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
 from sartor.onnx_model.graphs.infer import may_learn_from_data, without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, graphs
+from sartor.onnx_model.rewrites.number_types.double_constants import with_narrow_doubles
 from sartor.onnx_model.rewrites.number_types.unsigned_products import with_widened_operands
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import with_recurrent_calls
 from sartor.reference.refused_node import reason_alone
@@ -187,7 +188,8 @@ def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModul
     Raises:
         UnsupportedModelError: if IREE cannot lower an ONNX op, which the message names.
     """
-    renamed, weights = _with_safe_names(with_recurrent_calls(with_widened_operands(model)))
+    stored = model if wide else with_narrow_doubles(model)
+    renamed, weights = _with_safe_names(with_recurrent_calls(with_widened_operands(stored)))
     flags = (*_IMPORT_FLAGS, *(WIDE_FLAGS if wide else ()))
     inferred = onnx.shape_inference.infer_shapes(renamed)
     if may_learn_from_data(inferred):

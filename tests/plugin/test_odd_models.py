@@ -71,6 +71,20 @@ def test_an_input_without_elements_that_is_asked_for_compiles(tmp_path: Path) ->
         assert session.run(None, {"x": np.zeros((0, 8), np.float32)})[0].shape == (0, 8)
 
 
+def test_weights_of_float64_inside_of_a_model_are_computed_in_float32(tmp_path: Path) -> None:
+    """IREE kept the type of weights beside the module, and took their bytes for those of float32."""
+    model = parser.parse_model(
+        _HEADER + "g (float[4,32] x) => (float[4,32] y) { d = Cast <to=11> (x) m = Mul(d, w) y = Cast <to=1> (m) }"
+    )
+    weights = np.random.default_rng(0).standard_normal((4, 32))
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    result = compiled(model, tmp_path)
+    assert result.returncode == 0, result.stderr
+    with Session(tmp_path / "out.vmfb", threads=1) as session:
+        x = np.ones((4, 32), np.float32)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], weights, rtol=1e-6)
+
+
 def test_bounds_that_are_nan_bound_nothing(tmp_path: Path) -> None:
     """Where the model runs too; IREE computed NaN."""
     text = _HEADER + "g (float[4] x, float low, float high) => (float[4] y) { y = Clip(x, low, high) }"
