@@ -164,11 +164,11 @@ def run_command(artifact: Artifact) -> list[str]:
         return ["sartor", "run", str(artifact.path)]
     weights = {} if artifact.weights is None else dict.fromkeys(manifest.parameters, artifact.weights)
     device = _TOOL_DEVICES.get(manifest.devices[0], manifest.devices[0])
-    topology: tuple[str, ...] = ()
-    if device == _TOOL_DEVICES["cpu"] and manifest.workers == 1:
+    topology, threads = tuple[str, ...](), manifest.workers or artifact.plan.threads
+    if device == _TOOL_DEVICES["cpu"] and threads == 1:
         device = _ONE_THREAD
-    elif device == _TOOL_DEVICES["cpu"] and manifest.workers is not None:
-        topology = device_settings(threads=manifest.workers).flags
+    elif device == _TOOL_DEVICES["cpu"]:
+        topology = device_settings(threads=threads).flags
     return [
         "iree-run-module",
         f"--device={device}",

@@ -24,7 +24,7 @@ from tests.plugin.planning.two_devices import CONFIG, selected, transfers
         (1e-5, ["sartor", "run", "net.vmfb"]),
         (
             1e-2,
-            ["iree-run-module", "--device=local-task", "--module=net.vmfb", "--function=main_graph", "--input=@x.npy"],
+            ["iree-run-module", "--device=local-sync", "--module=net.vmfb", "--function=main_graph", "--input=@x.npy"],
         ),
     ],
 )
