@@ -28,7 +28,7 @@ from sartor.cli.tables.layer_error_table import first_json, layer_errors_json, s
 from sartor.comparison.compare_job import Answer, Question, ask
 from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
-from sartor.errors import SartorError, UsageError
+from sartor.errors import SartorError
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
@@ -97,8 +97,6 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
-    if bisect is not None and math.isnan(bisect):
-        raise UsageError(f"{_BISECT} takes the error that a layer may have, and NaN is none")
     choice = read_choice(shape, device, archive=inputs)
     usual = usual_error(module, choice)
     if layers or bisect is not None:
