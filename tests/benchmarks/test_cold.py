@@ -113,6 +113,8 @@ def test_no_round_begins_after_the_limit(made: Path, monkeypatch: pytest.MonkeyP
     clock = iter(range(0, 1000, 40))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     begun: list[object] = []
+    # It calls a worker, whose time limit is by the same clock.
+    monkeypatch.setattr(cold_bench, "read_model", lambda *_: ())
     monkeypatch.setattr(cold_bench, "_bring", lambda files, state: begun.append(state))
     _run("lenet5", "-o", str(made), "--peers", "", "--rounds", "9", "--seconds", "100", "--only", "time")
     # Rounds begin at 0, 40 and 80 seconds; each has two states.

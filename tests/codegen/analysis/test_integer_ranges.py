@@ -101,7 +101,8 @@ def last(imported: ImportedModel) -> Layer:
         ("scatter", (range(3), range(7), None, None)),
         ("scattered elements", (range(7), ZERO, None, None)),
         ("embedding", (range(11), ZERO, None)),
-        ("quotient", (PLAIN_RANGE, range(1, PLAIN))),
+        # The divisor, which is not zero, whether it is -1, what is divided, and its opposite.
+        ("quotient", (range(1, PLAIN), range(1, 2), PLAIN_RANGE, PLAIN_RANGE)),
         ("number", (PLAIN_RANGE,)),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
 
 
 def guarded_norm(model: ModelProto) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ def guarded_quotients(model: ModelProto) -> tuple[str, ...]:
     """Divide integers by 1 in place of 0 and -1, and negate those that -1 divides; returns the names of the nodes.
 
     Processors stop at a division by 0, and at that of the lowest number by -1, which leaves the number here. ONNX does
-    not say what either gives.
+    not say what either gives. A divisor that is known to be 0 stays: ONNX Runtime refuses it, which tells the user.
     """
     return rewrite_nodes(model, _divisible)
 
@@ -37,8 +37,7 @@ def _divisible(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, (value, by) = Emitter(editor, node), node.input
     is_signed = np.issubdtype(emit.dtype(by), np.signedinteger)
     divisor = editor.constant(by)
-    special = (0, -1) if is_signed else (0,)
-    if not np.issubdtype(emit.dtype(by), np.integer) or (divisor is not None and not np.isin(divisor, special).any()):
+    if not np.issubdtype(emit.dtype(by), np.integer) or (divisor is not None and _is_divisible_by(divisor)):
         return None
     one = emit.like(1, by, "one")
     is_special = emit("Equal", by, emit.like(0, by, "zero"), part="is_zero")
@@ -51,6 +50,11 @@ def _divisible(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if is_negated:
         emit("Where", is_minus, emit("Neg", value, part="opposite"), quotient, part="signed", output=node.output[0])
     return emit.nodes
+
+
+def _is_divisible_by(known: Array) -> bool:
+    """Whether numbers are divided by a known divisor as they are."""
+    return bool((known == 0).any()) or not (known == -1).any()
 
 
 def _scaled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
