@@ -14,7 +14,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from sartor.collecting import nothing_collected
+from sartor.workspace import nothing_collected
 
 _PACKAGE = "sartor"
 # The folders of the package that need not lie in one, in a checkout.

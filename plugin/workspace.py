@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import errno
 import fcntl
+import gc
 import os
 import re
 import secrets
@@ -246,3 +247,15 @@ def _remove_if_abandoned(path: Path, lock: Path) -> None:
                 _remove(path)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Collect no garbage meanwhile, in any thread, unless another caller ends earlier."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

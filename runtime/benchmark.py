@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sartor.collecting import nothing_collected
+from sartor.workspace import nothing_collected
 
 BLOCK = 0.25
 """Seconds for which each runtime runs in its turn, where runtimes are compared."""

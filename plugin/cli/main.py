@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from sartor.cli.output.messages import say_warnings
 from sartor.cli.output.signals import ending_at_once, settle, unwinding
 from sartor.cli.output.streams import open_missing
-from sartor.collecting import nothing_collected
 from sartor.errors import SystemRefusedError, UsageError
+from sartor.workspace import nothing_collected
 
 if TYPE_CHECKING:
     import typer

@@ -19,7 +19,7 @@ import numpy as np
 
 from sartor.errors import DeviceError, UsageError
 from sartor.first_inference.sample import FirstRun
-from sartor.reference.read_model import read_model
+from sartor.onnx_model.reading.read_apart import read_model
 from sartor.runtime.dispatch_statistics import write_input
 from sartor.runtime.driver.device import DeviceSettings, tool_device
 from sartor.runtime.driver.iree_runtime import tool

@@ -149,14 +149,22 @@ class NetworkRecords:
         keys = {recipe.digest: self.key(recipe, _FIRST) for recipe in recipes}
         known = self.doubts.holding(self.store.get_many(keys.values()))
         found = {recipe: known[key] for recipe, key in keys.items() if key in known}
-        return {name: FirstSeconds(each.time, typical_time(each.baseline_samples)) for name, each in found.items()}
+        return {
+            name: FirstSeconds(each.time, typical_time(each.baseline_samples))
+            for name, each in found.items()
+            if each.baseline_samples
+        }
+
+    def ask_first(self, recipes: Sequence[Recipe]) -> None:
+        """Note that first inferences are timed now: if that fails, earlier times hold."""
+        for recipe in recipes:
+            self.doubts.made(self.key(recipe, _FIRST))
 
     def put_first(self, recipes: Sequence[Recipe], samples: Mapping[str, FirstSamples], others: float) -> None:
         """Store samples of the time of the first inference, by digest of the recipe, as ``put`` stores runs."""
         for recipe in recipes:
             if (taken := samples.get(recipe.digest)) and taken.dropped:
                 key = self.key(recipe, _FIRST)
-                self.doubts.made(key)
                 self.store.put(Measurement(key, Status.OK, taken.dropped, taken.in_memory, foreign_load=others))
 
     def remember(self, recipes: Sequence[Recipe]) -> None:
@@ -193,6 +201,11 @@ class NetworkRecords:
         keys = {count: self.key(recipe, f"{_THREADS}{count}") for count in counts}
         known = self.doubts.holding(self.store.get_many(keys.values()))
         return {count: known[key].time for count, key in keys.items() if key in known}
+
+    def ask_threads(self, recipe: Recipe, counts: Sequence[int]) -> None:
+        """Note that a network is timed now by number of threads: if that fails, earlier times hold."""
+        for count in counts:
+            self.doubts.made(self.key(recipe, f"{_THREADS}{count}"))
 
     def put_thread_times(self, recipe: Recipe, samples: Mapping[int, tuple[float, ...]], others: float) -> None:
         """Store samples of the time of one inference, by number of threads, as ``put`` stores runs."""

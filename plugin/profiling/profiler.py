@@ -161,7 +161,7 @@ class Profiler:
     def _is_far_behind(self, recipe: Recipe, others: Sequence[Recipe]) -> bool:
         """Whether a network, often the stock model, is known to be too slow to be run again."""
         own = self.run_of(recipe)
-        if own is None or own.status is not Status.OK or not self._is_known(own):
+        if self._is_doubted(recipe) or own is None or own.status is not Status.OK or not self._is_known(own):
             return False
         runs = (self.run_of(other) for other in others)
         return own.time > _FAR_BEHIND * min(run.time for run in runs if run is not None and run.status is Status.OK)
@@ -202,12 +202,15 @@ class Profiler:
         known = self._doubts.holding(stored)
         if not known or len(known) < len(stored):
             builds = [(each, self._seconds(each.recipe)) for each in self._builder.build(recipes)]
+            for key in keys.values():
+                self._doubts.made(key)
             found, others = self._watched(functools.partial(self._runner.dispatches, builds))
+            # What fails now keeps its earlier times.
+            known = dict(stored)
             for build, _ in builds:
                 if build.digest in found:
                     key, taken = keys[build.digest], symbols[build.digest].seconds(found[build.digest])
                     known[key] = Measurement(key, Status.OK, taken, foreign_load=others)
-                    self._doubts.made(key)
             self._store.put_many(known.values())
         return InNetworkTimes.mean(
             [symbols[each].in_network(known[key].samples) for each, key in keys.items() if key in known]
@@ -245,6 +248,7 @@ class Profiler:
         counts = [*takewhile(lambda each: each < threads, (2**power for power in count())), threads]
         known = self._records.thread_times(recipe, counts)
         if len(known) < len(counts):
+            self._records.ask_threads(recipe, counts)
             try:
                 (build,) = self._builder.build([recipe])
                 self._records.put_thread_times(
@@ -298,6 +302,7 @@ class Profiler:
         known = self._records.first_of(recipes)
         if not all(each.digest in known for each in recipes):
             builds = self._builder.build(recipes)
+            self._records.ask_first(recipes)
             self._records.put_first(recipes, *self._watched(functools.partial(self._runner.first, builds)))
             known = self._records.first_of(recipes)
         return known
@@ -326,15 +331,16 @@ class Profiler:
             return True
         return 0 < run.packed_bytes <= limit
 
-    def _rank(self, run: Measurement, first: FirstSeconds | None) -> tuple[float, float]:
+    def _rank(self, run: Measurement, first: FirstSeconds | None) -> tuple[bool, float, float]:
         """Sort key of runs, smaller is better.
 
         Of first inferences those with the file in the page cache count as much as those without: a plan that reads
         little and executes slowly would lose more in one than it gains in the other.
         """
         if self._policy.objective is Objective.MEMORY:
-            return run.packed_bytes or math.inf, run.time
-        return run.time if first is None else sum(first), run.time
+            return False, run.packed_bytes or math.inf, run.time
+        # What was not timed comes last, beside what was.
+        return first is None, run.time if first is None else sum(first), run.time
 
     def _too_large(self, runs: Sequence[Measurement]) -> LimitError:
         limit = self._policy.limits.memory or 0

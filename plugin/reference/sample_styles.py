@@ -81,16 +81,17 @@ def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
     for style in OTHERS if missing else ():
         known[style] = _doubts(sampler, reference, style, wanted)
         silent = set(known[style].unchecked)
-        if not silent:
+        if not silent and style is not UNSET:
             styles, missing = [style], silent
             break
         if missing - silent:
             styles.append(style)
             missing &= silent
     if any(node.op_type == "If" for node in nodes(model)):
-        # Of two branches the usual samples take one.
+        # Of two branches the usual samples take one, if an input of truth values or integers decides.
         for style in (UNSET, USUAL):
-            known.setdefault(style, _doubts(sampler, reference, style, wanted))
+            if style not in known:
+                known[style] = _doubts(sampler, reference, style, wanted)
             if style not in styles and set(known[style].unchecked) < {*wanted}:
                 styles.append(style)
     # An output without any finite number in one of several styles is looked at in another.

@@ -22,13 +22,13 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from sartor.collecting import nothing_collected
 from sartor.errors import DeviceError, SartorError
 from sartor.tuning.workers.channel import receive_frame, send_frame
 from sartor.tuning.workers.disturbances import is_disk_full
 from sartor.tuning.workers.entry_points import resolved
 from sartor.tuning.workers.hangs.stacks import answer_requests
 from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Logged, Reply, Request, Setup
+from sartor.workspace import nothing_collected
 
 _PR_SET_PDEATHSIG = 1
 _OUTPUT = 1

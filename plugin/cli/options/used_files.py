@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sartor.cli.options.common import existing_file
-from sartor.reference.read_model import external_files
+from sartor.onnx_model.reading.read_apart import external_files
 from sartor.runtime.manifest import find_manifest
 from sartor.runtime.module import open_module
 from sartor.runtime.module_facts import module_weights

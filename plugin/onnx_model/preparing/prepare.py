@@ -51,10 +51,10 @@ from sartor.onnx_model.rewrites.exceptional.powers import signed_powers
 from sartor.onnx_model.rewrites.exceptional.remainders import exact_remainders
 from sartor.onnx_model.rewrites.exceptional.shifts import bounded_shifts
 from sartor.onnx_model.rewrites.exceptional.signs import exact_signs
-from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
 from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization, split_zero_points
+from sartor.onnx_model.rewrites.number_types.stored_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands

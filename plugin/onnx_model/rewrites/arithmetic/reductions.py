@@ -34,7 +34,7 @@ def written_unit_reductions(model: ModelProto) -> tuple[str, ...]:
 
 
 def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type not in _OF_ONE or (_is_log_of_integers(node, editor)):
+    if node.op_type not in _OF_ONE or _is_log_of_integers(node, editor):
         return None
     before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
     if before is None or after is None:

@@ -90,7 +90,8 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
     if not body.is_small(steps) or (collected and (may_not_begin or not steps)):
         return None
     if may_not_begin and any(
-        editor.shape(old) != editor.shape(new) for old, new in zip(carried, node.output, strict=True)
+        editor.shape(old) is None or editor.shape(old) != editor.shape(new)
+        for old, new in zip(carried, node.output, strict=True)
     ):
         return None
     true = emit.constant(np.asarray(True), "true")
@@ -109,8 +110,11 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
 
 def begins(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a loop's condition before the first step is known to be true."""
-    known = editor.constant(optional_input(node, 1))
-    return not optional_input(node, 1) or (known is not None and bool(known.all()))
+    name = optional_input(node, 1)
+    known, around = editor.constant(name), editor.graph.input
+    # Within the body of another loop, that loop's own condition is true.
+    is_given = editor.is_nested and len(around) > 1 and around[1].name == name
+    return not name or is_given or (known is not None and bool(known.all()))
 
 
 def goes_on(body: GraphProto, editor: GraphEditor) -> bool:

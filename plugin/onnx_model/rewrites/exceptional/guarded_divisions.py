@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+
+_NARROW = (TensorProto.INT8, TensorProto.INT16, TensorProto.UINT8, TensorProto.UINT16)
 
 
 def guarded_norm(model: ModelProto) -> tuple[str, ...]:
@@ -35,21 +39,37 @@ def _divisible(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type not in ("Div", "Mod"):
         return None
     emit, (value, by) = Emitter(editor, node), node.input
-    is_signed = np.issubdtype(emit.dtype(by), np.signedinteger)
     divisor = editor.constant(by)
     if not np.issubdtype(emit.dtype(by), np.integer) or (divisor is not None and _is_divisible_by(divisor)):
         return None
-    one = emit.like(1, by, "one")
-    is_special = emit("Equal", by, emit.like(0, by, "zero"), part="is_zero")
-    is_minus = emit("Equal", by, emit.like(-1, by, "minus_one"), part="is_minus_one") if is_signed else ""
-    if is_minus:
-        is_special = emit("Or", is_special, is_minus, part="is_special")
-    safe = emit("Where", is_special, one, by, part="divisor")
-    is_negated = node.op_type == "Div" and bool(is_minus)
-    quotient = emit.copy([value, safe], "" if is_negated else node.output[0])
-    if is_negated:
-        emit("Where", is_minus, emit("Neg", value, part="opposite"), quotient, part="signed", output=node.output[0])
+    kind = editor.element_type(by)
+    if kind in _NARROW:
+        # In 32 bits no quotient is too large, and ONNX Runtime selects among numbers of few types.
+        wide, divisors = (emit("Cast", each, part="wide", to=TensorProto.INT32) for each in (value, by))
+        result = emit.copy([wide, _nonzero(emit, divisors, np.int32)])
+        emit("Cast", result, part="narrow", output=node.output[0], to=kind)
+        return emit.nodes
+    if kind not in (TensorProto.INT32, TensorProto.INT64):
+        wide = emit("Cast", by, part="wide", to=TensorProto.INT64)
+        emit.copy([value, emit("Cast", _nonzero(emit, wide, np.int64), part="narrow", to=kind)], node.output[0])
+        return emit.nodes
+    is_minus = emit("Equal", by, emit.like(-1, by, "minus_one"), part="is_minus_one")
+    safe = _nonzero(emit, by, emit.dtype(by), is_minus)
+    if node.op_type == "Mod":
+        emit.copy([value, safe], node.output[0])
+        return emit.nodes
+    quotient = emit.copy([value, safe])
+    emit("Where", is_minus, emit("Neg", value, part="opposite"), quotient, part="signed", output=node.output[0])
     return emit.nodes
+
+
+def _nonzero(emit: Emitter, by: str, dtype: Any, also: str = "") -> str:
+    """A divisor with 1 in place of 0, and where ``also`` is true."""
+    zero, one = (emit.constant(np.asarray(each, dtype), hint) for each, hint in ((0, "zero"), (1, "one")))
+    is_special = emit("Equal", by, zero, part="is_zero")
+    if also:
+        is_special = emit("Or", is_special, also, part="is_special")
+    return emit("Where", is_special, one, by, part="divisor")
 
 
 def _is_divisible_by(known: Array) -> bool:

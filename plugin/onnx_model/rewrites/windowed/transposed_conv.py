@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ from onnx import ModelProto, NodeProto
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
 from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
+
+# Where the stride is far beyond the kernel, the filters of a block are mostly zeros.
+_MOST_ENLARGED = 4
 
 
 def stretched_conv(model: ModelProto) -> tuple[str, ...]:
@@ -85,12 +89,14 @@ def _blocks_of(node: NodeProto, editor: GraphEditor, window: Window) -> _Blocks 
     is_plain = found.get("group", 1) == 1 and set(window.dilations) == {1} and "output_shape" not in found
     if not is_plain or max(window.strides) == 1 or editor.constant(node.input[1]) is None:
         return None
+    taps = [-(-kernel // stride) for kernel, stride in zip(window.kernel, window.strides, strict=True)]
+    if math.prod(taps) * math.prod(window.strides) > _MOST_ENLARGED * math.prod(window.kernel):
+        return None
     extra = found.get("output_padding", [0] * len(axes))
     sizes = [
         (window.sizes[axis] - 1) * window.strides[axis] + window.kernel[axis] + extra[axis] - sum(window.pads[axis])
         for axis in axes
     ]
-    taps = [-(-kernel // stride) for kernel, stride in zip(window.kernel, window.strides, strict=True)]
     before = [divmod(begin, stride) for (begin, _), stride in zip(window.pads, window.strides, strict=True)]
     count = [-(-(before[axis][1] + sizes[axis]) // window.strides[axis]) for axis in axes]
     low = [taps[axis] - 1 - before[axis][0] for axis in axes]
