@@ -49,7 +49,7 @@ _GIVEN = {
 # whole model by stock IREE may be as fast where the network is so small.
 _IN_PLACE_OF = {
     "resnet50": "lenet5",
-    "model.onnx -o model.vmfb": "model.onnx -o model.vmfb --pin '*=*'",
+    "model.onnx -o model.vmfb": "model.onnx -o model.vmfb --pin '*=*' --time-budget 6",
     "detector.onnx -o detector.vmfb": "detector.onnx -o detector.vmfb --time-budget 4",
     "-o build/lenet5.vmfb": "-o build/lenet5.vmfb --time-budget 4",
 }
