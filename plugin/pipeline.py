@@ -85,6 +85,8 @@ def compile_model(
     """
     with part_of(whole) as publication, machines_of(config) as machines:
         check_files(model, output, config, publication.others)
+        if not (machines.are_elsewhere or runs_here(config.target)):
+            _check_predictable(config)
         return _compile_on(machines, model, output, machines.settings(config), progress, publication)
 
 
@@ -132,7 +134,6 @@ def _compile_only(
     machine measured. On other GPUs layers get stock code, within their pins.
     """
     policy, imported = config.planning, found.imported
-    _check_predictable(config)
     if config.target.has_models:
         recipe = predicted_recipe(found, config, bench, output.parent)
     elif policy.pins:

@@ -111,11 +111,9 @@ def _tensor_ranges(
     names = {name for each in tensors.values() for name in (*each.inputs, *each.results) if name is not None}
     if missing := names - known.keys():
         observer, threads = OBSERVERS[policy.method], policy.threads
-        found = observed_ranges(
-            imported.prepared, missing, samples.source, pool, observer, threads=threads, progress=progress
-        )
+        seen = observed(imported.prepared, missing, samples.source, pool, observer, threads=threads, progress=progress)
         # A tensor of integers has no range; an empty entry in the cache records that.
-        known |= {name: found.get(name, ()) for name in missing}
+        known |= {name: seen[name].range() if name in seen else () for name in missing}
         cache.put(known, *key)
     return {name: QuantisedRange.of(known[name][0], known[name][1]) for name in sorted(names) if known[name]}
 
@@ -136,27 +134,6 @@ def graph_ranges(
     return Ranges(
         {ref: tensor_ranges[name] for ref, name in names.items() if name is not None and name in tensor_ranges}
     )
-
-
-def observed_ranges(
-    prepared: bytes | Path,
-    tensors: Iterable[str],
-    samples: SampleSource,
-    pool: WorkerPool,
-    observer: Callable[[], Observer],
-    *,
-    threads: int | None = None,
-    progress: Progress = silent,
-    chunk_bytes: int = CHUNK_BYTES,
-) -> dict[str, tuple[float, float]]:
-    """The lowest and the highest number that the 8-bit range of each tensor must represent, by tensor.
-
-    Arguments and errors are those of ``observed``.
-    """
-    found = observed(
-        prepared, tensors, samples, pool, observer, threads=threads, progress=progress, chunk_bytes=chunk_bytes
-    )
-    return {name: each.range() for name, each in found.items()}
 
 
 def observed(

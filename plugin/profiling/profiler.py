@@ -1,6 +1,7 @@
 """Integrated profiling: runs the best plans and the stock model as whole networks, and selects the best right one.
 
-The objective defines the best: the fastest, the one with the least memory, or the one with the fastest first inference.
+The objective defines the best: the fastest, the one with the least memory, or the one with the shortest first
+inferences, with its file in the page cache and without.
 Networks that exceed the user's memory limit when they run are excluded, whatever was predicted.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sartor.errors import UsageError
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.reading.load import load_model
-from sartor.precision.calibration import observed_ranges
+from sartor.precision.calibration import observed
 from sartor.precision.observe_job import Observed, observe
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.samples.given_samples import HeldSamples, Samples
@@ -24,6 +25,11 @@ from tests.tiny_models import Builder
 
 IMAGES = np.random.default_rng(3).standard_normal((5, 1, 3, 4, 4)).astype(np.float32)
 SAMPLES = HeldSamples(tuple({"x": image} for image in IMAGES))
+
+
+def observed_ranges(*given: Any, **options: Any) -> dict[str, tuple[float, float]]:
+    """The ranges that observers find."""
+    return {name: each.range() for name, each in observed(*given, **options).items()}
 
 
 def _model() -> ModelProto:

@@ -47,16 +47,21 @@ def test_run_is_a_first_inference(made: Made, called: list[str]) -> None:
     assert called == ["main_graph"]
 
 
-def test_compare_checks_both_plans_and_names_the_wrong_one(
-    made: Made, called: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _falsify(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Double what one of the functions computes."""
     run: Run = Session.run
 
     def wrong(session: Session, names: object, feeds: object) -> list[Any]:
-        factor = 2 if session._signature.entry == LATER_ENTRY else 1
+        factor = 2 if session._signature.entry == entry else 1
         return [factor * each for each in run(session, names, feeds)]
 
     monkeypatch.setattr(Session, "run", wrong)
+
+
+def test_compare_checks_both_plans_and_names_the_wrong_one(
+    made: Made, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _falsify(LATER_ENTRY, monkeypatch)
     result = call("sartor", "compare", made.files.module, "--vs", made.imported.path, "--threads", 1)
     assert called == ["main_graph", LATER_ENTRY]
     assert result.returncode == 1
@@ -69,13 +74,7 @@ def test_compare_checks_both_plans_and_names_the_wrong_one(
 def test_compare_looks_into_the_plan_that_is_further_off(
     made: Made, monkeypatch: pytest.MonkeyPatch, wrong_entry: str, plan_for: str
 ) -> None:
-    run: Run = Session.run
-
-    def wrong(session: Session, names: object, feeds: object) -> list[Any]:
-        factor = 2 if session._signature.entry == wrong_entry else 1
-        return [factor * each for each in run(session, names, feeds)]
-
-    monkeypatch.setattr(Session, "run", wrong)
+    _falsify(wrong_entry, monkeypatch)
     options = ["--vs", made.imported.path, "--threads", 1, "--layers", "--max-error", 9, "--json"]
     data = parsed(call("sartor", "compare", made.files.module, *options))
     manifest = read_manifest(made.files.module)

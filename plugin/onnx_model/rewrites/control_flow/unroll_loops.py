@@ -91,7 +91,8 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
         return None
     if may_not_begin and any(
         editor.shape(old) is None or editor.shape(old) != editor.shape(new)
-        for old, new in zip(carried, node.output, strict=True)
+        for old, new in zip(carried, node.output, strict=False)
+        if new
     ):
         return None
     true = emit.constant(np.asarray(True), "true")
