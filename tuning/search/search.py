@@ -171,11 +171,21 @@ class VariantSearch:
         total = sum(seconds.values()) or 1.0
         return {
             task.key: [
-                *promising(task.facts, known[task.key], model, seconds[task.key] / total),
+                *self._promising(task, known[task.key], model, seconds[task.key] / total),
                 *self._guesses(task, [each for each in task.variants[1:] if kin(each) not in seen], own),
             ]
             for task in self.tasks
         }
+
+    def _promising(
+        self, task: Searched, variants: Sequence[DescribedVariant], model: CostModel, share: float
+    ) -> Iterator[DescribedVariant]:
+        firsts = [listed[0] for listed in groups(variants, lambda each: each.routine)]
+        others = {each.descriptor for first in firsts for each in _in_other_workgroups(first, variants)}
+        picks = [*promising(task.facts, [each for each in variants if each.descriptor not in others], model, share)]
+        yield from picks
+        if self.settings.threads > 1 and picks:
+            yield from _in_other_workgroups(picks[0], variants)
 
     def _guesses(
         self, task: Searched, variants: Sequence[DescribedVariant], model: CostModel | None

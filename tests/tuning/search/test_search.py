@@ -163,6 +163,22 @@ def test_of_a_large_task_every_family_is_measured() -> None:
         assert (winograd in picks["64x14"]) == is_measured
 
 
+@pytest.mark.parametrize(("threads", "numbers"), [(1, set()), (2, {1, 2})])
+def test_numbers_of_workgroups_that_shipped_times_tell_nothing_of_are_measured(threads: int, numbers: set[int]) -> None:
+    """Of the best guess's routine alone, and for several threads: they take no other variant's place."""
+    fewer = [KERNELS[0].replace("row_groups=14", f"row_groups={number}") for number in (1, 2)]
+    tasks = [replace(each, variants=listed(STOCK, *KERNELS, *fewer)) for each in TASKS.values()]
+    settings = replace(INFORMED, threads=threads)
+    picks = VariantSearch(tasks, (), settings, OTHER).first({})
+    usual = VariantSearch(list(TASKS.values()), (), INFORMED, OTHER).first({})
+    for key, names in picks.items():
+        direct = "conv2d.direct{" in next(each for each in names if each != STOCK)
+        assert {described(each).parameters["row_groups"] for each in names if each in fewer} == (
+            numbers if direct else set()
+        )
+        assert [each for each in names if each not in fewer] == [*usual[key]]
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "i8"])
 def test_what_shipped_times_do_not_cover_is_searched_as_without_them(dtype: str) -> None:
     narrow = [each.replace("cpu:f32", f"cpu:{dtype}") for each in KERNELS]

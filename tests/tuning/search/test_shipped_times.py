@@ -34,15 +34,23 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "threads"),
     [
-        (MACHINE, 2),
-        (Hardware("x86_64", ("a processor",), V3, 4), 1),
-        (Hardware("aarch64", ("a processor",), ("asimd",), 4), 1),
+        (MACHINE, 1),
+        (Hardware("x86_64", ("a processor",), V3, 4), 2),
+        (Hardware("aarch64", ("a processor",), ("asimd",), 4), 2),
     ],
 )
-def test_other_machines_and_threads_have_none(tmp_path: Path, machine: Hardware, threads: int) -> None:
-    write_samples(samples(*TASKS), MACHINE, 1, tmp_path)
-    assert shipped_samples(MACHINE, 1, tmp_path)
+def test_other_machines_and_fewer_threads_have_none(tmp_path: Path, machine: Hardware, threads: int) -> None:
+    write_samples(samples(*TASKS), MACHINE, 2, tmp_path)
+    assert shipped_samples(MACHINE, 2, tmp_path)
     assert shipped_samples(machine, threads, tmp_path) == ()
+
+
+def test_times_of_one_thread_serve_several_that_have_none(tmp_path: Path) -> None:
+    write_samples(samples(*TASKS), MACHINE, 1, tmp_path)
+    one = shipped_samples(MACHINE, 1, tmp_path)
+    assert one == shipped_samples(MACHINE, 2, tmp_path) != ()
+    write_samples(samples(*TASKS[:1]), MACHINE, 2, tmp_path)
+    assert one == shipped_samples(MACHINE, 4, tmp_path) != shipped_samples(MACHINE, 2, tmp_path)
 
 
 def renamed(data: dict[str, Any]) -> None:

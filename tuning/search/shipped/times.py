@@ -39,13 +39,17 @@ class MisfitError(ValueError):
 def shipped_samples(hardware: Hardware, threads: int, folder: Path = _FOLDER) -> tuple[Sample, ...]:
     """The package's samples for machines of this kind; none if there are none, or the file does not fit this version.
 
+    Where there is no file for several threads, that for one serves: whichever variant of a task is fastest there mostly
+    is with more, and the search scales the times to what it measures.
+
     Args:
         hardware: of the machine that measures.
         threads: number of threads that are tuned for.
         folder: of the files.
     """
-    path = folder / _name(isa_class(hardware), threads)
-    if not path.exists():
+    isa = isa_class(hardware)
+    path = next((each for each in (folder / _name(isa, threads), folder / _name(isa, 1)) if each.exists()), None)
+    if path is None:
         return ()
     try:
         return read(path)
