@@ -14,24 +14,43 @@ from sartor.publishing import written
 
 _SMALL_ELEMENTS = 16
 _NAME = re.compile(r"\d{2,}-.*\.mlir")
+_FOLDER = re.compile(r"plan-\d+")
+
+
+def folder_of_plan(directory: Path | None, number: int) -> Path | None:
+    """Where the stages of one of several plans are written, whose files have equal names; None without a directory."""
+    return directory / f"plan-{number}" if directory is not None else None
 
 
 def is_dumped(path: Path, directory: Path) -> bool:
     """Whether a stage may be written to a file, by its own name or by that of a link in the directory.
 
     Raises:
-        UsageError: if the directory cannot be read.
+        UsageError: if the directory, or that of one of several plans in it, cannot be read.
     """
     # Links may loop, which ``Path.resolve`` takes for an error of the program.
     place, real = os.path.realpath(directory), os.path.realpath(path)
+    inside = _listed(directory)
+    links = [each for each in inside if _NAME.fullmatch(each.name)]
+    for each in inside:
+        if _FOLDER.fullmatch(each.name) and each.is_dir():
+            links += [link for link in _listed(each) if _NAME.fullmatch(link.name)]
+    folder, name = os.path.split(real)
+    parent, own = os.path.split(folder)
+    is_inside = folder == place or (parent == place and _FOLDER.fullmatch(own) is not None)
+    return (is_inside and _NAME.fullmatch(name) is not None) or any(os.path.realpath(each) == real for each in links)
+
+
+def _listed(directory: Path) -> list[Path]:
+    """What a directory holds.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
     try:
-        links = [each for each in directory.iterdir() if _NAME.fullmatch(each.name)]
+        return [*directory.iterdir()]
     except OSError as error:
         raise UsageError(f"'{directory}' cannot be read: {error.strerror}") from None
-    folder, name = os.path.split(real)
-    return (folder == place and _NAME.fullmatch(name) is not None) or any(
-        os.path.realpath(each) == real for each in links
-    )
 
 
 @dataclass

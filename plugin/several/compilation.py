@@ -15,6 +15,7 @@ from pathlib import Path
 from sartor.artifact import SeveralArtifact
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.several.level import best_first, level_of, portable
+from sartor.dialect_passes.dump import folder_of_plan
 from sartor.errors import UsageError
 from sartor.profiling.builder import Build
 from sartor.profiling.compilation.outputs import check_files
@@ -70,7 +71,8 @@ def compile_several(
         for target, shapes in itertools.product(targets, several.shapes):
             place = places[str(target)]
             bench = place.bench(len(made), 1 / (len(targets) * len(several.shapes)), progress)
-            config = replace(place.config, shapes=dict(shapes))
+            dumped = folder_of_plan(base.dump_directory, len(made))
+            config = replace(place.config, shapes=dict(shapes), dump_directory=dumped)
             if saved is None:
                 elsewhere = place.machines.are_elsewhere
                 made.append(tuned_plan(model, output, config, bench, publication.others, elsewhere=elsewhere))

@@ -119,7 +119,12 @@ def compile_to_vmfb(
     external_weights: Annotated[
         Path | None, typer.Option(metavar="FILE.irpa", help="Write the weights to this file beside the module.")
     ] = None,
-    dump_dir: Annotated[Path | None, typer.Option(help="Write the module after every pass to this folder.")] = None,
+    dump_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the module after every pass to this folder, in a folder of its own for each of several plans."
+        ),
+    ] = None,
     json: JsonOption = False,
     version: VersionOption = False,
 ) -> None:

@@ -68,7 +68,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         each.type.tensor_type.shape.dim[0].dim_param = "N"
     onnx.save(net, model)
     pins = (Pin("*c*", "*direct{*"),)
-    base = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", pins=pins, plans=1)
+    dumped = folder / "dumped"
+    base = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", pins=pins, plans=1, dump_directory=dumped)
     several = SeveralConfig(base, tuple(Target.create("cpu", level) for level in reversed(LEVELS)), SHAPES)
     made = Made(compile_several(model, folder / "net.vmfb", several), model)
     made.plans.parent.mkdir()
@@ -82,6 +83,13 @@ def replayed(made: Made, *options: object) -> Path:
     result = call("compile-to-vmfb", made.model, "-o", module, "--plan", made.plans, *options)
     assert result.returncode == 0, result.stderr
     return module
+
+
+def test_each_plans_modules_after_passes_have_a_folder_of_their_own(made: Made) -> None:
+    dumped = made.model.parent / "dumped"
+    assert {each.name for each in dumped.iterdir()} == {f"plan-{number}" for number in range(len(made.artifact.plans))}
+    texts = [next(each.glob("00-*.mlir")).read_text(encoding="utf-8") for each in sorted(dumped.iterdir())]
+    assert ["3x8x6x6xf32" in each for each in texts] == [each["x"][0] == 3 for each in made.artifact.shapes]
 
 
 def inputs(shape: tuple[int, ...]) -> Array:
