@@ -21,17 +21,17 @@ from sartor.codegen.mlir.operations import (
     used_values,
 )
 from sartor.dialect_passes.constants import constant_ops, is_weight, scalar_ops
-from sartor.dialect_passes.partition import Group, partition
+from sartor.dialect_passes.partition import Group, pads_around_images, partition
 from sartor.errors import UnsupportedModelError
 
 LAYER_SYMBOL = "layer"
 
 
 def split_shared_pads(module: ir.Module) -> None:
-    """Clone pads with several consumers, because a pad belongs to the layer that it feeds."""
+    """Clone pads of images with several consumers, because such a pad belongs to the layer that it feeds."""
     for view in list(body_of(entry_function(module)).operations):
         op = view.operation
-        if op.name == "tensor.pad":
+        if op.name == "tensor.pad" and pads_around_images(op):
             for use in list(op.results[0].uses)[1:]:
                 clone = op.clone(ip=ir.InsertionPoint(op))
                 use.owner.operation.operands[use.operand_number] = clone.results[0]

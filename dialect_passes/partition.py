@@ -172,7 +172,7 @@ class _Partitioner:
             return op.name in _RESHAPES or _keeps_rows(op)
         if _is_grouped(group.root) and op.results[0] == group.root.operands[0]:
             return bool(op.name == "tensor.expand_shape")
-        return op.name in _PADS
+        return op.name in _PADS and pads_around_images(op)
 
     def _take_followers(self, group: Group) -> None:
         """The longest run of followers after which only one op's results are used outside."""
@@ -211,6 +211,12 @@ class _Partitioner:
 def _is_grouped(op: ir.Operation) -> bool:
     """Whether an op is a grouped convolution, around which images are reshaped to groups of channels and back."""
     return bool(op.name == GROUPED)
+
+
+def pads_around_images(op: ir.Operation) -> bool:
+    """Whether a pad adds rows and columns alone: kernels leave these out, but compute no others than there are."""
+    amounts = (ir.DenseI64ArrayAttr(op.attributes[name]) for name in ("static_low", "static_high"))
+    return not any(each for listed in amounts for each in list(listed)[:2])
 
 
 def _keeps_rows(op: ir.Operation) -> bool:

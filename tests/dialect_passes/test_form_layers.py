@@ -103,6 +103,23 @@ def test_a_shared_pad_belongs_to_both_consumers(imported_of: ImportedOf) -> None
     assert joined.task.kind is LayerKind.TOLERANT
 
 
+@pytest.mark.parametrize(
+    "pads", [(0, 0, 0, 0, 0, 8, 0, 0), (0, 8, 0, 0, 0, 0, 0, 0), (0, 0, 1, 1, 2, 0, 1, 1)], ids=str
+)
+def test_added_channels_and_images_are_a_layer_of_their_own(pads: tuple[int, ...], tmp_path: Path) -> None:
+    """Kernels leave out rows and columns of padding, and would read what lies behind the channels that there are."""
+    b = Builder()
+    padded = b.op("Pad", "pad", "x", b.constant(np.array(pads)))
+    channels, images = 8 + pads[1] + pads[5], 1 + pads[0] + pads[4]
+    size = 3 + pads[2] + pads[6]
+    b.op("Conv", "y", padded, b.weight(16, channels, 3, 3))
+    path = tmp_path / "padded.onnx"
+    onnx.save(b.model([("x", (1, 8, 5, 5))], [("y", (images, 16, size, size))]), path)
+    imported = run_import(path, {}, None)
+    assert isinstance(imported, ImportedModel)
+    assert [each.nodes for each in imported.graph.layers] == [("pad",), ("y",)]
+
+
 def test_a_value_that_is_an_output_too_ends_its_layer(imported_of: ImportedOf) -> None:
     graph = imported_of("inner_output").graph
     assert [each.source.source for each in graph.outputs if each.source] == ["conv2", "conv1"]

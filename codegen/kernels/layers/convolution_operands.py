@@ -93,10 +93,11 @@ def unpadded(value: ir.Value, *fillings: float) -> tuple[ir.Value, tuple[int, in
     op = defining_op(value)
     if op is None or op.name != "tensor.pad":
         return value, (0, 0)
-    low = list(ir.DenseI64ArrayAttr(op.attributes["static_low"]))
+    low, high = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in ("static_low", "static_high"))
     constant = defining_op(op.regions[0].blocks[0].operations[-1].operation.operands[0])
     if constant is None or constant.name != "arith.constant":
         raise ValueError("the image is padded with a value that is not constant")
-    if ir.FloatAttr(constant.attributes["value"]).value not in fillings or low[:2] != [0, 0] or len(op.operands) != 1:
+    around = len(op.operands) == 1 and not any((*low[:2], *high[:2]))
+    if ir.FloatAttr(constant.attributes["value"]).value not in fillings or not around:
         raise ValueError(f"the image is padded with something other than {fillings[0]}")
     return op.operands[0], (low[2], low[3])
