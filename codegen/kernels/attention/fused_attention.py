@@ -204,7 +204,7 @@ class _Writer:
         code, asm = self.code, self.asm
         given = [self.memories[each] for each in code.given]
         extents = code.queries.rows, code.values.depth
-        scores = ScoreRows(asm, code.scores, given, extents, self.batch, self.lane)
+        scores = ScoreRows(asm, code.scores, given, extents, code.rows, self.batch, self.lane)
         first = asm.add(self.first_row, self.down), asm.mul(number, code.block)
         found = scores.finish(self._products(buffer), first, is_whole=extents[1] % code.block == 0)
         state, probabilities, sums = rows.add(carried[: rows.count], found, carried[rows.count :])

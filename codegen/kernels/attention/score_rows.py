@@ -28,6 +28,7 @@ class ScoreRows:
         epilogue: of the first product.
         memories: its buffers.
         extents: rows and columns of all scores.
+        rows: of a workgroup, whose last warps may have none that exist.
         batch: index of the batch.
         lane: number of the thread in its warp.
     """
@@ -36,6 +37,7 @@ class ScoreRows:
     epilogue: Epilogue
     memories: Sequence[ir.Value]
     extents: tuple[int, int]
+    rows: int
     batch: Index
     lane: Index
 
@@ -55,7 +57,7 @@ class ScoreRows:
             inside = column if is_whole else asm.minimum(column, max(0, self.extents[1] - _PAIR))
             for half in range(_HALVES):
                 row = asm.add(first[0], group, half * _HALF_ROWS)
-                if self.extents[0] % (2 * _HALF_ROWS):
+                if self.extents[0] % self.rows:
                     row = asm.minimum(row, self.extents[0] - 1)
                 score = self._score(vector.extract(fragment, [], [half]), row, inside)
                 fragment = vector.insert(score if is_whole else self._existing(score, column), fragment, [], [half])

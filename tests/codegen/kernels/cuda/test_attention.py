@@ -38,6 +38,7 @@ CASES = {
     "odd": (2, 7, 8, 37, 8, False),
     "odd_masked": (1, 8, 8, 37, 8, True),
     "other": (1, 8, 8, 8, 8, False),
+    "masked_by_row": (1, 48, 8, 16, 8, True),
 }
 KINDS = {"other": "LogSoftmax"}
 MAX_ERROR = {None: 2e-6, "tf32": 2e-3, "f16": 2e-3, "bf16": 2e-2}
@@ -71,7 +72,7 @@ def add(builder: Builder, name: str, softmax: str = "Softmax") -> dict[str, tupl
     scores = builder.op("MatMul", f"{name}.scores", queries, turned)
     scores = builder.op("Mul", f"{name}.scaled", scores, builder.constant(np.array(0.5, np.float32)))
     if masked:
-        shapes[f"{name}.mask"] = (1, 1, keys)
+        shapes[f"{name}.mask"] = (1, rows if name == "masked_by_row" else 1, keys)
         scores = builder.op("Add", f"{name}.masked", scores, f"{name}.mask")
     builder.op("MatMul", name, builder.op(softmax, f"{name}.chances", scores, axis=-1), values)
     return shapes
@@ -104,7 +105,11 @@ def known(imported: ImportedModel) -> dict[str, Known]:
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("small", None), ("wide", None), ("odd", None), *(("blocks", dtype) for dtype in MAX_ERROR)]
+    ("name", "dtype"),
+    [
+        *((name, None) for name in ("small", "wide", "odd", "masked_by_row")),
+        *(("blocks", dtype) for dtype in MAX_ERROR),
+    ],
 )
 def test_attention_is_right_without_races_or_bank_conflicts(
     name: str, dtype: str | None, known: dict[str, Known]
