@@ -179,11 +179,31 @@ class _RowWriter:
         return ir.Operation.create(step.fold.combine.name, results=[kind], operands=[one, other]).results[0]
 
     def _may_lose_nan(self, step: Step) -> bool:
-        """Whether a maximum is only subtracted from its own operand, so that NaN propagates through that operand."""
+        """Whether NaN reaches the whole row without a maximum of it, as in a softmax.
+
+        The maximum is only subtracted from its own operand, and the result depends on a sum over the differences.
+        """
         if step.fold is None or step.fold.combine.name != "arith.maximumf":
             return False
-        users = [each for each in self._steps.values() if step.result in each.operands]
-        return all(each.operands == (*step.operands, step.result) and _is_only(each.op, "arith.subf") for each in users)
+        steps = self._steps.values()
+        users = [each for each in steps if step.result in each.operands]
+        subtracted = all(
+            each.operands == (*step.operands, step.result) and _is_only(each.op, "arith.subf") for each in users
+        )
+        sums = [each for each in steps if each.fold is not None and each.fold.combine.name == "arith.addf"]
+        result = self._of.form.result
+        return subtracted and all(
+            any(self._reads(each.result, user.result) and self._reads(result, each.result) for each in sums)
+            for user in users
+        )
+
+    def _reads(self, value: Operand, source: Operand) -> bool:
+        """Whether a value depends on another one."""
+        if value == source:
+            return True
+        if not isinstance(value, ir.Value) or value not in self._steps:
+            return False
+        return any(self._reads(each, source) for each in self._steps[value].operands)
 
     def _compute_numbers(self, level: int) -> None:
         """Emit ops on single numbers of a row at this level, and reciprocals of divisors."""
@@ -255,7 +275,8 @@ class _RowWriter:
 
 
 def _is_only(op: ir.Operation, name: str) -> bool:
-    """Whether a region begins with this op on its first two arguments."""
+    """Whether a region is this op on its first two arguments."""
     block = body_of(op)
-    first = block.operations[0].operation
-    return bool(first.name == name and list(first.operands) == list(block.arguments)[:2])
+    # The last one yields the result.
+    *computed, _ = (view.operation for view in block.operations)
+    return [each.name for each in computed] == [name] and list(computed[0].operands) == list(block.arguments)[:2]

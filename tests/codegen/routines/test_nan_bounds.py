@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto
@@ -62,6 +64,32 @@ def test_a_bound_value_that_is_nan_stays_nan(name: str, subjects: dict[str, Subj
     assert len(subject.implementations) > 1
     for each in subject.implementations:
         np.testing.assert_allclose(run(program, subject, each, [x]), expected, rtol=1e-4, atol=1e-4, err_msg=each)
+
+
+def _rows() -> ModelProto:
+    cases = Cases()
+    b = cases.builder
+    x = cases.source("shifted.x", (4, 70))
+    largest = b.op("ReduceMax", "shifted.max", x, b.constant(np.array([-1])), keepdims=1)
+    cases.finish("shifted", b.op("Sub", "shifted", x, largest), (4, 70))
+    cases.finish("chances", b.op("Softmax", "chances", cases.source("chances.x", (4, 70)), axis=-1), (4, 70))
+    return cases.model()
+
+
+def test_a_row_with_nan_is_nan_wherever_its_maximum_counts(tmp_path: Path) -> None:
+    """A maximum need not keep NaN where a sum over the row does, which is not so where it is only subtracted."""
+    (rowwise,) = (each for each in routines_for(()) if each.name == "rowwise")
+    subjects: dict[str, Subject] = {}
+    for layer, weights in layers(tmp_path, {"rows": _rows}):
+        variants = [each for each in variants_of(rowwise, layer.task, HOST) if isinstance(each, Variant)]
+        subjects[layer.name] = Subject(layer, weights, {"rowwise": variants[0].implementation})
+    program = load(subjects, HOST)
+    for subject in subjects.values():
+        (x,) = subject.inputs()
+        x[2, 33] = np.nan
+        found = run(program, subject, "rowwise", [x])
+        assert np.isnan(found[2]).all()
+        assert np.isfinite(np.delete(found, 2, 0)).all()
 
 
 @pytest.mark.parametrize(("kind", "element"), [("float32", FLOAT), ("float16", FLOAT16)])
