@@ -21,7 +21,7 @@ from sartor.codegen.kernels.isa.multiply_instruction import MultiplyInstruction
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.mlir.machine import Machine
 
-MOST_PRODUCTS = (1 << 31) // (255 * 127)
+MOST_PRODUCTS = (1 << 31) // (255 * 128)
 """The most products of an unsigned number and a weight, both of 8 bits, whose sum cannot exceed 32 bits."""
 
 _WORD_BITS = 32

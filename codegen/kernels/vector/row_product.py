@@ -24,8 +24,8 @@ from sartor.codegen.kernels.vector.row_sums import RowSums
 from sartor.codegen.mlir.iree_compiler import ir
 
 # The largest sum is that of all numbers at the end of the range and of outliers with ``MOST_LEVELS`` steps, by weights
-# of 127. At most a ``REACH``-th of the numbers exceeds ``REACH`` times their mean size, and so many again the rest's.
-MOST_PRODUCTS = int((1 << 31) / (127 * (LEVELS + 2 / REACH * MOST_LEVELS)))
+# of -128. At most a ``REACH``-th of the numbers exceeds ``REACH`` times their mean size, and so many again the rest's.
+MOST_PRODUCTS = int((1 << 31) / (128 * (LEVELS + 2 / REACH * MOST_LEVELS)))
 # The workspace follows all other buffers.
 _LAST = -1
 
