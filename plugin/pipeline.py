@@ -85,8 +85,6 @@ def compile_model(
     """
     with part_of(whole) as publication, machines_of(config) as machines:
         check_files(model, output, config, publication.others)
-        if not (machines.are_elsewhere or runs_here(config.target)):
-            _check_predictable(config)
         return _compile_on(machines, model, output, machines.settings(config), progress, publication)
 
 
@@ -105,13 +103,16 @@ def _compile_on(
         Store.open(config.database, goes_on=True, hardware=machines.hardware) as store,
     ):
         bench = Bench(pool, directory, store, time, progress)
+        # Asked of targets that the compiler knows alone, as LLVM ends a process that asks about others.
+        is_here = runs_here(config.target)
+        if not (machines.are_elsewhere or is_here):
+            _check_predictable(config)
         load_search(store, config.target, config.search)
         imported = import_network(model, config.importing, pool, progress, directory)
         check_files(model, output, config, publication.others, imported.external)
-        tunes_here = not machines.are_elsewhere and runs_here(config.target)
-        found = find_variants(imported, config, bench, is_tuned_here=tunes_here)
+        found = find_variants(imported, config, bench, is_tuned_here=not machines.are_elsewhere and is_here)
         explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)
-        if not (machines.are_elsewhere or runs_here(config.target)):
+        if not (machines.are_elsewhere or is_here):
             check_measurable(config.target)
             return _compile_only(found, bench, output, config, publication)
         with explaining:
