@@ -8,11 +8,13 @@ operators approximate; the effect of both is measured on the user's file.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import SartorError
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
@@ -31,6 +33,9 @@ TIE_SAMPLES = 4
 """Number of samples of each style on which the effect of ties is measured."""
 
 _DRAWS = 2
+# Numbers of a draw, which are repeated, from another one on for each value that is rounded. The length is prime, so
+# that no dimension of a tensor divides it.
+_LENGTH = 8191
 # In steps: ten times the difference by another order of a thousand terms.
 _NOISE = 2.0**-10
 
@@ -76,13 +81,15 @@ def _by_noise(model: ModelProto, samples: Sequence[Mapping[str, Array]], disturb
     plain = OnnxRuntimeReference(model.SerializeToString())
     noisy = ModelProto()
     noisy.CopyFrom(model)
-    _add_noise(noisy)
+    noise = _add_noise(noisy)
     moved = OnnxRuntimeReference(noisy.SerializeToString())
+    random = np.random.default_rng(1)
     for feeds in samples:
         right = plain(feeds)
         scales = disturbed.scales(right, disturbed(feeds))
         for _ in range(_DRAWS):
-            yield _float_error(moved(feeds), right, scales)
+            draw = random.uniform(-_NOISE, _NOISE, _LENGTH).astype(np.float32)
+            yield _float_error(moved({**feeds, noise: draw}), right, scales)
 
 
 def _float_error(outputs: list[Array], right: list[Array], scales: list[Array]) -> float:
@@ -92,26 +99,32 @@ def _float_error(outputs: list[Array], right: list[Array], scales: list[Array]) 
     return max((output_error(output, each, scale=scale) for output, each, scale in floats), default=0.0)
 
 
-def _add_noise(model: ModelProto) -> None:
-    """Add noise of a fraction of a step to all values that are rounded."""
+def _add_noise(model: ModelProto) -> str:
+    """Add noise of a fraction of a step to all values that are rounded; returns the input that takes its numbers.
+
+    They are an input, as ONNX Runtime has no operator of random numbers in opset 22 and later ones.
+    """
     editor = GraphEditor(model.graph)
+    noise = editor.fresh("noise")
     changed: list[NodeProto] = []
     for node in editor.nodes:
         producer = editor.producer(node.input[0]) if node.input else None
         if node.op_type == "Round" and producer is not None and producer.op_type == "Div":
-            changed += _moved(node, editor, "")
+            changed += _moved(node, editor, noise, "")
         elif node.op_type == "QuantizeLinear" and editor.shape(node.input[1]) == ():
-            changed += _moved(node, editor, node.input[1])
+            changed += _moved(node, editor, noise, node.input[1])
         else:
             changed.append(node)
     editor.set_nodes(changed)
+    model.graph.input.append(helper.make_tensor_value_info(noise, TensorProto.FLOAT, [_LENGTH]))
+    return noise
 
 
-def _moved(node: NodeProto, editor: GraphEditor, scale: str) -> list[NodeProto]:
+def _moved(node: NodeProto, editor: GraphEditor, numbers: str, scale: str) -> list[NodeProto]:
     """A node that rounds, after nodes that add noise to its operand; ``scale`` is the step, empty for a step of 1."""
     source = node.input[0]
-    noise, moved = (editor.fresh(f"{source}/{each}") for each in ("noise", "moved"))
-    found = [helper.make_node("RandomUniformLike", [source], [noise], low=-_NOISE, high=_NOISE, seed=float(1))]
+    found = [*_repeated(source, editor, numbers)]
+    noise, moved = found[-1].output[0], editor.fresh(f"{source}/moved")
     if scale:
         scaled = editor.fresh(f"{source}/scaled")
         found.append(helper.make_node("Mul", [noise, scale], [scaled]))
@@ -121,3 +134,23 @@ def _moved(node: NodeProto, editor: GraphEditor, scale: str) -> list[NodeProto]:
     copy.CopyFrom(node)
     copy.input[0] = moved
     return [*found, copy]
+
+
+def _repeated(source: str, editor: GraphEditor, numbers: str) -> Iterator[NodeProto]:
+    """Nodes that repeat the numbers of a draw in the shape and type of a value; the last one computes them."""
+
+    def node(kind: str, *inputs: str, **attributes: Any) -> NodeProto:
+        return helper.make_node(kind, [*inputs], [editor.fresh(f"{source}/{kind}")], **attributes)
+
+    def number(value: int) -> str:
+        return editor.add_constant(f"{source}/number", np.array(value))
+
+    first = number(zlib.crc32(source.encode()) % _LENGTH)
+    yield (size := node("Size", source))
+    yield (end := node("Add", size.output[0], first))
+    yield (places := node("Range", first, end.output[0], number(1)))
+    yield (repeated := node("Mod", places.output[0], number(_LENGTH)))
+    yield (taken := node("Gather", numbers, repeated.output[0]))
+    yield (shape := node("Shape", source))
+    yield (shaped := node("Reshape", taken.output[0], shape.output[0], allowzero=1))
+    yield node("CastLike", shaped.output[0], source)

@@ -1,0 +1,53 @@
+"""By how much ties move outputs is measured in every opset, on values of any shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from sartor.reference.tie_spread import tie_spread
+
+STEP = 0.25
+SHAPES = ((), (7,), (3, 5, 2), (2, 0))
+
+
+def _quantised(opset: int, shape: tuple[int, ...], kind: int = TensorProto.FLOAT) -> ModelProto:
+    """Values that are rounded to multiples of a step."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    constants = [
+        numpy_helper.from_array(np.array(STEP, dtype), "step"),
+        numpy_helper.from_array(np.array(0, np.int8), "zero"),
+    ]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "step", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "step", "zero"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, kind, shape) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "quantised", values[:1], values[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def _spread(model: ModelProto, x: np.ndarray, folder: Path) -> float:
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return tie_spread(path, model.SerializeToString(), [{"x": x}])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("opset", [19, 21, 22, 23])
+def test_values_next_to_ties_move_by_a_step(opset: int, shape: tuple[int, ...], tmp_path: Path) -> None:
+    model = _quantised(opset, shape)
+    ties, whole = (np.full(shape, each * STEP, np.float32) for each in (2.5, 2.0))
+    # Of one value both draws may leave the tie to the same side.
+    assert _spread(model, ties, tmp_path) == (
+        pytest.approx(0.5, rel=0.1) if ties.size > 1 else pytest.approx(0, abs=0.6)
+    )
+    assert _spread(model, whole, tmp_path) == 0
+
+
+def test_values_of_half_precision_move_too(tmp_path: Path) -> None:
+    assert _spread(_quantised(22, (64,), TensorProto.FLOAT16), np.full(64, 0.5 * STEP, np.float16), tmp_path) > 0
