@@ -170,14 +170,20 @@ def _layer_norm(emit: Emitter, value: str, gamma: str, beta: str, output: str, u
     )
 
 
-def _rms_norm(emit: Emitter, value: str, gamma: str, output: str, usual: float = _EPSILON) -> None:
-    """``x / sqrt(mean(x^2) + eps) * gamma`` over the last dimension (Zhang and Sennrich 2019), in float32."""
+def _rms_norm(
+    emit: Emitter, value: str, gamma: str, output: str, usual: float = _EPSILON, axis: int = -1, kind: int = 0
+) -> None:
+    """``x / sqrt(mean(x^2) + eps) * gamma`` from ``axis`` (< 0) on (Zhang and Sennrich 2019), in float32.
+
+    The result has the type ``kind``, or that of the node's first input.
+    """
     source, epsilon = emit.node.input[0], attributes(emit.node).get("epsilon", usual)
     wide = emit("Cast", value, part="widen", to=TensorProto.FLOAT)
     square = emit("Mul", wide, wide, part="square")
-    size = emit.editor.shape(gamma)
-    total = emit("ReduceSum", square, emit.constant([-1], "axes"), part="sum", keepdims=1)
-    count = emit.constant(float((size or (1,))[-1]), "count", "float32")
+    total = emit("ReduceSum", square, emit.constant(list(range(axis, 0)), "axes"), part="sum", keepdims=1)
+    # The shape may not be known yet, and that of gamma does not tell: it may be spread over the values.
+    sizes = emit("Shape", value, part="sizes", start=axis)
+    count = emit("Cast", emit("ReduceProd", sizes, part="product", keepdims=0), part="count", to=TensorProto.FLOAT)
     mean = emit(
         "Add",
         emit("Div", total, count, part="mean"),
@@ -185,21 +191,35 @@ def _rms_norm(emit: Emitter, value: str, gamma: str, output: str, usual: float =
         part="epsilon",
     )
     normal = emit("Div", wide, emit("Sqrt", mean, part="root"))
-    narrow = emit("Cast", normal, part="narrow", to=emit.editor.element_type(source) or TensorProto.FLOAT)
+    narrow = emit("Cast", normal, part="narrow", to=kind or emit.editor.element_type(source) or TensorProto.FLOAT)
     emit("Mul", narrow, gamma, part="scale", output=output)
 
 
 def _layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    """Of ONNX Runtime, whose scale and bias may have another type than the values; the result then has theirs."""
     _refuse_statistics(node, list(node.output[1:]), editor)
-    emit = Emitter(editor, node)
-    _layer_norm(emit, node.input[0], node.input[1], optional_input(node, 2), node.output[0])
+    emit, output = Emitter(editor, node), node.output[0]
+    value, gamma, beta = node.input[0], node.input[1], optional_input(node, 2)
+    kinds = {editor.element_type(value), editor.element_type(gamma)}
+    if 0 in kinds or len(kinds) == 1:
+        _layer_norm(emit, value, gamma, beta, output)
+        return emit.nodes
+    wide = TensorProto.DOUBLE if TensorProto.DOUBLE in kinds else TensorProto.FLOAT
+    value, gamma, beta = (name and emit("Cast", name, part="widen", to=wide) for name in (value, gamma, beta))
+    normal = editor.fresh(f"{output}/normal")
+    _layer_norm(emit, value, gamma, beta, normal)
+    emit("Cast", normal, part="narrow", output=output, to=editor.element_type(node.input[1]))
     return emit.nodes
 
 
-def _simplified_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+def _simplified_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Over the dimensions from ``axis`` on; the result has the type of the scale."""
     _refuse_statistics(node, list(node.output[1:]), editor)
+    axis, rank, kind = attributes(node).get("axis", -1), editor.rank(node.input[0]), editor.element_type(node.input[1])
+    if (axis >= 0 and rank is None) or not kind:
+        return None
     emit = Emitter(editor, node)
-    _rms_norm(emit, node.input[0], node.input[1], node.output[0])
+    _rms_norm(emit, node.input[0], node.input[1], node.output[0], axis=axis if axis < 0 else axis - rank, kind=kind)
     return emit.nodes
 
 

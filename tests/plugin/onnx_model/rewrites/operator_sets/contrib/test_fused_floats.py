@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import sartor.backend
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, model, node, relative_error, run, weights
+from tests.plugin.onnx_model.conftest import Prepare
 
 _SHAPE = (2, 3, 8)
 
@@ -58,3 +60,44 @@ def test_embeddings_are_normalised_and_counted(mask: list[list[int]] | None, sca
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
     for found, wanted in zip(sartor.backend.run_model(model, list(feeds.values())), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("axis", [1, -2, 2])
+@pytest.mark.parametrize("shape", [(3, 8), (8,), (1,), ()])
+def test_squares_are_averaged_over_the_dimensions_from_axis_on(
+    axis: int, shape: tuple[int, ...], prepare_quickly: Prepare
+) -> None:
+    """Whatever the scale spans of them."""
+    norm = node("SimplifiedLayerNormalization", ["x", "g"], ["y"], axis=axis)
+    built = model([norm], [("x", _SHAPE, FLOAT)], ["y"], {"g": weights(*shape)})
+    prepared, feeds = prepare_quickly(built).model, {"x": weights(*_SHAPE, seed=1)}
+    assert "ReduceProd" not in [item.op_type for item in prepared.graph.node]
+    assert relative_error(run(prepared, feeds)["y"], run(built, feeds)["y"]) <= 1e-6
+
+
+def test_a_computed_scale_does_not_change_the_average(prepare_quickly: Prepare) -> None:
+    nodes = [
+        node("QuickGelu", ["g"], ["scale"], domain=MS),
+        node("SimplifiedLayerNormalization", ["x", "scale"], ["y"]),
+    ]
+    built = model(nodes, [("x", _SHAPE, FLOAT)], ["y"], {"g": weights(8)})
+    feeds = {"x": weights(*_SHAPE, seed=1)}
+    assert relative_error(run(prepare_quickly(built).model, feeds)["y"], run(built, feeds)["y"]) <= 1e-6
+
+
+@pytest.mark.parametrize("op_type", ["LayerNormalization", "SimplifiedLayerNormalization"])
+@pytest.mark.parametrize(("kind", "scale"), [(FLOAT16, np.float32), (FLOAT, np.float16)])
+def test_a_norm_returns_the_type_of_its_scale(
+    op_type: str, kind: int, scale: type[np.floating], prepare_quickly: Prepare
+) -> None:
+    """Exporters in f16 may leave parameters in f32."""
+    constants = {"g": weights(8).astype(scale)}
+    operands = ["x", "g"]
+    if op_type == "LayerNormalization":
+        constants["b"] = weights(8, seed=2).astype(scale)
+        operands.append("b")
+    result = ("y", None, helper.np_dtype_to_tensor_dtype(np.dtype(scale)))
+    built = model([node(op_type, operands, ["y"])], [("x", _SHAPE, kind)], [result], constants, opset=16)
+    feeds = {"x": weights(*_SHAPE, seed=1).astype(helper.tensor_dtype_to_np_dtype(kind))}
+    error = relative_error(run(prepare_quickly(built).model, feeds)["y"], run(built, feeds)["y"])
+    assert error <= (1e-6 if scale is np.float32 else 1e-3)
