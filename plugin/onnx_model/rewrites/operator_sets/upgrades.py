@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto, TensorProto, numpy_helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
@@ -135,9 +135,20 @@ def _concat(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProt
 
 
 def _dropout(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    """Before opset 12 the standard left open what the mask is at inference: ONNX Runtime has zeros, since then ones.
+
+    Before opset 10 the mask had the type of the values.
+    """
     if version >= 12:
         return None
-    return _reissue(node, editor, list(node.input[:1]), dict.fromkeys(("ratio", "is_test", "consumed_inputs")))
+    mask = node.output[1] if len(node.output) > 1 else ""
+    if not mask:
+        return _reissue(node, editor, list(node.input[:1]), dict.fromkeys(("ratio", "is_test", "consumed_inputs")))
+    emit = Emitter(editor, node)
+    emit("Identity", node.input[0], output=node.output[0])
+    zero = numpy_helper.from_array(np.zeros(1, emit.dtype(node.input[0]) if version < 10 else np.bool_), "zero")
+    emit("ConstantOfShape", emit("Shape", node.input[0], part="shape"), part="mask", output=mask, value=zero)
+    return emit.nodes
 
 
 def _pad(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
@@ -296,19 +307,7 @@ def _upsample(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePr
 
 
 _FIRST_OPSET_INPLACE = (
-    *(
-        "Abs",
-        "Ceil",
-        "Elu",
-        "Exp",
-        "Floor",
-        "HardSigmoid",
-        "InstanceNormalization",
-        "LeakyRelu",
-        "Log",
-        "Max",
-        "Mean",
-    ),
+    *("Abs", "Ceil", "Elu", "Exp", "Floor", "HardSigmoid", "InstanceNormalization", "LeakyRelu", "Log", "Max", "Mean"),
     *("Min", "Neg", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sqrt", "Sum", "Tanh"),
 )
 _BROADCASTING = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")

@@ -143,6 +143,17 @@ def test_orders_that_are_floats(prepare_quickly: Prepare) -> None:
     np.testing.assert_allclose(run(prepare_quickly(old).model, feeds)["y"], run(new, feeds)["y"], rtol=1e-6)
 
 
+@pytest.mark.parametrize(("version", "kind"), [(7, FLOAT), (9, FLOAT), (10, TensorProto.BOOL), (11, TensorProto.BOOL)])
+def test_masks_of_dropout_are_those_of_onnx_runtime(version: int, kind: int, prepare_quickly: Prepare) -> None:
+    """Of the values' type at first, and zero at inference until the standard said what they are."""
+    old = model([node("Dropout", ["x"], ["y", "m"], ratio=0.3)], X, ["y", ("m", None, kind)], opset=version)
+    feeds = sample_inputs(old, 3)
+    actual = run(prepare_quickly(old).model, feeds)
+    for name, expected in run(old, feeds).items():
+        assert actual[name].dtype == expected.dtype
+        np.testing.assert_array_equal(actual[name], expected)
+
+
 def test_scans_of_batches_are_refused(prepare_quickly: Prepare) -> None:
     body = model([node("Add", ["s", "e"], ["t"])], [("s", (3,), FLOAT), ("e", (3,), FLOAT)], ["t"]).graph
     scan = node("Scan", ["", "x", "x"], ["y"], body=body, num_scan_inputs=1)
