@@ -51,6 +51,15 @@ def _identity(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     return emit.nodes
 
 
+def _pad(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    """The pads may also be a matrix of one row."""
+    emit, operands = Emitter(editor, node), list(node.input)
+    if editor.rank(node.input[1]) != 1:
+        operands[1] = emit("Reshape", operands[1], emit.constant([-1], "row"), part="pads")
+    emit("Pad", *operands, output=node.output[0], **attributes(node))
+    return emit.nodes
+
+
 def _expand_dims(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     """The axis is a scalar or a vector of one element."""
     axis = editor.constant(node.input[1])
@@ -183,7 +192,7 @@ COUNTERPARTS: Mapping[str, Lowering] = {
     "NhwcConv": _channels_last("Conv"),
     "NhwcFusedConv": _channels_last("FusedConv"),
     "NhwcMaxPool": _channels_last("MaxPool"),
-    "Pad": _renamed("Pad"),
+    "Pad": _pad,
     "Range": _range,
     "SampleOp": _identity,
     "TorchEmbedding": _embedding,

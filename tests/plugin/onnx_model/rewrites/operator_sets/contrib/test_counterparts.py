@@ -98,6 +98,13 @@ def test_group_norm_follows_its_definition(skip_rank: int, opset: int, prepare_q
         np.testing.assert_allclose(actual["sum"], total, rtol=1e-6)
 
 
+def test_pads_may_be_a_row(prepare_quickly: Prepare) -> None:
+    pads = ints(0, 0, 1, 2, 0, 0, 0, 3).reshape(1, 8)
+    built = model([node("Pad", ["x", "p"], ["y"], domain=MS)], _IMAGE, ["y"], {"p": pads})
+    feeds = sample_inputs(built, 3)
+    np.testing.assert_array_equal(run(prepare_quickly(built).model, feeds)["y"], run(built, feeds)["y"])
+
+
 def test_softmax_with_bias_over_outer_dimensions_is_refused(prepare_quickly: Prepare) -> None:
     item = node("BiasSoftmax", ["x", "b"], ["y"], domain=MS, axis=1, is_inner_broadcast=0)
     with pytest.raises(UnsupportedModelError, match=r"node 'biassoftmax' .*save the model without"):
