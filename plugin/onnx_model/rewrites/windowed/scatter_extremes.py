@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
@@ -17,10 +17,13 @@ from sartor.onnx_model.graphs.walk import describe_node
 
 _OPERATORS = {"max": "Max", "min": "Min"}
 _SIGNED: Mapping[int, int] = {
+    TensorProto.BOOL: TensorProto.INT32,
     TensorProto.UINT8: TensorProto.INT32,
     TensorProto.UINT16: TensorProto.INT32,
     TensorProto.UINT32: TensorProto.INT64,
 }
+# Truth values have no extremes, and IREE fails on constants of bfloat16; these types contain them.
+_COMPARED_IN: Mapping[int, int] = {TensorProto.BFLOAT16: TensorProto.FLOAT, TensorProto.BOOL: TensorProto.INT32}
 # Pairs of an update and a position that are compared.
 _MOST_PAIRS = 2**24
 
@@ -34,7 +37,7 @@ def compare_scattered(model: ModelProto) -> tuple[str, ...]:
 
 
 def widen_scattered(model: ModelProto) -> tuple[str, ...]:
-    """Let ``ScatterND`` with the reductions max and min compare numbers without sign in wider types with one.
+    """Let ``ScatterND`` with the reductions max and min compare numbers without sign, and truth, in types with one.
 
     IREE 3.13 compares them as if they had a sign.
 
@@ -74,25 +77,35 @@ def _compared(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePr
     others = [index for index in range(len(data)) if index != axis]
     if math.prod(indices) * data[axis] > _MOST_PAIRS or any(data[index] < indices[index] for index in others):
         return None
-    emit, size = Emitter(editor, node), data[axis]
-    length, zero = emit.constant(size, "length", np.int64), emit.constant(0, "zero", np.int64)
-    index = emit("Cast", node.input[1], part="index", to=TensorProto.INT64)
-    from_end = emit("Add", index, length, part="from_end")
-    index = emit("Where", emit("Less", index, zero, part="negative"), from_end, index, part="position")
+    emit, size, element = Emitter(editor, node), data[axis], editor.element_type(node.input[0])
+    wide = _COMPARED_IN.get(element)
+    before, update = (emit("Cast", node.input[at], part="wide", to=wide) if wide else node.input[at] for at in (0, 2))
+    index = _position(emit, size)
     # [..., updates, positions]: the dimension of updates is reduced.
     positions = np.arange(size, dtype=np.int64).reshape([-1 if each == axis else 1 for each in range(len(data))])
     behind = emit.constant([axis + 1], "behind")
-    index, update = (emit("Unsqueeze", each, behind, part="pair") for each in (index, node.input[2]))
+    index, update = (emit("Unsqueeze", each, behind, part="pair") for each in (index, update))
     hit = emit("Equal", index, emit.constant(np.expand_dims(positions, axis), "positions"), part="hit")
-    nothing = emit.constant(_least(emit.dtype(node.input[0]), operator), "nothing")
+    dtype = helper.tensor_dtype_to_np_dtype(wide) if wide else emit.dtype(node.input[0])
+    nothing = emit.constant(_least(dtype, operator), "nothing")
     value = emit("Where", hit, update, nothing, part="chosen")
     value = emit.reduced(f"Reduce{operator}", value, [axis], version, part="best")
     missing = [data[index] - indices[index] if index in others else 0 for index in range(len(data))]
     if any(missing):
         pads = emit.constant([*[0] * len(data), *missing], "pads")
         value = emit("Pad", value, pads, nothing, part="whole")
-    emit(operator, node.input[0], value, output=node.output[0])
+    chosen = emit(operator, before, value, output="" if wide else node.output[0])
+    if wide:
+        emit("Cast", chosen, part="result", output=node.output[0], to=element)
     return emit.nodes
+
+
+def _position(emit: Emitter, size: int) -> str:
+    """The indices, counted from the start of a dimension of ``size``."""
+    length, zero = emit.constant(size, "length", np.int64), emit.constant(0, "zero", np.int64)
+    index = emit("Cast", emit.node.input[1], part="index", to=TensorProto.INT64)
+    from_end = emit("Add", index, length, part="from_end")
+    return emit("Where", emit("Less", index, zero, part="negative"), from_end, index, part="position")
 
 
 def _least(dtype: np.dtype[Any], operator: str) -> Array:

@@ -1,13 +1,15 @@
-"""Scatters that keep the larger or smaller value, of numbers without sign."""
+"""Scatters that keep the larger or smaller value, of numbers without sign, bfloat16 and truth values."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import sartor.backend
 from sartor.errors import UnsupportedModelError
+from tests.plugin.onnx_model.builders import FLOAT, ints, model, node, run, weights
+from tests.plugin.onnx_model.conftest import Prepare
 
 _ROWS = np.array([[2], [0], [-1], [2]])
 
@@ -24,6 +26,31 @@ def test_large_numbers_are_not_taken_for_negative_ones(dtype: type[np.integer], 
     (found,) = sartor.backend.run_node(node, [data, _ROWS, updates])
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.BOOL])
+@pytest.mark.parametrize("reduction", ["max", "min"])
+def test_other_types_are_compared_in_those_that_contain_them(
+    kind: int, reduction: str, prepare_quickly: Prepare
+) -> None:
+    """ONNX Runtime scatters them in float32."""
+    indices = ints(0, 2, -1, 0, 1, 1, 2, 0).reshape(2, 4)
+    narrow = [node("Cast", [name], [f"{name}_narrow"], name=f"cast_{name}", to=kind) for name in "xu"]
+    wide = [node("Cast", [f"{name}_narrow"], [f"{name}_wide"], name=f"widen_{name}", to=FLOAT) for name in "xu"]
+    inputs = [("x", (3, 5), FLOAT), ("u", (2, 4), FLOAT)]
+    scatter = node("ScatterElements", ["x_narrow", "i", "u_narrow"], ["z"], reduction=reduction)
+    built = model([*narrow, scatter, node("Cast", ["z"], ["y"], to=FLOAT)], inputs, ["y"], {"i": indices}, opset=18)
+    scatter = node("ScatterElements", ["x_wide", "i", "u_wide"], ["y"], reduction=reduction)
+    expected = model([*narrow, *wide, scatter], inputs, ["y"], {"i": indices}, opset=18)
+    feeds = {"x": np.maximum(weights(3, 5), 0), "u": np.maximum(weights(2, 4, seed=1), 0)}
+    np.testing.assert_array_equal(run(prepare_quickly(built).model, feeds)["y"], run(expected, feeds)["y"])
+
+
+def test_truth_is_more_than_untruth() -> None:
+    node = helper.make_node("ScatterND", ["data", "rows", "updates"], ["y"], reduction="max")
+    data, updates = np.eye(4, dtype=np.bool_), np.zeros((4, 4), np.bool_)
+    (found,) = sartor.backend.run_node(node, [data, _ROWS, updates])
+    np.testing.assert_array_equal(found, data)
 
 
 def test_there_is_no_wider_type_than_64_bits() -> None:
