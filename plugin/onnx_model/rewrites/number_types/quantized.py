@@ -10,6 +10,7 @@ below one step, so for equal inputs the results differ by at most one step, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,30 +26,47 @@ Lowering = Callable[[NodeProto, GraphEditor], list[NodeProto] | None]
 
 
 def _scalar(emit: Emitter, name: str) -> str:
-    """A constant of one element as a scalar: these operators take such a vector as per tensor, others as per axis."""
-    value = emit.editor.constant(name) if name else None
-    if value is None or value.size != 1 or value.ndim == 0:
+    """What has one element as a scalar: these operators take such a vector as per tensor, others as per axis."""
+    if not name or emit.editor.shape(name) == () or _shape(emit, name) != ():
         return name
-    return emit.constant(value.reshape(()), "scalar")
+    known = emit.editor.constant(name)
+    if known is None:
+        return emit("Reshape", name, emit.constant([], "scalar_shape"), part="scalar")
+    return emit.constant(known.reshape(()), "scalar")
+
+
+def _shape(emit: Emitter, name: str) -> tuple[int, ...] | None:
+    """The shape of a scale or zero point, that of a scalar for one element or none at all; None if it is unknown."""
+    shape = emit.editor.shape(name) if name else ()
+    return () if shape is not None and math.prod(shape) == 1 else shape
 
 
 def dequantize(emit: Emitter, operand: tuple[str, str, str], part: str, axis: int | None = None) -> str:
-    """Emit a DequantizeLinear of ``(values, scale, zero point)``; ``axis`` is used if the scale is a vector."""
+    """Emit a DequantizeLinear of ``(values, scale, zero point)``; ``axis`` is used if one of both is a vector."""
     values, scale, zero_point = operand[0], _scalar(emit, operand[1]), _scalar(emit, operand[2])
-    scales = emit.editor.constant(scale)
-    if scales is None or scales.size == 1:
+    shapes = [_shape(emit, name) for name in operand[1:]]
+    if shapes == [(), ()]:
         axis = None
-    elif scales.ndim != 1:
+    rank = max(len(shape or ()) for shape in shapes)
+    if rank > 1:
         raise UnsupportedModelError(
-            f"{describe_node(emit.node)} has scales of rank {scales.ndim}; a scalar or one per channel was expected"
+            f"{describe_node(emit.node)} has scales of rank {rank}; a scalar or one per channel was expected"
         )
-    elif zero_point and emit.editor.shape(zero_point) == ():
-        zero = emit.editor.constant(zero_point)
-        zero_point = (
-            emit.constant(np.full(scales.shape, zero), f"{part}/zero_point") if zero is not None else zero_point
-        )
+    # DequantizeLinear needs as many zero points as scales.
+    if shapes[0] and shapes[1] == () and zero_point:
+        zero_point = _repeated(emit, zero_point, shapes[0], f"{part}/zero_point")
+    elif shapes[1] and shapes[0] == ():
+        scale = _repeated(emit, scale, shapes[1], f"{part}/scale")
     inputs = [values, scale, zero_point] if zero_point else [values, scale]
     return emit("DequantizeLinear", *inputs, part=f"{part}_dequantize", axis=axis)
+
+
+def _repeated(emit: Emitter, name: str, shape: tuple[int, ...], part: str) -> str:
+    """A scalar, once for each channel."""
+    known = emit.editor.constant(name)
+    if known is not None:
+        return emit.constant(np.full(shape, known), part)
+    return emit("Expand", name, emit.constant([*shape], f"{part}_shape"), part=part)
 
 
 def _quantize(emit: Emitter, values: str, scale: str, zero_point: str, like: str) -> None:
