@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rename_reads
 from sartor.onnx_model.graphs.infer import infer_shapes
-from sartor.onnx_model.graphs.walk import describe_node, subgraphs
+from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
 from sartor.onnx_model.rewrites.number_types import unsigned_words
 from sartor.onnx_model.rewrites.number_types.small_floats import SMALL_FLOATS, check_rounding, decode, encode
 from sartor.onnx_model.rewrites.number_types.unsigned_words import RANGES
@@ -67,6 +67,8 @@ _MOVING = frozenset(
         *("Transpose", "Trilu", "Unsqueeze", "Where"),
     }
 )
+# They hand values on to their bodies and back.
+_WITH_BODIES = frozenset({"If", "Loop", "Scan"})
 
 
 def carry_types(model: ModelProto) -> tuple[str, ...]:
@@ -76,41 +78,55 @@ def carry_types(model: ModelProto) -> tuple[str, ...]:
         UnsupportedModelError: naming a node that computes with such values, and cannot be carried out on others.
     """
     infer_shapes(model)
-    types = _carried(model)
-    if not types:
+    if not any(kind in CARRIERS for graph in graphs(model) for kind in _declared(graph).values()):
         return ()
-    editor = GraphEditor(model.graph)
-    changed = editor.rewrite(lambda node: _rewritten(node, editor, types))
-    _convert_constants(model, types)
+    types = _declared(model.graph)
+    changed = _carried(model.graph, {}, None)
     _convert_outputs(model, types)
     _convert_inputs(model, types)
-    kept = [value for value in model.graph.value_info if value.name not in types]
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(kept)
     infer_shapes(model)
     return changed
 
 
-def _carried(model: ModelProto) -> dict[str, int]:
-    """Declared element types by name, of all values if one has to be carried."""
-    graph = model.graph
-    values = {
-        value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.input, *graph.output)
-    }
-    values |= {tensor.name: tensor.data_type for tensor in graph.initializer}
-    return values if any(each in CARRIERS for each in values.values()) else {}
+def _declared(graph: GraphProto) -> dict[str, int]:
+    """Element types of a graph's own values, by name."""
+    described = (*graph.value_info, *graph.input, *graph.output)
+    values = {value.name: value.type.tensor_type.elem_type for value in described}
+    # A body may return a value of the graph around it without a type.
+    values = {name: kind for name, kind in values.items() if kind}
+    return values | {tensor.name: tensor.data_type for tensor in graph.initializer}
+
+
+def _carried(graph: GraphProto, around: Mapping[str, int], outer: GraphEditor | None) -> tuple[str, ...]:
+    """Carry the values of a graph and of the bodies in it, which is given and gives what is computed with.
+
+    Args:
+        graph: changed in place, but for the inputs and outputs of the main graph, which callers see.
+        around: declared element types of the values of the graphs around it.
+        outer: editor of the graph around it, None for the main graph.
+    """
+    editor, types = GraphEditor(graph, outer), {**around, **_declared(graph)}
+    inner = [name for node in graph.node for body in subgraphs(node) for name in _carried(body, types, editor)]
+    editor.refresh()
+    changed = editor.rewrite(lambda node: _rewritten(node, editor, types))
+    _convert_constants(graph, types)
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output) if outer is not None else ():
+        if types.get(value.name) in CARRIERS:
+            value.type.tensor_type.elem_type = CARRIERS[types[value.name]].computed
+    return (*inner, *changed)
 
 
 def _rewritten(node: NodeProto, editor: GraphEditor, types: Mapping[str, int]) -> list[NodeProto] | None:
     names = [name for name in (*node.input, *node.output) if types.get(name) in CARRIERS]
-    if not names or node.op_type in _MOVING:
+    if not names or node.op_type in _MOVING or node.op_type in _WITH_BODIES:
         return None
     emit = Emitter(editor, node)
     rule = _RULES.get(node.op_type)
     kinds = {types[name] for name in names}
     if rule is not None:
         rule(emit, types)
-    elif any(subgraphs(node)) or not kinds <= {*RANGES, TensorProto.UINT64} or not unsigned_words.lower(emit, types):
+    elif not kinds <= {*RANGES, TensorProto.UINT64} or not unsigned_words.lower(emit, types):
         raise _refusal(node, kinds)
     return emit.nodes
 
@@ -199,9 +215,9 @@ _RULES: Mapping[str, Callable[[Emitter, Mapping[str, int]], None]] = {
 }
 
 
-def _convert_constants(model: ModelProto, types: Mapping[str, int]) -> None:
-    editor = GraphEditor(model.graph)
-    for tensor in list(model.graph.initializer):
+def _convert_constants(graph: GraphProto, types: Mapping[str, int]) -> None:
+    editor = GraphEditor(graph)
+    for tensor in list(graph.initializer):
         if types.get(tensor.name) in CARRIERS:
             array = editor.constant(tensor.name)
             if array is not None:
@@ -227,9 +243,9 @@ def _convert_outputs(model: ModelProto, types: Mapping[str, int]) -> None:
             renamed[value.name] = editor.fresh(f"{value.name}/computed")
     if not renamed:
         return
+    rename_reads(model.graph, renamed)
     nodes = editor.nodes
     for node in nodes:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
         node.output[:] = [renamed.get(name, name) for name in node.output]
     for tensor in model.graph.initializer:
         tensor.name = renamed.get(tensor.name, tensor.name)
