@@ -137,6 +137,14 @@ for aligned in (0, 1):
             ["y"],
             opset=16,
         )
+for sampling in ("linear", "cubic"):
+    SAMPLING_CASES.add(
+        f"grid_sample_float16_{sampling}",
+        [node("GridSample", ["x", "g"], ["y"], mode=sampling)],
+        [("x", (2, 3, 7, 9), TensorProto.FLOAT16), ("g", (2, 5, 4, 2), FLOAT)],
+        [("y", None, TensorProto.FLOAT16)],
+        opset=20,
+    )
 
 for corners in (0, 1):
     for grid in ((1, 3, 4, 5), (2, 1, 1, 6), (1, 2, 2, 3, 4), (2, 1, 3, 1, 2)):

@@ -8,8 +8,10 @@ from functools import partial
 
 from onnx import ModelProto, NodeProto, TensorProto
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.sampling.interpolation import EXACT_IN_FLOAT, Sampler
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
@@ -38,8 +40,9 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if editor.element_type(node.input[1]) != TensorProto.FLOAT or math.prod(shape[2:]) > EXACT_IN_FLOAT:
         return None
     emit, points, rank = Emitter(editor, node), math.prod(grid[1:-1]), len(shape) - 2
-    pixels = emit("Reshape", node.input[0], emit.constant([*shape[:2], -1], "flat"), part="pixels")
-    flat = emit("Reshape", node.input[1], emit.constant([grid[0], points, rank], "points"), part="points")
+    image, places, kind = (node.input[0], *[node.input[1]] * 2) if mode == "nearest" else _of_one_type(emit)
+    pixels = emit("Reshape", image, emit.constant([*shape[:2], -1], "flat"), part="pixels")
+    flat = emit("Reshape", places, emit.constant([grid[0], points, rank], "points"), part="points")
 
     def read(index: str) -> str:
         """[batch, channels, points] of [batch, points]."""
@@ -49,7 +52,9 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
     padding = found.get("padding_mode", "zeros")
     # The last dimension of the grid holds x, then y.
-    sampler = Sampler(emit, shape[:1:-1], node.input[1], node.input[0], read, 1, padding == "zeros")
+    sampler = Sampler(
+        emit, shape[:1:-1], kind, node.input[0] if mode == "nearest" else kind, read, 1, padding == "zeros"
+    )
     positions = [_position(sampler, flat, index) for index in range(rank)]
     if mode != "cubic":
         positions = [_padded(sampler, name, index, padding) for index, name in enumerate(positions)]
@@ -59,8 +64,27 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         value = sampler.pixel([emit("Round", name, part="round") for name in positions])
     else:
         value = sampler.total(sampler.linear(positions) if mode == "linear" else sampler.cubic(positions))
+    if image != node.input[0]:
+        value = emit("Cast", value, part="narrow", to=editor.element_type(node.input[0]))
     emit("Reshape", value, emit.constant([*shape[:2], *grid[1:-1]], "shape"), output=node.output[0])
     return emit.nodes
+
+
+def _of_one_type(emit: Emitter) -> tuple[str, str, str]:
+    """The image and the grid in the wider of their types, in which pixels are weighted, and a value of that type."""
+    image, grid = emit.node.input
+    element = emit.editor.element_type(image)
+    if element in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+        return emit("Cast", image, part="widen", to=TensorProto.FLOAT), grid, grid
+    if element == TensorProto.DOUBLE:
+        return image, emit("Cast", grid, part="widen", to=TensorProto.DOUBLE), image
+    if element not in (TensorProto.FLOAT, TensorProto.UNDEFINED):
+        kind = TensorProto.DataType.Name(element).lower()
+        raise UnsupportedModelError(
+            f"{describe_node(emit.node)} interpolates between values of type {kind}, "
+            "whose rounding ONNX does not define; cast to float32 before it"
+        )
+    return image, grid, grid
 
 
 def _position(sampler: Sampler, points: str, index: int) -> str:
