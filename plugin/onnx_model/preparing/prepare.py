@@ -53,7 +53,12 @@ from sartor.onnx_model.rewrites.exceptional.shifts import bounded_shifts
 from sartor.onnx_model.rewrites.exceptional.signs import exact_signs
 from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
-from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization, split_zero_points
+from sartor.onnx_model.rewrites.number_types.integers import (
+    cast_quantised,
+    pad_integer_conv,
+    plain_quantization,
+    split_zero_points,
+)
 from sartor.onnx_model.rewrites.number_types.stored_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
@@ -149,6 +154,7 @@ LOWER: tuple[Rewrite, ...] = (
     expand_to_result,
     written_unit_reductions,
     integer_means,
+    cast_quantised,
     dequantise_early,
     lift_signals,
     crop_pads,

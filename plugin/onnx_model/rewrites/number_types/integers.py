@@ -10,6 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.rewrites.number_types.small_floats import SMALL_FLOATS
 from sartor.onnx_model.rewrites.windowed.windows import window_of
 
@@ -25,7 +26,8 @@ _LACKING = frozenset(
 def split_zero_points(model: ModelProto) -> tuple[str, ...]:
     """Subtract zero points of a ``ConvInteger``'s channels after it; IREE 3.13 lowers only one for all weights.
 
-    ``sum (x - a) (w - z) = sum (x - a) w - z sum (x - a)``, whose last sum is that of a window.
+    ``sum (x - a) (w - z) = sum (x - a) w - z sum (x - a)``, whose last sum is that of a window, over the channels of a
+    group.
     """
     return rewrite_nodes(model, _with_window_sums)
 
@@ -33,13 +35,17 @@ def split_zero_points(model: ModelProto) -> tuple[str, ...]:
 def _with_window_sums(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     point = optional_input(node, 3) if node.op_type == "ConvInteger" else ""
     shape, weight = (editor.shape(name) for name in (point, node.input[1])) if point else (None, None)
-    if not shape or weight is None or attributes(node).get("group", 1) != 1:
+    if not shape or weight is None:
         return None
     emit = Emitter(editor, node)
     value = emit.copy(list(node.input[:3]))
-    ones = emit.constant(np.ones((1, *weight[1:]), emit.dtype(node.input[1])), "ones")
+    groups = attributes(node).get("group", 1)
+    ones = emit.constant(np.ones((groups, *weight[1:]), emit.dtype(node.input[1])), "ones")
     options = {item.name: helper.get_attribute_value(item) for item in node.attribute}
     total = emit("ConvInteger", node.input[0], ones, *node.input[2:3], part="window_sum", **options)
+    if 1 < groups < weight[0]:
+        of_channels = np.repeat(np.arange(groups), weight[0] // groups)
+        total = emit("Gather", total, emit.constant(of_channels, "groups"), part="group_sum", axis=1)
     column = emit("Reshape", point, emit.constant([-1, *[1] * (len(weight) - 2)], "column"), part="zero_points")
     column = emit("Cast", column, part="wide", to=TensorProto.INT32)
     excess = emit("Mul", column, total, part="excess")
@@ -50,6 +56,47 @@ def _with_window_sums(node: NodeProto, editor: GraphEditor) -> list[NodeProto] |
 def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
     """Pad the operand of ``ConvInteger`` with its zero point by a Pad: IREE 3.13 imports it only without padding."""
     return rewrite_nodes(model, _padded_conv)
+
+
+def cast_quantised(model: ModelProto) -> tuple[str, ...]:
+    """Write the casts within (de)quantisation as nodes: what it reads or gives has the type of its scale then.
+
+    A ``QuantizeLinear`` of f16 or of int32 divides in f32 if its scale is f32. A ``DequantizeLinear`` multiplies in the
+    wider type, as in ONNX Runtime: the result of a scale in f16 may be f32.
+    """
+    changed = rewrite_nodes(model, _cast_operand)
+    changed += rewrite_nodes(model, _cast_result)
+    if changed:
+        # Other rewrites read the types and shapes of the scales.
+        infer_shapes(model)
+    return changed
+
+
+def _cast_operand(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "QuantizeLinear" or editor.element_type(node.input[1]) != TensorProto.FLOAT:
+        return None
+    if editor.element_type(node.input[0]) in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.UNDEFINED):
+        return None
+    emit = Emitter(editor, node)
+    value = emit("Cast", node.input[0], part="float", to=TensorProto.FLOAT)
+    emit.copy([value, *node.input[1:]], node.output[0])
+    return emit.nodes
+
+
+def _cast_result(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    target = attributes(node).get("output_dtype", 0) if node.op_type == "DequantizeLinear" else 0
+    kind = editor.element_type(node.input[1]) if target else 0
+    if not kind:
+        return None
+    emit, inputs = Emitter(editor, node), list(node.input)
+    if kind not in (target, TensorProto.FLOAT):
+        inputs[1] = emit("Cast", inputs[1], part="scale_float", to=TensorProto.FLOAT)
+    is_given = target in (kind, TensorProto.FLOAT)
+    kept = {key: value for key, value in attributes(node).items() if key != "output_dtype"}
+    result = emit("DequantizeLinear", *inputs, output=node.output[0] if is_given else "", **kept)
+    if not is_given:
+        emit("Cast", result, part="narrow", output=node.output[0], to=target)
+    return emit.nodes
 
 
 def plain_quantization(model: ModelProto) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
+from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -37,16 +39,60 @@ def test_16_bits_are_dequantised_to_f16_by_way_of_f32(kind: int, prepare_quickly
     np.testing.assert_array_equal(found, run(built, feeds)["y"])
 
 
-def test_weights_have_a_zero_point_for_each_channel(prepare_quickly: Prepare) -> None:
+@pytest.mark.parametrize(("groups", "channels"), [(1, 3), (2, 6), (4, 4)])
+def test_weights_have_a_zero_point_for_each_channel(groups: int, channels: int, prepare_quickly: Prepare) -> None:
     """ONNX Runtime takes only one for all weights, so the expected result is ONNX's own."""
-    inputs = [("x", (1, 2, 5, 6), TensorProto.UINT8), ("w", (3, 2, 2, 2), TensorProto.UINT8)]
-    constants: dict[str, Array] = {"z": np.array(7, np.uint8), "p": np.array([0, 130, 255], np.uint8)}
-    nodes = [node("ConvInteger", ["x", "w", "z", "p"], ["y"], pads=[1, 1, 0, 2], strides=[2, 1])]
+    depth = 4 // groups
+    inputs = [("x", (1, 4, 5, 6), TensorProto.UINT8), ("w", (channels, depth, 2, 2), TensorProto.UINT8)]
+    points = np.array([0, 130, 255, 1, 2, 3], np.uint8)[:channels]
+    constants: dict[str, Array] = {"z": np.array(7, np.uint8), "p": points}
+    nodes = [node("ConvInteger", ["x", "w", "z", "p"], ["y"], pads=[1, 1, 0, 2], strides=[2, 1], group=groups)]
     built = model(nodes, inputs, [("y", None, TensorProto.INT32)], constants)
     generator = np.random.default_rng(0)
     feeds = {name: generator.integers(0, 256, shape).astype(np.uint8) for name, shape, _ in inputs}
     padded = np.pad(feeds["x"].astype(np.int64) - 7, ((0, 0), (0, 0), (1, 0), (1, 2)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 2), (2, 3))[:, :, ::2]
-    shifted = feeds["w"].astype(np.int64) - constants["p"].reshape(3, 1, 1, 1)
+    windows = windows.reshape(groups, depth, *windows.shape[2:])
+    shifted = (feeds["w"].astype(np.int64) - points.reshape(-1, 1, 1, 1)).reshape(groups, -1, depth, 2, 2)
     found = run(prepare_quickly(built).model, feeds)["y"]
-    np.testing.assert_array_equal(found, np.einsum("nchwij,ocij->nohw", windows, shifted))
+    expected = np.einsum("gchwij,gocij->gohw", windows, shifted)
+    np.testing.assert_array_equal(found, expected.reshape(1, channels, *expected.shape[2:]))
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT8, TensorProto.UINT16])
+@pytest.mark.parametrize(("scale", "result"), [(FLOAT, FLOAT16), (FLOAT16, FLOAT)])
+def test_dequantised_values_have_another_type_than_their_scale(
+    scale: int, result: int, kind: int, prepare_quickly: Prepare
+) -> None:
+    """Also behind an operator that moves elements, and of constants that become floats."""
+    dtype, number = (helper.tensor_dtype_to_np_dtype(each) for each in (kind, scale))
+    constants: dict[str, Array] = {
+        "s": np.array(0.1, number),
+        "z": np.array(3, dtype),
+        "w": np.arange(4, dtype=dtype)[None],
+    }
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        node("DequantizeLinear", ["t", "s", "z"], ["d"], output_dtype=result),
+        node("DequantizeLinear", ["w", "s", "z"], ["e"], name="weights", output_dtype=result),
+        node("Concat", ["d", "e"], ["y"], axis=0),
+    ]
+    built = model(nodes, [("x", (4, 2), kind)], [("y", (3, 4), result)], constants, opset=23)
+    x = np.arange(8).astype(dtype).reshape(4, 2) * 15
+    prepared = prepare_quickly(built).model
+    expected, given = run(built, {"x": x})["y"], x.view(np.int16) if kind == TensorProto.UINT16 else x
+    np.testing.assert_array_equal(run(prepared, {"x": given})["y"], expected)
+    take_out_quantisation(prepared)
+    np.testing.assert_array_equal(run(prepared, {"x": given})["y"], expected)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT32, FLOAT16])
+def test_what_is_quantised_has_another_type_than_its_scale(kind: int, prepare_quickly: Prepare) -> None:
+    constants: dict[str, Array] = {"s": np.array(0.5, np.float32), "z": np.array(3, np.int8)}
+    nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["y"])]
+    built = model(nodes, [("x", (5,), kind)], ["y"], constants, opset=23)
+    feeds = {"x": np.array([-100, -65, 1, 3, 100], helper.tensor_dtype_to_np_dtype(kind))}
+    prepared = prepare_quickly(built).model
+    ranges = take_out_quantisation(prepared)
+    assert ranges["y"] == QuantisedRange(0.5, 3, "int8")
+    assert run(prepared, feeds)["y"].tolist() == [-65.5, -65, 1, 3, 62]
