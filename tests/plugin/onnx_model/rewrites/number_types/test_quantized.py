@@ -76,7 +76,8 @@ def test_scales_of_columns_of_a_stack_of_matrices_may_be_inputs(prepare_quickly:
     built = _product("QLinearMatMul", _bytes(np.int8, 2, 3, 3), np.zeros(3, np.int8))
     feeds = {"x": _bytes(np.uint8, 2, 2, 3), "s": _SCALES}
     found = run(prepare_quickly(built).model, feeds)["y"]
-    np.testing.assert_array_equal(found, ReferenceEvaluator(built).run(None, feeds)[0])
+    (expected,) = ReferenceEvaluator(built).run(None, feeds)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("is_given", [False, True])

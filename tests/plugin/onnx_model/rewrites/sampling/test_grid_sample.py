@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
@@ -23,8 +25,8 @@ def test_doubles_are_weighted_in_double(mode: str, prepare_quickly: Prepare) -> 
     # Positions that float32 holds in pixels too; their values differ by less than float32 does.
     grid = generator.integers(-4, 5, (1, 2, 3, 2)).astype(np.float32) / 4
     feeds = {"x": 1 + generator.standard_normal((1, 2, 4, 5)) * 2.0**-30, "g": grid}
-    expected = ReferenceEvaluator(built).run(None, feeds)[0]
-    np.testing.assert_allclose(run(prepare_quickly(built).model, feeds)["y"], expected, rtol=0, atol=2.0**-48)
+    results: Any = ReferenceEvaluator(built).run(None, feeds)
+    np.testing.assert_allclose(run(prepare_quickly(built).model, feeds)["y"], results[0], rtol=0, atol=2.0**-48)
 
 
 @pytest.mark.parametrize("kind", [TensorProto.UINT8, TensorProto.INT32])
@@ -33,6 +35,7 @@ def test_integers_are_sampled_but_not_weighted(kind: int, prepare_quickly: Prepa
     feeds = {"x": np.arange(40, dtype=dtype).reshape(1, 2, 4, 5), "g": np.full((1, 2, 3, 2), 0.3, np.float32)}
     nearest = _sampling("nearest", kind)
     found = run(prepare_quickly(nearest).model, feeds)["y"]
-    np.testing.assert_array_equal(found, ReferenceEvaluator(nearest).run(None, feeds)[0])
+    (expected,) = ReferenceEvaluator(nearest).run(None, feeds)
+    np.testing.assert_array_equal(found, expected)
     with pytest.raises(UnsupportedModelError, match=r"^node 'gridsample' \(GridSample\) interpolates between values"):
         prepare_quickly(_sampling("linear", kind))
