@@ -20,6 +20,9 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.source_digest import source_digest
 
 _KERNEL = "kernel"
+# The most workgroups in each dimension.
+_MOST_GROUPS = (0x7FFFFFFF, 0xFFFF, 0xFFFF)
+_MOST_GROUPS_OF_CPU = (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFF)
 
 
 class KernelCode(Protocol):
@@ -298,12 +301,29 @@ def modules_of(routine: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys((type(routine).__module__, *inner)))
 
 
+def check_groups(groups: tuple[int, int, int], target: Target) -> None:
+    """Make sure that workgroups can be counted: where they cannot, the last ones would not run, or none would.
+
+    IREE's code for CPUs counts those along the last dimension in 16 bits; CUDA and Vulkan have limits of their own.
+
+    Raises:
+        ValueError: if there are more.
+    """
+    limits = _MOST_GROUPS_OF_CPU if target.device == "cpu" else _MOST_GROUPS
+    for count, most in zip(groups, limits, strict=True):
+        if count > most:
+            raise ValueError(
+                f"{count} workgroups along one dimension are more than the {most} that {target.device} counts"
+            )
+
+
 def build_kernel(
     routine: KernelRoutine, task: Task, parameters: Parameters, target: Target
 ) -> Implementation | Rejected:
     """The implementation of a task by a kernel routine, or why there is none."""
     try:
         layer = routine.layer(task, parameters, target)
+        check_groups(layer.code.groups, target)
     except ValueError as error:
         return Rejected(str(error))
     kernel = DeferredKernel.of(routine, task, parameters, target)
