@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.ir.layouts import IMAGE_RANK
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
-from sartor.codegen.mlir.operations import body_of, defining_op, is_elementwise, remap, used_values
+from sartor.codegen.mlir.operations import body_of, defining_op, is_elementwise, nested, remap, used_values
 from sartor.codegen.subgraphs.fusion import task_of
 
 GROUPED = "linalg.conv_2d_ngchw_gfchw"
@@ -257,8 +257,11 @@ def narrowed(tail: Task, channels: int) -> Task | None:
             op = view.operation
             if not (op.name in ("tensor.empty", "arith.constant", "util.return") or is_elementwise(op)):
                 return None
+            # In a part, channels would be counted from 0, and a constant image keeps all of its elements.
+            if any(child.name == "linalg.index" for child in nested(op)):
+                return None
             for result in op.results:
-                if result.type == wide:
+                if result.type == wide and op.name != "arith.constant":
                     result.set_type(narrow)
                 elif isinstance(result.type, ir.RankedTensorType):
                     return None
