@@ -16,6 +16,7 @@ from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_o
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
 from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes
+from sartor.onnx_model.preparing.decided_shapes import forget_decided
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
@@ -114,9 +115,10 @@ NORMALISE: tuple[Rewrite, ...] = (
     sort_nodes,
 )
 # Upgrading old operators requires known ranks, so values and shapes of inputs are bound before. Windows that ONNX's
-# inference counts wrongly are dropped before the shapes behind them are read. Operands are checked while nodes are the
-# user's own.
+# inference counts wrongly are dropped before the shapes behind them are read, and those that values of inputs decide
+# are forgotten before. Operands are checked while nodes are the user's own.
 MODERNISE: tuple[Rewrite, ...] = (
+    forget_decided,
     drop_windows,
     fold_constants,
     expand_experimental,

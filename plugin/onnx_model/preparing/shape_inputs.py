@@ -64,8 +64,19 @@ _DECIDING: Mapping[str, tuple[int, ...]] = {
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }
-# What they compute is known from shapes alone.
-_OF_SHAPES = frozenset({"Shape", "Size"})
+# Of these operands, those that shapes do not depend on.
+_NOT_SIZING = frozenset(
+    {
+        *(("CumProd", 1), ("CumSum", 1), ("DFT", 2), ("Dropout", 1), ("Dropout", 2), ("GRU", 4), ("If", 0)),
+        *(("LSTM", 4), ("MelWeightMatrix", 2), ("MelWeightMatrix", 3), ("MelWeightMatrix", 4)),
+        *(("NonMaxSuppression", 2), ("RNN", 4), ("SequenceAt", 1), ("SequenceErase", 1), ("SequenceInsert", 2)),
+        ("Trilu", 1),
+    }
+)
+OF_SHAPES = frozenset({"Shape", "Size"})
+"""What they compute is known from shapes alone."""
+# Up to opset 10 the second operand of Resize are its scales.
+_SCALES_LAST = 2
 
 
 def shape_inputs(model: ModelProto) -> tuple[str, ...]:
@@ -79,7 +90,7 @@ def shape_inputs(model: ModelProto) -> tuple[str, ...]:
 def deciding_operands(model: ModelProto) -> dict[str, tuple[NodeProto, int]]:
     """The inputs of ``shape_inputs``, each with a node that it decides and the index of the operand."""
     wanted = _deciding_names(model.graph)
-    return {value.name: wanted[value.name] for value in model.graph.input if value.name in wanted and _is_small(value)}
+    return {value.name: wanted[value.name] for value in model.graph.input if value.name in wanted and is_small(value)}
 
 
 def with_values(model: ModelProto, values: Mapping[str, Array]) -> ModelProto:
@@ -88,6 +99,20 @@ def with_values(model: ModelProto, values: Mapping[str, Array]) -> ModelProto:
     copy.CopyFrom(model)
     make_constant(copy, values)
     return copy
+
+
+def sizing_operands(node: NodeProto) -> list[tuple[int, str]]:
+    """The operands by whose values a node decides the shape of its results: their indices and names."""
+    return [
+        (index, name)
+        for index, name in _operands(node)
+        if (node.op_type, index) not in _NOT_SIZING and not _is_region(node, index)
+    ]
+
+
+def _is_region(node: NodeProto, index: int) -> bool:
+    """Whether an operand of a Resize says what is resized, and not to which size."""
+    return node.op_type == "Resize" and index == 1 and len(node.input) > _SCALES_LAST
 
 
 def _deciding_names(graph: GraphProto) -> dict[str, tuple[NodeProto, int]]:
@@ -102,7 +127,7 @@ def _deciding_names(graph: GraphProto) -> dict[str, tuple[NodeProto, int]]:
             continue
         found[name] = operand
         node = producers.get(name)
-        if node is not None and node.op_type not in _OF_SHAPES:
+        if node is not None and node.op_type not in OF_SHAPES:
             pending.extend((each, operand) for each in names_read(node))
     return found
 
@@ -119,7 +144,8 @@ def _operands(node: NodeProto) -> list[tuple[int, str]]:
     return [(index, node.input[index]) for index in indices if index < len(node.input) and node.input[index]]
 
 
-def _is_small(value: ValueInfoProto) -> bool:
+def is_small(value: ValueInfoProto) -> bool:
+    """Whether an input is a vector or single value that may be a setting, and not data."""
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
         return False

@@ -68,18 +68,31 @@ def with_other_shapes(error: UnsupportedModelError, model: ModelProto) -> Unsupp
 def _with_shape_values(
     error: UnsupportedModelError, model: ModelProto, settings: Mapping[str, ValueInfoProto]
 ) -> UnsupportedModelError:
-    """The refusal with the advice to bind all inputs that decide shapes, if shapes are not known."""
+    """The refusal with the advice to bind all inputs that decide shapes if these are not known, or the refused node."""
     editor = GraphEditor(model.graph)
     unknown = [name for node in editor.nodes for name in node.output if name and editor.shape(name) is None]
     operands = {name: each for name, each in deciding_operands(model).items() if name in settings}
-    if not unknown or not operands:
+    if not unknown:
+        operands = {name: each for name, each in operands.items() if _is_about(error, name, each[0])}
+    if not operands:
         return error
     values = {name: _example(*each, _count(settings[name]), editor) for name, each in operands.items()}
-    names = ", ".join(f"'{name}'" for name in operands)
+    names = ", ".join(_reading(name, node, error) for name, (node, _) in operands.items())
     return UnsupportedModelError(
-        f"{error}; shapes depend on the values of input {names}: fix them with {_options(values, settings)}, "
-        "or with other values"
+        f"{error}; {'shapes depend' if unknown else 'that depends'} on the values of input {names}: "
+        f"fix them with {_options(values, settings)}, or with other values"
     )
+
+
+def _is_about(error: UnsupportedModelError, name: str, node: NodeProto) -> bool:
+    """Whether a refusal is about a node, and does not yet advise to bind an input."""
+    return describe_node(node) in str(error) and f"--bind {name}=" not in str(error)
+
+
+def _reading(name: str, node: NodeProto, error: UnsupportedModelError) -> str:
+    """An input that a node reads, with the node if a refusal is not about it."""
+    described = describe_node(node)
+    return f"'{name}'" if described in str(error) else f"'{name}' through {described}"
 
 
 def _options(values: Mapping[str, Sequence[int]], settings: Mapping[str, ValueInfoProto]) -> str:
@@ -97,6 +110,8 @@ def _example(node: NodeProto, operand: int, count: int, editor: GraphEditor) -> 
     data = editor.shape(node.input[0]) or ()
     if (node.op_type, operand) == ("Reshape", 1):
         return [-1, *[1] * (count - 1)][:count]
+    if (node.op_type, operand) == ("Resize", 1):
+        return [0] * (count // 2) + [1] * (count - count // 2)
     if (node.op_type, operand) == ("Resize", 3):
         return list(data[:count]) if len(data) >= count else [1] * count
     if (node.op_type, operand) == ("Split", 1) and data:
@@ -113,7 +128,7 @@ _AXES = frozenset(
         ("ReduceSumSquare", 1),
     }
 )
-_ZEROS = frozenset({("Slice", 1), ("Pad", 1), ("Range", 0)})
+_ZEROS = frozenset({("Dropout", 1), ("Dropout", 2), ("Slice", 1), ("Pad", 1), ("Range", 0)})
 
 
 def _is_setting(value: ValueInfoProto, editor: GraphEditor) -> bool:

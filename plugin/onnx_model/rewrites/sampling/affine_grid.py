@@ -5,22 +5,29 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto, NodeProto
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.walk import describe_node
 
 
 def multiply_affine_grid(model: ModelProto) -> tuple[str, ...]:
     """Write AffineGrid for a known size as a MatMul (ONNX operator page of AffineGrid, version 20).
 
     ONNX's function body of it squeezes a batch of one away, and then splits it.
+
+    Raises:
+        UnsupportedModelError: a size is not constant; the message names the node.
     """
     return rewrite_nodes(model, _lowered)
 
 
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    size = editor.constant(node.input[1]) if node.op_type == "AffineGrid" else None
-    if size is None:
+    if node.op_type != "AffineGrid":
         return None
+    size = editor.constant(node.input[1])
+    if size is None:
+        raise UnsupportedModelError(f"{describe_node(node)} computes its size; a constant was expected")
     lengths = [int(each) for each in size[2:]]
     corners = bool(attributes(node).get("align_corners", 0))
     emit = Emitter(editor, node)
