@@ -8,7 +8,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
 
 _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_SUMMING = frozenset(
+SUMMING = frozenset(
     {
         *("AveragePool", "GlobalAveragePool", "GlobalLpPool", "LpPool", "CumSum"),
         *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum"),
@@ -22,6 +22,7 @@ _SUMMING = frozenset(
         *("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization"),
     }
 )
+"""Operators that add many numbers."""
 
 
 def widen_reductions(model: ModelProto) -> tuple[str, ...]:
@@ -35,7 +36,7 @@ def widen_reductions(model: ModelProto) -> tuple[str, ...]:
 
 def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     narrow = editor.element_type(node.input[0]) if node.input else 0
-    if node.op_type not in _SUMMING or narrow not in _NARROW or len(node.output) > 1:
+    if node.op_type not in SUMMING or narrow not in _NARROW or len(node.output) > 1:
         return None
     emit = Emitter(editor, node)
     operands = [_wide(emit, name) if name and editor.element_type(name) == narrow else name for name in node.input]

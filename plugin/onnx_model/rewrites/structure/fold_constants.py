@@ -17,6 +17,7 @@ from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.rewrites.control_flow.inline_if import inline_if
 from sartor.onnx_model.rewrites.control_flow.resolve_sequences import resolve_sequences
 from sartor.onnx_model.rewrites.control_flow.unroll_loops import unroll_loops
+from sartor.onnx_model.rewrites.number_types.widen_reductions import SUMMING
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ _KEPT = frozenset(
     {
         *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
         *(
+            "Dropout",
             "RandomNormal",
             "RandomUniform",
             "RandomNormalLike",
@@ -34,6 +36,22 @@ _KEPT = frozenset(
         ),
     }
 )
+# Nor is what ONNX's evaluator computes otherwise than ONNX Runtime, found by comparing both: LRN sums channels of the
+# first images alone, LpNormalization for p = 1 the signs too, LogSoftmax is the logarithm of what underflows, pools and
+# resizes take other elements, and recurrent cells go on after a sequence's end. onnxslim folds those that
+# are small, by ONNX Runtime.
+_OTHERWISE = frozenset(
+    {
+        *("GRU", "GridSample", "LRN", "LSTM", "LogSoftmax", "LpNormalization", "LpPool", "MaxPool", "RNN"),
+        *("ReduceLogSumExp", "Resize", "Upsample"),
+    }
+)
+_FLATTENING, _ALONG_AN_AXIS = frozenset({"Hardmax", "Softmax"}), 13
+"""Operators that took all axes from one on for one axis, which the evaluator does not, and the opset in which that
+changed."""
+_EXACT = "biu"
+"""Kinds of numbers whose sums are exact."""
+_NARROW = frozenset({"bfloat16", "float16"})
 # The exceptions that the reference evaluator raises for unsupported operands; it has no error class of its own.
 _EVALUATION_ERRORS = (
     *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
@@ -129,10 +147,20 @@ def _evaluated(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto
     if not all(map(editor.is_constant, inputs)):
         return None
     operands = {name: value for name in inputs if (value := editor.constant(name)) is not None}
-    if len(operands) != len(inputs) or not _stays_small(node, editor, operands):
+    if len(operands) != len(inputs) or _is_otherwise(node, operands, version):
         return None
-    values = _run(node, operands, version)
+    if not _stays_small(node, editor, operands):
+        return None
+    values = _run_wide(node, editor, operands, version)
     return values if values is not None and _as_declared(node, editor, values) else None
+
+
+def _is_otherwise(node: NodeProto, operands: dict[str, Array], version: OperatorSetIdProto) -> bool:
+    """Whether ONNX's evaluator may compute a node otherwise than ONNX Runtime."""
+    if node.op_type == "OneHot":
+        # The one value is added to the difference of both, which is NaN beside infinity, and loses what is small.
+        return operands[node.input[2]].dtype.kind not in _EXACT
+    return node.op_type in _OTHERWISE or (node.op_type in _FLATTENING and version.version < _ALONG_AN_AXIS)
 
 
 def _stays_small(node: NodeProto, editor: GraphEditor, operands: dict[str, Array]) -> bool:
@@ -143,6 +171,26 @@ def _stays_small(node: NodeProto, editor: GraphEditor, operands: dict[str, Array
             return False
         size += int(np.prod(shape or (), dtype=object)) * element_bits(element) // 8 if name else 0
     return size <= max(MAX_FOLDED_BYTES, sum(value.nbytes for value in operands.values()))
+
+
+def _run_wide(
+    node: NodeProto, editor: GraphEditor, operands: dict[str, Array], version: OperatorSetIdProto
+) -> list[Array] | None:
+    """The node's results; sums of float16 and bfloat16 are computed in float32, as in ONNX Runtime and when it runs."""
+    if node.op_type not in SUMMING:
+        return _run(node, operands, version)
+    wide = {name: _widened(value) for name, value in operands.items()}
+    values = _run(node, wide, version)
+    if values is None or all(wide[name] is operands[name] for name in wide):
+        return values
+    return [
+        value.astype(helper.tensor_dtype_to_np_dtype(editor.element_type(name))) if name else value
+        for name, value in zip(node.output, values, strict=True)
+    ]
+
+
+def _widened(value: Array) -> Array:
+    return value.astype(np.float32) if value.dtype.name in _NARROW else value
 
 
 def _run(node: NodeProto, operands: dict[str, Array], version: OperatorSetIdProto) -> list[Array] | None:
