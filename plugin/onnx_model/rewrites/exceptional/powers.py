@@ -10,7 +10,11 @@ from onnx import ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, rewrite_nodes
-from sartor.onnx_model.rewrites.exceptional.integer_powers import emit_integer_power, is_integer_power
+from sartor.onnx_model.rewrites.exceptional.integer_powers import (
+    emit_integer_power,
+    emit_mixed_power,
+    is_integer_power,
+)
 
 _BASES = frozenset({"bfloat16", "float16", "float32", "float64", "int32", "int64"})
 _LARGEST_PRODUCT = 64
@@ -41,15 +45,18 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         emit_integer_power(emit)
         return emit.nodes
     kind, known = _computed_in(emit), editor.constant(exponent)
-    power = None if known is not None and _widens(known, editor.shape(base)) else _scalar(known)
+    power, exponents = None if known is not None and _widens(known, editor.shape(base)) else _scalar(known), ""
     if power is not None and math.isfinite(power):
         value = _constant_power(emit, power, kind)
-    elif _is_above_zero(editor.constant(base)):
+    elif _is_above_zero(editor.constant(base)) and emit.dtype(base).kind != "i":
         return None
     else:
         aligned = _aligned(emit, _cast(emit, base, "base", kind))
-        value = _power(emit, aligned, _cast(emit, exponent, "exponent", kind), kind)
-    if value:
+        exponents = _cast(emit, exponent, "exponent", kind)
+        value = _power(emit, aligned, exponents, kind)
+    if value and emit.dtype(base).kind == "i":
+        emit_mixed_power(emit, value, exponents, kind)
+    elif value:
         emit("Cast", value, part="cast", output=node.output[0], to=editor.element_type(base))
     return emit.nodes or None
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import sartor.backend
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -91,3 +92,22 @@ def test_integers(kind: type, exponent: type, is_constant: bool, prepare_quickly
 def test_long_powers_of_units(power: int, prepare_quickly: Prepare) -> None:
     units = np.array([1, -1])
     _check(units, np.array([power]), prepare_quickly, is_constant=False)
+
+
+@pytest.mark.parametrize("exponent", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_integers_to_floats_lose_nothing(kind: type, exponent: type) -> None:
+    """IREE's floating-point powers of 5 and 1000 to 2 are not whole, and lose one as integers."""
+    bases, powers = [5, 1000, 10, -3, 9, 7, 2, 1, -1], [2, 2, 9, 3, 0.5, 1.5, -1, np.inf, 101]
+    x, y = np.array(bases, kind), np.array(powers, exponent)
+    inputs = [(name, values.shape, _element(values)) for name, values in (("x", x), ("y", y))]
+    built = model([node("Pow", ["x", "y"], ["z"])], inputs, [("z", x.shape, _element(x))], opset=18)
+    (actual,) = sartor.backend.prepare(built).run([x, y])
+    np.testing.assert_array_equal(actual, [25, 1000000, 10**9, -27, 3, 18, 0, 1, -1])
+
+
+@pytest.mark.parametrize("power", [0.5, 1 / 3, 1.5])
+def test_integers_to_a_broken_constant_are_truncated(power: float, prepare_quickly: Prepare) -> None:
+    x = np.array([27, 1000, 9, 64, 2, 0, 1, 8], np.int32)
+    kinds = _check(x, np.array([power], np.float32), prepare_quickly, is_constant=True)
+    assert kinds.index("Pow") < kinds.index("Round") < kinds.index("Cast", 1)
