@@ -14,7 +14,10 @@ _NARROW = (TensorProto.INT8, TensorProto.INT16, TensorProto.UINT8, TensorProto.U
 
 
 def guarded_norm(model: ModelProto) -> tuple[str, ...]:
-    """Lower ``LpNormalization`` to ``x / max(|x|, smallest)``, which keeps zero vectors; IREE 3.13 divides 0 by 0."""
+    """Lower ``LpNormalization`` to ``x / |x|``, or 0 where the size is 0, as in ONNX Runtime; IREE 3.13 divides 0 by 0.
+
+    The size of a small vector may be 0 although the vector is not: its square is too small a number.
+    """
     return rewrite_nodes(model, _lowered)
 
 
@@ -106,8 +109,11 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if found.get("p", 2) == 2:
         norm = emit("Sqrt", norm, part="norm")
     dtype = np.dtype(np.float32) if is_half else emit.dtype(node.input[0])
-    guard = emit("Max", norm, emit.constant(float(np.finfo(dtype).tiny), "smallest", dtype), part="guard")
-    result = emit("Div", source, guard, output="" if is_half else node.output[0])
+    zero, one = (emit.constant(value, hint, dtype) for value, hint in ((0.0, "zero"), (1.0, "one")))
+    is_nothing = emit("Equal", norm, zero, part="is_nothing")
+    dividend = emit("Where", is_nothing, zero, source, part="dividend")
+    divisor = emit("Where", is_nothing, one, norm, part="divisor")
+    result = emit("Div", dividend, divisor, output="" if is_half else node.output[0])
     if is_half:
         emit("Cast", result, part="narrow", output=node.output[0], to=kind)
     return emit.nodes

@@ -1,4 +1,4 @@
-"""The scale of zeros is 1, where it is more than multiplied by; and integers may be divided by 0."""
+"""Vectors of zeros are kept, their scale is 1 where it is more than multiplied by, and integers may be divided by 0."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import sartor.backend
+from sartor.onnx_model.rewrites.number_types.stored_constants import with_narrow_doubles
 from tests.plugin.onnx_model.builders import FLOAT, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -54,3 +55,16 @@ def test_divisors_that_are_known_stay(prepare_quickly: Prepare) -> None:
         model([node("Div", ["x", "d"], ["y"])], sources, [("y", (3,), TensorProto.INT32)], constants)
     )
     assert [item.op_type for item in prepared.model.graph.node] == ["Div"]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_vectors_without_a_size_become_zeros(kind: type, order: int, prepare_quickly: Prepare) -> None:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    small = [1e-25] * 4 if kind is np.float32 else [3, 4, 0, 0]
+    values = np.array([[0, -0.0, 0, 0], small, [3, -4, 1, 2]], kind)
+    nodes = [node("LpNormalization", ["x"], ["y"], p=order)]
+    built = model(nodes, [("x", (3, 4), element)], [("y", (3, 4), element)])
+    # Constants of float64 are stored as float32, where the smallest one of float64 is 0.
+    actual = run(with_narrow_doubles(prepare_quickly(built).model), {"x": values})["y"]
+    np.testing.assert_allclose(actual, run(built, {"x": values})["y"], rtol=2e-3 if kind is np.float16 else 1e-6)
