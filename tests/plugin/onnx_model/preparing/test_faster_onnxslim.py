@@ -1,4 +1,4 @@
-"""onnxslim gives the same models when it compares less, and skips what changes nothing."""
+"""onnxslim gives the same models when it compares less, and skips what changes nothing; zeros keep their signs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import importlib
 from contextlib import nullcontext
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-from onnx import ModelProto, shape_inference
+from onnx import ModelProto, helper, shape_inference
 
 from sartor.onnx_model.preparing import faster_onnxslim, simplify_worker
 from tests.plugin.onnx_model.builders import FLOAT, model, node, weights
@@ -20,10 +21,8 @@ _IMPORTER: Any = importlib.import_module("onnxslim.third_party.onnx_graphsurgeon
 
 
 def _alike() -> ModelProto:
-    """Constants and nodes of which several are equal, and zeros of both signs."""
-    constants: dict[str, Any] = {
-        f"c{index}": np.array([index % 3, -0.0 if index % 2 else 0.0], np.float32) for index in range(9)
-    }
+    """Constants and nodes of which several are equal."""
+    constants: dict[str, Any] = {f"c{index}": np.array([index % 3, index % 2], np.float32) for index in range(9)}
     nodes = [node("Mul", ["x", f"c{index}"], [f"m{index}"], name=f"m{index}") for index in range(9)]
     nodes += [node("Softmax", ["x"], [f"s{index}"], name=f"s{index}", axis=index % 2) for index in range(4)]
     nodes.append(node("Sum", [each.output[0] for each in nodes], ["y"]))
@@ -47,6 +46,20 @@ def _simplified(built: ModelProto, monkeypatch: pytest.MonkeyPatch, *, by_key: b
 def test_models_come_out_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     built = _alike() if name == "alike" else CASES[name]()
     assert _simplified(built, monkeypatch, by_key=True) == _simplified(built, monkeypatch, by_key=False)
+
+
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])
+def test_zeros_of_both_signs_stay_apart(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers divided by them are infinities of both signs; onnxslim itself takes them for one constant."""
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    constants = {name: np.array([zero, 2], kind) for name, zero in (("a", 0.0), ("b", -0.0), ("c", 0.0))}
+    nodes = [node("Div", ["x", name], [f"{name}/x"], name=f"{name}/d") for name in constants]
+    nodes.append(node("Concat", [each.output[0] for each in nodes], ["y"], axis=0))
+    built = model(nodes, [("x", (2,), element)], [("y", (6,), element)], constants)
+    slim = ModelProto.FromString(_simplified(built, monkeypatch, by_key=True))
+    assert [each.op_type for each in slim.graph.node] == ["Div", "Div", "Concat"]
+    read = [each.input[1] for each in slim.graph.node[:2]]
+    assert read == ["a", "b"]
 
 
 def test_only_those_are_compared_that_may_be_equal(monkeypatch: pytest.MonkeyPatch) -> None:
