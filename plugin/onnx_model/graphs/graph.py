@@ -13,7 +13,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.names import TakenNames
 from sartor.onnx_model.graphs.tensor_data import to_array
-from sartor.onnx_model.graphs.walk import describe_node, drop_named, names_read, subgraphs
+from sartor.onnx_model.graphs.walk import defined_names, describe_node, drop_named, names_inside, names_read, subgraphs
 
 Array = np.ndarray[Any, Any]
 # The exceptions that reading the attributes and shapes of a damaged node may raise. ONNX does not implement tensors of
@@ -171,9 +171,15 @@ class GraphEditor:
         return int(value.tensor_type.elem_type)
 
     def fresh(self, hint: str) -> str:
-        """A value name that starts with ``hint`` and is not yet used in the graph."""
+        """A value name that starts with ``hint`` and is not yet used in the graph, nor around it, nor in a body.
+
+        A body reads values around it by name, so a name that both define would make it read the wrong one.
+        """
+        if self._outer is not None:
+            return self._outer.fresh(hint)
         if self._names is None:
             self._names = TakenNames((*self._types, *self._tensors, *self._producers))
+            self._names.update(name for node in self.graph.node for name in names_inside(node))
         return self._names.fresh(hint)
 
     def fresh_node(self, hint: str) -> str:
@@ -300,12 +306,17 @@ def follow(name: str, renamed: Mapping[str, str]) -> str:
 
 
 def rename_reads(graph: GraphProto, renamed: Mapping[str, str]) -> None:
-    """Rename what nodes of a graph read, in place: old value name to new. Names that bodies read are renamed too."""
+    """Rename what nodes of a graph read, in place: old value name to new.
+
+    Names that bodies read are renamed too, except for those that they define themselves.
+    """
     for node in graph.node:
         for index, name in enumerate(node.input):
             if name in renamed:
                 node.input[index] = renamed[name]
         for body in subgraphs(node) if node.attribute else ():
-            rename_reads(body, renamed)
+            hidden = set(defined_names(body))
+            visible = {old: new for old, new in renamed.items() if old not in hidden}
+            rename_reads(body, visible)
             for value in body.output:
-                value.name = renamed.get(value.name, value.name)
+                value.name = visible.get(value.name, value.name)

@@ -85,11 +85,25 @@ def graphs(root: ModelProto | GraphProto | FunctionProto) -> Iterator[GraphProto
                     yield from graphs(body)
 
 
+def defined_names(graph: GraphProto) -> Iterator[str]:
+    """Yield the names of the values that a graph is given or computes, without those of the graphs inside it."""
+    yield from (value.name for value in graph.input)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    yield from (name for node in graph.node for name in node.output if name)
+
+
+def names_inside(node: NodeProto) -> Iterator[str]:
+    """Yield the names that the bodies of a node define, or describe, as they may do with values around them."""
+    for body in subgraphs(node) if node.attribute else ():
+        for graph in graphs(body):
+            yield from defined_names(graph)
+            yield from (value.name for value in (*graph.value_info, *graph.output))
+
+
 def outer_names(graph: GraphProto) -> set[str]:
     """Names of values outside ``graph`` that it, or a graph inside it, reads."""
-    known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    known |= {tensor.values.name for tensor in graph.sparse_initializer}
-    known |= {output for node in graph.node for output in node.output}
+    known = set(defined_names(graph))
     used = {name for node in graph.node for name in node.input if name}
     used |= {value.name for value in graph.output}
     for node in graph.node:

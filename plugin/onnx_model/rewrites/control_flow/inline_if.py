@@ -6,7 +6,7 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes
 from sartor.onnx_model.graphs.tensor_data import to_array
-from sartor.onnx_model.graphs.walk import subgraphs
+from sartor.onnx_model.graphs.walk import defined_names, subgraphs
 
 
 def inline_if(model: ModelProto) -> tuple[str, ...]:
@@ -61,8 +61,7 @@ def renamed_node(node: NodeProto, renamed: dict[str, str]) -> NodeProto:
 def _rename_reads(node: NodeProto, renamed: dict[str, str]) -> None:
     node.input[:] = [renamed.get(name, name) for name in node.input]
     for body in subgraphs(node):
-        hidden = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
-        hidden |= {output for inner in body.node for output in inner.output}
+        hidden = set(defined_names(body))
         visible = {old: new for old, new in renamed.items() if old not in hidden}
         for inner in body.node:
             _rename_reads(inner, visible)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from onnx import GraphProto, ModelProto
 
 from sartor.onnx_model.graphs.names import TakenNames
-from sartor.onnx_model.graphs.walk import graphs, subgraphs
+from sartor.onnx_model.graphs.walk import defined_names, graphs, subgraphs
 
 
 def unshadowed(model: ModelProto) -> tuple[str, ...]:
@@ -16,7 +16,7 @@ def unshadowed(model: ModelProto) -> tuple[str, ...]:
     The specification forbids such names for what nodes compute, and exporters give them nevertheless. IREE's importer
     and rewrites find values by name alone: they would take one for the other.
     """
-    taken = TakenNames(name for graph in graphs(model) for name in _defined(graph))
+    taken = TakenNames(name for graph in graphs(model) for name in defined_names(graph))
     renamed: list[str] = []
     _visit(model.graph, frozenset(), {}, taken, renamed)
     return tuple(renamed)
@@ -26,7 +26,7 @@ def _visit(
     graph: GraphProto, around: frozenset[str], given: Mapping[str, str], taken: TakenNames, renamed: list[str]
 ) -> None:
     """Rename what a graph defines and reads, in place; ``given`` are new names of what is defined around it."""
-    defined = frozenset(_defined(graph))
+    defined = frozenset(defined_names(graph))
     own = {name: taken.fresh(name) for name in sorted(defined & around)}
     renamed += own
     names = {old: new for old, new in given.items() if old not in defined} | own
@@ -49,11 +49,3 @@ def _rename(graph: GraphProto, own: Mapping[str, str], names: Mapping[str, str])
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [own.get(name, name) for name in node.output]
-
-
-def _defined(graph: GraphProto) -> Iterable[str]:
-    """Names of the values that a graph is given or computes."""
-    yield from (value.name for value in graph.input)
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (sparse.values.name for sparse in graph.sparse_initializer)
-    yield from (name for node in graph.node for name in node.output if name)
