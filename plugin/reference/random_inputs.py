@@ -14,18 +14,23 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, static_shape
 
-# Operators that do not change the range of values.
+# Operators that do not change the range of values, or as Mod make it no larger.
 _PASSING = frozenset(
     {
-        *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape"),
+        *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Mod", "Pad", "Reshape"),
         *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     }
 )
+# Their results are elements of all operands.
+_JOINING = ("Concat", "Where")
 _INDEXING = ("Gather", "GatherElements", "ScatterElements")
 _INDEXING_ALL = ("GatherND", "ScatterND")
+_DIVIDING = ("Div", "Mod")
 _ONE_IN_TEN = 0.1
 # A loop that goes on as it should does so by its third step.
 _MOST_STEPS = 4
+# Of numbers that are 0 or 1 a division by 1 says nothing.
+_DIVISORS = 4
 
 
 class Indices(Enum):
@@ -80,7 +85,8 @@ def sample_inputs(model: ModelProto, seed: int, style: Style = USUAL) -> dict[st
 
     In the default style, floats are standard normal, or uniform over the representable range if they are quantised
     first. Integers are within the tables that they index and the constants that they are compared with. Without such a
-    bound they are 0 or 1, or any number if they have 8 bits. Booleans are mostly true, as in masks.
+    bound they are 0 or 1, or any number if they have 8 bits. Those by which integers are divided are above 0. Booleans
+    are mostly true, as in masks.
 
     Raises:
         UsageError: if an input has an unbound dimension.
@@ -139,10 +145,14 @@ def _sample(
         if low < high and style == USUAL:
             return random.uniform(low, high, shape).astype(dtype)
         return style.floats(random, shape).astype(dtype)
+    divides = any(_divides(node, read, editor) for node, read in _readers(editor, name))
     if dtype.itemsize == 1:
         limits = np.iinfo(np.dtype(dtype.str))
-        return random.integers(limits.min, limits.max, shape, dtype=np.dtype(dtype.str), endpoint=True)
-    return _indices(random, _index_bound(editor, name), shape, style.indices).astype(dtype)
+        # The least number divided by -1 is none of its type.
+        low = 1 if divides else limits.min
+        return random.integers(low, limits.max, shape, dtype=np.dtype(dtype.str), endpoint=True)
+    drawn = _indices(random, _index_bound(editor, name), shape, style.indices)
+    return np.maximum(drawn, int(divides)).astype(dtype)
 
 
 def _indices(random: np.random.Generator, bound: int, shape: tuple[int, ...], kind: Indices) -> Array:
@@ -162,7 +172,7 @@ def _readers(editor: GraphEditor, name: str) -> Iterator[tuple[NodeProto, str]]:
         current = pending.pop()
         for node in editor.consumers(current):
             yield node, current
-            if (node.op_type in _PASSING and node.input[0] == current) or node.op_type == "Concat":
+            if (node.op_type in _PASSING and node.input[0] == current) or node.op_type in _JOINING:
                 fresh = [output for output in node.output if output not in seen]
                 seen.update(fresh)
                 pending.extend(fresh)
@@ -199,6 +209,14 @@ def _index_bound(editor: GraphEditor, name: str) -> int:
     return max(1, min(bounds, default=2))
 
 
+def _divides(node: NodeProto, read: str, editor: GraphEditor) -> bool:
+    """Whether a node divides integers by what it reads, which ONNX Runtime refuses to do by 0."""
+    if node.op_type not in _DIVIDING or node.input[1] != read:
+        return False
+    kind = editor.element_type(read)
+    return bool(kind) and np.issubdtype(helper.tensor_dtype_to_np_dtype(kind), np.integer)
+
+
 def _bound_of(node: NodeProto, read: str, editor: GraphEditor) -> int:
     if node.op_type in _INDEXING and node.input[1] == read:
         table = editor.shape(node.input[0])
@@ -210,6 +228,8 @@ def _bound_of(node: NodeProto, read: str, editor: GraphEditor) -> int:
         return min(table[first : first + indices[-1]], default=0) if table and indices else 0
     if node.op_type == "Loop" and node.input[0] == read:
         return _MOST_STEPS
+    if _divides(node, read, editor):
+        return _DIVISORS
     if node.op_type == "RoiAlign" and node.input[2] == read:
         return (editor.shape(node.input[0]) or (0,))[0]
     if node.op_type == "OneHot" and node.input[0] == read:

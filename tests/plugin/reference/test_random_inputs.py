@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.infer import without_weights
+from sartor.onnx_model.preparing.prepare import prepare
 from sartor.reference.disturbed_model import disturbed_feeds
 from sartor.reference.random_inputs import OTHERS, USUAL, sample_inputs
-from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, INT64, ints, model, node, run, weights
 
 
 def test_same_seed_same_values() -> None:
@@ -45,6 +46,23 @@ def test_quantised_input_covers_its_range() -> None:
     x = sample_inputs(built, 0)["x"]
     assert 0 <= x.min() < 1
     assert 126 < x.max() <= 127.5
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.INT8, TensorProto.INT64, TensorProto.UINT16, TensorProto.UINT64])
+@pytest.mark.parametrize("operator", ["Div", "Mod"])
+def test_integers_are_not_divided_by_zero(operator: str, dtype: int) -> None:
+    nodes = [node("Reshape", ["b", "s"], ["flat"]), node(operator, ["a", "flat"], ["y"])]
+    inputs = [("a", (4000,), dtype), ("b", (40, 100), dtype)]
+    built = model(nodes, inputs, [("y", (4000,), dtype)], {"s": ints(-1)})
+    prepared = prepare(built, simplifier=lambda _: ()).model
+    stored = helper.tensor_dtype_to_np_dtype(dtype)
+    for style in (USUAL, *OTHERS):
+        samples = sample_inputs(prepared, 0, style)
+        assert samples["b"].min() > 0
+        run(built, {name: each.view(stored) for name, each in samples.items()})
+    usual = sample_inputs(prepared, 0)
+    assert usual["a"].min() <= 0
+    assert usual["b"].max() > 1
 
 
 def test_bytes_flags_and_plain_integers() -> None:
