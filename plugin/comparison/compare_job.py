@@ -12,7 +12,7 @@ from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.held_data import serialised
 from sartor.onnx_model.graphs.infer import without_weights
-from sartor.onnx_model.graphs.prepared import is_reference
+from sartor.onnx_model.graphs.prepared import own_outputs
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.check_inputs import check_inputs
@@ -106,9 +106,9 @@ def _answer(question: Question) -> Answer:
     is_rounding = rounds(model)
     prepared = prepare(model, shapes, bindings=bindings).model
     asked = without_weights(prepared)
-    compared = b"".join(serialised(prepared)) if is_reference(prepared) else question.model
+    models = (question.model, *((b"".join(serialised(prepared)),) if own_outputs(prepared) else ()))
     take_out_quantisation(prepared)
-    expected = Expectation((compared,), prepared, narrow=question.narrow, bound=question.bound)(question.feeds)
+    expected = Expectation(models, prepared, narrow=question.narrow, bound=question.bound)(question.feeds)
     if question.max_error is None:
         spread = 0.0
         if is_rounding:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
+from sartor.onnx_model.graphs.walk import names_read, nodes, subgraphs
 from sartor.runtime.driver.bound_input import BoundInput
 
-_REFERENCE = "sartor.reference"
+# In front of an output's name.
+_REFERENCE = "sartor.reference:"
 
 # At 10,000 nodes a session takes 2.5 s, and 1.1 s without layouts.
 _LONG = 3000
@@ -64,13 +66,21 @@ def prepared_model(prepared: Path | bytes) -> ModelProto:
     return model
 
 
-def mark_as_reference(model: ModelProto) -> None:
-    """Record in the model's metadata that results are compared with its own, not with those of the user's file.
+def mark_as_reference(model: ModelProto, is_free: Callable[[NodeProto], bool]) -> None:
+    """Record in the model's metadata which results are compared with its own, not with those of the user's file.
 
-    ONNX Runtime gives the latter in an order of its own, or rounds them as the file allows.
+    These are the outputs that depend on nodes whose results are free: ONNX Runtime gives them in an order of its own,
+    or rounds them as the file allows. The nodes of the main graph must be sorted.
     """
-    if not is_reference(model):
-        model.metadata_props.add(key=_REFERENCE, value="1")
+    free = set[str]()
+    for node in model.graph.node:
+        inside = (each for body in subgraphs(node) for each in nodes(body))
+        if is_free(node) or any(map(is_free, inside)) or not free.isdisjoint(names_read(node)):
+            free.update(node.output)
+    known = own_outputs(model)
+    for value in model.graph.output:
+        if value.name in free - known:
+            model.metadata_props.add(key=f"{_REFERENCE}{value.name}")
 
 
 def is_long(model: ModelProto) -> bool:
@@ -78,6 +88,7 @@ def is_long(model: ModelProto) -> bool:
     return len(model.graph.node) >= _LONG
 
 
-def is_reference(model: ModelProto) -> bool:
-    """Whether ``mark_as_reference`` marked the model."""
-    return any(each.key == _REFERENCE for each in model.metadata_props)
+def own_outputs(model: ModelProto) -> frozenset[str]:
+    """Names of the outputs that ``mark_as_reference`` marked."""
+    keys = (each.key for each in model.metadata_props)
+    return frozenset(key.removeprefix(_REFERENCE) for key in keys if key.startswith(_REFERENCE))

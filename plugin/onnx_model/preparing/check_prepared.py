@@ -96,6 +96,22 @@ def check_sizes(model: ModelProto) -> tuple[str, ...]:
     return ()
 
 
+def check_training(model: ModelProto) -> tuple[str, ...]:
+    """Check that no Dropout drops values, before onnxslim removes each of them; changes nothing.
+
+    Raises:
+        UnsupportedModelError: a Dropout is in training mode, or may be.
+    """
+    for editor in editors(model.graph):
+        for node in editor.nodes:
+            if _may_train(node, editor):
+                raise UnsupportedModelError(
+                    f"{describe_node(node)} draws random numbers, so that no result could be checked; "
+                    "export the model for inference"
+                )
+    return ()
+
+
 def _is_missing(node: NodeProto, editor: GraphEditor, device: str) -> bool:
     if node.domain or editor.element_type(node.input[0]) != TensorProto.DOUBLE:
         return False
@@ -194,11 +210,6 @@ def _padded(sizes: Sequence[int], found: Mapping[str, Any]) -> list[int]:
 
 
 def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:
-    if _may_train(node, editor):
-        raise UnsupportedModelError(
-            f"{describe_node(node)} draws random numbers, so that no result could be checked; "
-            "export the model for inference"
-        )
     reason = _WRONG.get(node.op_type) if not node.domain else None
     if reason is not None and (what := reason(node, editor)):
         raise UnsupportedModelError(

@@ -15,7 +15,7 @@ from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_origins
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
-from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes
+from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes, check_training
 from sartor.onnx_model.preparing.decided_shapes import forget_decided
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
@@ -116,17 +116,18 @@ NORMALISE: tuple[Rewrite, ...] = (
 )
 # Upgrading old operators requires known ranks, so values and shapes of inputs are bound before. Windows that ONNX's
 # inference counts wrongly are dropped before the shapes behind them are read, and those that values of inputs decide
-# are forgotten before. Operands are checked while nodes are the user's own.
+# are forgotten before. Selections of constants are sorted before they are folded. Operands are checked while nodes are
+# the user's own.
 MODERNISE: tuple[Rewrite, ...] = (
     forget_decided,
     drop_windows,
+    sort_selections,
     fold_constants,
     expand_experimental,
     expand_preview,
     describe_results,
     check_operands,
     upgrade_opset,
-    sort_selections,
     expand_training,
 )
 # Fewer and simpler nodes. Sizes that depend on data are bound before anything else reads the shapes behind them.
@@ -138,6 +139,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     eliminate_identity,
     slice_shuffled,
     drop_unused,
+    check_training,
     simplify,
     fold_batch_norm,
     flush_denormals,

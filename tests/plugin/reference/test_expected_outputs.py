@@ -15,7 +15,7 @@ from sartor.reference.expected_outputs import Disturbed, Expectation
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from tests import tiny_models
-from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, Array, ints, model, node, weights
 
 UNIT = float(np.finfo(np.float32).eps)
 
@@ -38,6 +38,25 @@ def test_a_prepared_model_that_is_wrong_is_no_noise(tmp_path: Path) -> None:
     for narrow in (False, True):
         expected = Expectation([tmp_path / "net.onnx"], prepared.SerializeToString(), narrow=narrow)(feeds)
         assert relative_error(outputs, expected.outputs, scales=expected.scales) > 0.5
+
+
+def test_only_what_the_file_leaves_open_is_compared_with_the_prepared_model() -> None:
+    nodes = [node("TopK", ["x", "k"], ["y", "at"], sorted=0), node("Add", ["x", "w"], ["z"])]
+    built = model(nodes, [("x", (50,), FLOAT)], ["y", "z"], {"k": ints(20), "w": weights(50)})
+    x = weights(50)
+    prepared = wrong_sum(prepare(built, simplifier=lambda _: ()).model)
+    found = Expectation([built.SerializeToString(), prepared.SerializeToString()], prepared, narrow=False)({"x": x})
+    np.testing.assert_array_equal(found.outputs[0], np.sort(x)[:-21:-1])
+    np.testing.assert_array_equal(found.outputs[1], x + weights(50))
+
+
+def wrong_sum(right: ModelProto) -> ModelProto:
+    """The model with differences in place of sums."""
+    found = ModelProto()
+    found.CopyFrom(right)
+    for each in found.graph.node:
+        each.op_type = "Sub" if each.op_type == "Add" else each.op_type
+    return found
 
 
 def test_every_run_is_off_by_one_unit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,8 @@ def expand_operators(model: ModelProto) -> tuple[str, ...]:
         UnsupportedModelError: an expansion needs an unknown shape, or the node has options that are not supported.
     """
     changed: list[str] = []
-    if rounds_products(model):
-        mark_as_reference(model)
+    if any(map(rounds_products, nodes(model.graph))):
+        mark_as_reference(model, rounds_products)
     while True:
         infer_shapes(model)
         expanded = [name for editor in editors(model.graph) for name in _expand(editor)]

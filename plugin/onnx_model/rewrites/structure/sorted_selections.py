@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.prepared import mark_as_reference
 from sartor.onnx_model.graphs.walk import nodes
@@ -13,17 +13,22 @@ _SORTED = "sorted"
 def sort_selections(model: ModelProto) -> tuple[str, ...]:
     """Sort the results of ``TopK`` with ``sorted=0``, in place; returns the names of the nodes.
 
-    ONNX Runtime leaves such elements in the order of its heap. So the model is marked: what it computes is compared
-    with the prepared model's results, which are sorted too.
+    ONNX Runtime leaves such elements in the order of its heap. So the model is marked: outputs that depend on them are
+    compared with the prepared model's results, which are sorted too.
     """
-    changed = []
-    for node in nodes(model.graph):
-        if node.op_type != "TopK" or node.domain:
-            continue
+    found = [node for node in nodes(model.graph) if _is_unsorted(node)]
+    if found:
+        mark_as_reference(model, _is_unsorted)
+    for node in found:
         for attribute in node.attribute:
-            if attribute.name == _SORTED and not attribute.i:
+            if attribute.name == _SORTED:
                 attribute.i = 1
-                changed.append(node.name)
-    if changed:
-        mark_as_reference(model)
-    return tuple(changed)
+    return tuple(node.name for node in found)
+
+
+def _is_unsorted(node: NodeProto) -> bool:
+    return (
+        node.op_type == "TopK"
+        and not node.domain
+        and any(attribute.name == _SORTED and not attribute.i for attribute in node.attribute)
+    )

@@ -7,6 +7,7 @@ import pytest
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.preparing.prepare import prepare
 from tests.plugin.onnx_model.builders import FLOAT, MS, Value, model, node
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -96,3 +97,14 @@ _BOUNDS = {"a": np.full(1, 0, np.float32), "b": np.full(1, 1e12, np.float32), "c
 def test_refusal_names_the_node(built: ModelProto, message: str, prepare_quickly: Prepare) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
         prepare_quickly(built)
+
+
+def test_dropout_in_training_is_refused_before_onnxslim_removes_it() -> None:
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node("Dropout", ["r", "ratio", "training"], ["d"]),
+        node("Relu", ["d"], ["y"], name="last"),
+    ]
+    built = model(nodes, _X, ["y"], {"ratio": np.float32(0.5), "training": np.bool_(True)})
+    with pytest.raises(UnsupportedModelError, match=r"'dropout' \(Dropout\) draws"):
+        prepare(built)

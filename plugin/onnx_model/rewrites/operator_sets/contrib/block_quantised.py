@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
-from sartor.onnx_model.graphs.walk import describe_node, nodes
+from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 
 _IN_8_BITS = 4
 
 
-def rounds_products(model: ModelProto) -> bool:
-    """Whether ONNX Runtime may round what it multiplies by such weights to 8 bits, which is up to it."""
-    products = (node for node in nodes(model) if node.op_type == "MatMulNBits" and node.domain)
-    return any(attributes(node).get("accuracy_level") == _IN_8_BITS for node in products)
+def rounds_products(node: NodeProto) -> bool:
+    """Whether ONNX Runtime may round what a node multiplies by such weights to 8 bits, which is up to it."""
+    is_product = node.op_type == "MatMulNBits" and bool(node.domain)
+    return is_product and attributes(node).get("accuracy_level") == _IN_8_BITS
 
 
 def unpacked(data: Array, bits: int) -> Array:
