@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from sartor.onnx_model.dynamic.steps import Count, Size, Steps
-from sartor.onnx_model.graphs.graph import attributes
+from sartor.onnx_model.graphs.graph import Array, attributes
 
 
 def shape_of(steps: Steps) -> None:
@@ -65,6 +65,20 @@ def _same(steps: Steps, operands: _Operands) -> _Found:
     return operands[0]
 
 
+def _array(steps: Steps, name: str, sizes: tuple[Size, ...] | None) -> Array | None:
+    """The elements of a value in its shape."""
+    shape = steps.editor.shape(name)
+    if sizes is None or shape is None:
+        return None
+    found = np.empty(len(sizes), np.object_)
+    found[:] = sizes
+    return found.reshape(shape)
+
+
+def _elements(array: object) -> tuple[Size, ...]:
+    return tuple(np.asarray(array, np.object_).reshape(-1))
+
+
 def _cast(steps: Steps, operands: _Operands) -> _Found:
     integers = (TensorProto.INT64, TensorProto.INT32)
     return operands[0] if attributes(steps.node)["to"] in integers else None
@@ -72,20 +86,23 @@ def _cast(steps: Steps, operands: _Operands) -> _Found:
 
 def _gathered(steps: Steps, operands: _Operands) -> _Found:
     indices = steps.editor.constant(steps.node.input[1])
-    whole = operands[0]
-    if indices is None or whole is None or indices.ndim > 1:
+    whole = _array(steps, steps.node.input[0], operands[0])
+    if indices is None or whole is None:
         return None
-    return tuple(whole[int(index)] for index in indices.reshape(-1))
+    return _elements(whole.take(indices, attributes(steps.node).get("axis", 0)))
 
 
 def _joined(steps: Steps, operands: _Operands) -> _Found:
-    known = [each for each in operands if each is not None]
-    return tuple(size for each in known for size in each) if len(known) == len(operands) else None
+    arrays = [_array(steps, name, sizes) for name, sizes in zip(steps.node.input, operands, strict=True)]
+    known = [each for each in arrays if each is not None]
+    return _elements(np.concatenate(known, attributes(steps.node)["axis"])) if len(known) == len(operands) else None
 
 
 def _sliced(steps: Steps, operands: _Operands) -> _Found:
     bounds = [steps.editor.constant(name) for name in steps.node.input[1:3]]
     if operands[0] is None or len(steps.node.input) > 4 or any(each is None or each.size != 1 for each in bounds):
+        return None
+    if steps.editor.rank(steps.node.input[0]) != 1:
         return None
     first, end = (int(each.item()) for each in bounds if each is not None)
     return operands[0][first:end]

@@ -57,7 +57,7 @@ class Tail:
         editor: of the graph; it knows the types of the nodes that were emitted.
         version: the standard operator set.
         counted: the counted values by name.
-        sizes: elements of small integer values that are computed from shapes, by name. They are scalars or vectors.
+        sizes: elements of small integer values that are computed from shapes, by name, in row-major order.
     """
 
     editor: GraphEditor

@@ -257,6 +257,25 @@ def _quotients(kind: str) -> Callable[[], Case]:
     return made
 
 
+def _sizes_in_a_row() -> Case:
+    """Sizes that are gathered and joined along the axes of matrices."""
+    nodes = [
+        node("NonZero", ["x"], ["columns"]),
+        node("Transpose", ["columns"], ["v"]),
+        node("Shape", ["v"], ["size"]),
+        node("Reshape", ["size", "one_row"], ["row"], name="to_row"),
+        node("Gather", ["row", "zero"], ["taken"], axis=0),
+        node("Reshape", ["v", "taken"], ["y"], name="to_taken"),
+        node("Concat", ["row", "row"], ["rows"], axis=0),
+        node("Gather", ["rows", "zero"], ["first"], axis=1, name="firsts"),
+        node("Gather", ["first", "zero"], ["n"], name="last"),
+        node("Range", ["zero", "n", "step"], ["z"]),
+    ]
+    outputs: list[str | Value] = [("y", ("n", 3), INT64), ("z", ("n",), INT64)]
+    constants = {"one_row": ints(1, 2), "zero": np.array(0), "step": np.array(1)}
+    return Case(model(nodes, [("x", (2, 3, 4), FLOAT)], outputs, constants), [{"x": _sparse(2, 3, 4)}])
+
+
 def _halves(*shape: int) -> Callable[[], Array]:
     return lambda: np.floor(_normal(*shape) * 2) / 2
 
@@ -281,6 +300,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "computed_sizes": _computed_sizes,
     "quotients": _quotients("Div"),
     "remainders": _quotients("Mod"),
+    "sizes_in_a_row": _sizes_in_a_row,
     "coordinates_from_the_end": _coordinates_from_the_end,
 }
 """Models by name."""
