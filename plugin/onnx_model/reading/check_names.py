@@ -11,6 +11,9 @@ from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 
 _AGAIN = "the file is damaged; export the model again"
 
+# ONNX Runtime 1.32 leaves one of two results of the same name without values.
+_RETURNING_ONCE = ("If", "Scan")
+
 _Scopes = tuple[frozenset[str], ...]
 
 
@@ -27,13 +30,15 @@ def check_names(model: ModelProto) -> None:
         _check_function(function)
 
 
-def _check_graph(graph: GraphProto, outer: _Scopes) -> None:
+def _check_graph(graph: GraphProto, outer: _Scopes, owner: NodeProto | None = None) -> None:
     constants = [tensor.name for tensor in graph.initializer]
     constants += [tensor.values.name for tensor in graph.sparse_initializer]
     inputs = [value.name for value in graph.input]
     outputs = [value.name for value in graph.output]
-    for what, names in (("constant", constants), ("input", inputs), ("output", outputs)):
-        _check_given(what, names)
+    where = f"a body of {describe_node(owner)}" if owner is not None else "the model"
+    for what, names in (("constant", constants), ("input", inputs)):
+        _check_given(what, names, where)
+    _check_returned(outputs, owner, where)
     # An input with the name of a constant has the constant as its default value.
     scopes = (*outer, _check_computed(graph.node, {*constants, *inputs}))
     _check_read(graph.node, scopes)
@@ -42,8 +47,20 @@ def _check_graph(graph: GraphProto, outer: _Scopes) -> None:
             raise UnsupportedModelError(f"nothing computes the output {name!r}; {_AGAIN}")
 
 
+def _check_returned(names: list[str], owner: NodeProto | None, where: str) -> None:
+    """Check that a graph returns each value once; the body of a loop may return one as its state and as a result."""
+    distinct = dict.fromkeys(names)
+    _check_given("output", names if owner is None else distinct, where)
+    if owner is not None and owner.op_type in _RETURNING_ONCE and len(distinct) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UnsupportedModelError(
+            f"{describe_node(owner)} has a body that returns {twice!r} twice, of which ONNX Runtime computes one only; "
+            "return an Identity of it in its place"
+        )
+
+
 def _check_function(function: FunctionProto) -> None:
-    _check_given("parameter", function.input)
+    _check_given("parameter", function.input, f"function {function.name!r}")
     scopes = (_check_computed(function.node, set(function.input)),)
     _check_read(function.node, scopes)
     for name in function.output:
@@ -51,14 +68,14 @@ def _check_function(function: FunctionProto) -> None:
             raise UnsupportedModelError(f"nothing computes the result {name!r} of function {function.name!r}; {_AGAIN}")
 
 
-def _check_given(what: str, names: Iterable[str]) -> None:
+def _check_given(what: str, names: Iterable[str], where: str) -> None:
     """Check that a graph's inputs, outputs or constants have distinct names."""
     seen: set[str] = set()
     for index, name in enumerate(names):
         if not name:
-            raise UnsupportedModelError(f"{what} {index} of the model has no name; {_AGAIN}")
+            raise UnsupportedModelError(f"{what} {index} of {where} has no name; {_AGAIN}")
         if name in seen:
-            raise UnsupportedModelError(f"two {what}s of the model are called {name!r}; {_AGAIN}")
+            raise UnsupportedModelError(f"two {what}s of {where} are called {name!r}; {_AGAIN}")
         seen.add(name)
 
 
@@ -86,7 +103,7 @@ def _check_read(nodes: Iterable[NodeProto], scopes: _Scopes) -> None:
             if name and not _is_known(name, scopes):
                 raise UnsupportedModelError(f"{describe_node(node)} reads {name!r}, which nothing computes; {_AGAIN}")
         for body in subgraphs(node):
-            _check_graph(body, scopes)
+            _check_graph(body, scopes, node)
 
 
 def _is_known(name: str, scopes: _Scopes) -> bool:

@@ -172,7 +172,9 @@ def _split(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
     if len(bounds) > _MAX_ELEMENTS:
         return None
     emit, names = Emitter(resolver.editor, node), []
-    for begin, end in zip(bounds, [*bounds[1:], shape[axis]], strict=True):
+    # A dimension of size 0 has no parts.
+    ends = [*bounds[1:], shape[axis]][: len(bounds)]
+    for begin, end in zip(bounds, ends, strict=True):
         if given is None and not options.get("keepdims", 1):
             index = emit.constant(np.asarray(begin, np.int64), "index")
             names.append(emit("Gather", node.input[0], index, part="element", axis=axis))

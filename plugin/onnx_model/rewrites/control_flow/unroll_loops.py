@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset, optional_input
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset, optional_input, static_shape
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.rewrites.control_flow.inline_if import renamed_node
@@ -87,7 +87,9 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
     carried = list(node.input[2:])
     collected: list[list[str]] = [[] for _ in node.output[len(carried) :]]
     may_not_begin = bool(condition) and first is None
-    if not body.is_small(steps) or (collected and (may_not_begin or not steps)):
+    if not body.is_small(steps) or (collected and may_not_begin):
+        return None
+    if not steps and not _collects_nothing(body.graph, node, editor):
         return None
     if may_not_begin and any(
         editor.shape(old) is None or editor.shape(old) != editor.shape(new)
@@ -107,6 +109,21 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
         carried = [emit("Where", begun, value, initial, part="if_begun") for value, initial in pairs]
     _write(emit, carried, [(values, 0) for values in collected], version)
     return emit.nodes
+
+
+def _collects_nothing(body: GraphProto, node: NodeProto, editor: GraphEditor) -> bool:
+    """Make the results of a loop without steps constants without elements; whether the shapes of all are known."""
+    states = len(node.input) - 2
+    empty: dict[str, Array] = {}
+    for output, value in zip(node.output[states:], body.output[1 + states :], strict=False):
+        shape, element = static_shape(value.type), value.type.tensor_type.elem_type
+        if output and (shape is None or not element):
+            return False
+        if output and shape is not None:
+            empty[output] = np.zeros((0, *shape), helper.tensor_dtype_to_np_dtype(element))
+    for output, array in empty.items():
+        editor.set_constant(output, array)
+    return True
 
 
 def begins(node: NodeProto, editor: GraphEditor) -> bool:
@@ -174,6 +191,6 @@ def _write(emit: Emitter, carried: list[str], collected: list[tuple[list[str], i
         if output:
             emit("Identity", value, part="last", output=output)
     for (values, axis), output in zip(collected, node.output[len(carried) :], strict=True):
-        if output:
+        if output and values:
             raised = [emit.raised(value, axis, version) for value in values]
             emit("Concat", *raised, part="stack", output=output, axis=axis)

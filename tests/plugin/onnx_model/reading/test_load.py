@@ -101,6 +101,17 @@ def test_damaged_model(broken: Callable[[ModelProto], None], message: str, save_
         save_and_load(built)
 
 
+def test_a_branch_that_returns_a_value_twice_is_refused(save_and_load: Load) -> None:
+    """ONNX Runtime loads it, and gives one of the results only."""
+    body = helper.make_graph(
+        [node("Sin", ["x"], ["a"])], "body", [], [helper.make_tensor_value_info("a", FLOAT, [3])] * 2
+    )
+    branches = node("If", ["c"], ["y", "z"], then_branch=body, else_branch=body)
+    built = model([branches], [("x", (3,), FLOAT), ("c", (), TensorProto.BOOL)], ["y", "z"])
+    with pytest.raises(UnsupportedModelError, match=r"node 'if' \(If\) has a body that returns 'a' twice"):
+        save_and_load(built)
+
+
 @pytest.mark.parametrize(
     "operator",
     ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"],

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, relative_error, run, weights
-from tests.plugin.onnx_model.conftest import Prepare
+from tests.plugin.onnx_model.conftest import Load, Prepare
 
 _STEPS = 5
 
@@ -31,6 +31,26 @@ def _loop(*, is_node: bool) -> ModelProto:
     return model(
         [node("Loop", ["n", "", "x"], ["y"], body=body)], [("x", (2, 8), FLOAT)], ["y"], {"n": np.int64(_STEPS)}
     )
+
+
+def _twice(steps: int) -> ModelProto:
+    """A loop whose body returns one value as its state and as its result."""
+    values = [("step", INT64, []), ("go", TensorProto.BOOL, []), ("state", FLOAT, [3])]
+    inputs = [helper.make_tensor_value_info(*each) for each in values]
+    outputs = [helper.make_tensor_value_info(*each) for each in (values[1], *[("next", FLOAT, [3])] * 2)]
+    body = helper.make_graph([node("Neg", ["state"], ["next"])], "body", inputs, outputs)
+    loop = node("Loop", ["n", "", "x"], ["y", "z"], body=body)
+    return model([loop], [("x", (3,), FLOAT)], ["y", ("z", (steps, 3), FLOAT)], {"n": np.int64(steps)})
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_value_that_is_returned_twice(steps: int, save_and_load: Load, prepare_quickly: Prepare) -> None:
+    built = _twice(steps)
+    prepared = prepare_quickly(save_and_load(built)).model
+    assert all(each.op_type != "Loop" for each in prepared.graph.node)
+    feeds = {"x": weights(3)}
+    for name, right in run(built, feeds).items():
+        np.testing.assert_array_equal(run(prepared, feeds)[name], right)
 
 
 @pytest.mark.parametrize("is_node", [False, True])
