@@ -76,18 +76,18 @@ def widen_factors(root: ir.Operation) -> None:
 
 
 def widen_others(rewrite: Rewrite, chain: Chain, dtype: str) -> list[ir.Operation]:
-    """Store the activations that elementwise ops read, as a residual is, in the narrower type.
+    """Store the activations that elementwise ops read, as a residual or a computed bias is, in the narrower type.
 
     Returns:
         Ops that widen them.
 
     Raises:
-        ValueError: if one of them has other uses.
+        ValueError: if one of them has other uses, or an activation is read by other ops too.
     """
     arguments = list(body_of(rewrite.function).arguments)[: len(rewrite.task.inputs)]
     made: list[ir.Operation] = []
-    for follower in chain.followers:
-        for position, operand in enumerate(follower.operands):
+    for reader in (each for each in chain.ops if each != chain.root):
+        for position, operand in enumerate(reader.operands):
             source = operand
             while (op := defining_op(source)) is not None and op.name in _RESHAPES:
                 source = op.operands[0]
@@ -96,8 +96,10 @@ def widen_others(rewrite: Rewrite, chain: Chain, dtype: str) -> list[ir.Operatio
             wide = TensorType.parse(str(operand.type))
             narrow_operand(operand, dtype)
             ops = _inserted(operand, wide, ir.InsertionPoint(chain.ops[0]))
-            follower.operands[position] = ops[-1].results[0]
+            reader.operands[position] = ops[-1].results[0]
             made += ops
+    if any(tensor_parts(each)[1] != dtype for each in arguments):
+        raise ValueError("an activation is read outside the product and the elementwise ops around it")
     return made
 
 

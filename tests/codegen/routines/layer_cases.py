@@ -83,6 +83,13 @@ class Cases:
         standard += [Follower(activation)] if activation else []
         self.finish(name, value, shape, [*standard, *followers])
 
+    def biased(self, name: str, image: Shape, channels: int) -> None:
+        """A convolution by one pixel whose bias is an activation, to which it adds its sums."""
+        bias = self.builder.op("Relu", f"{name}.positive", self.source(f"{name}.bias", (channels,)))
+        filters = self.builder.weight(channels, image[1], 1, 1)
+        value = self.builder.op("Conv", name, self.source(f"{name}.x", image), filters, bias)
+        self.finish(name, value, (image[0], channels, *image[2:]))
+
     def product(
         self,
         name: str,

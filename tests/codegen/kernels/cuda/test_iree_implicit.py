@@ -42,6 +42,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     weight = cases.builder.weight(64, 48)
     mixed = cases.builder.op("MatMul", "mixed", weight, cases.source("mixed.x", (48, 128)))
     cases.finish("mixed", mixed, (64, 128))
+    cases.biased("biased", (1, 64, 8, 8), 64)
     cases.convolution("grouped", (1, 32, 7, 7), 64, groups=2)
     cases.convolution("thin", (1, 3, 8, 8), 64)
     folder = tmp_path_factory.mktemp("cases")
@@ -74,7 +75,9 @@ def _accepted(layer: Layer, target: Target, storage: str | None = None) -> list[
 
 
 @pytest.mark.parametrize("storage", ERRORS)
-@pytest.mark.parametrize("name", ["padded", "strided", "pointwise", "pixels", "product", "attention", "mixed"])
+@pytest.mark.parametrize(
+    "name", ["padded", "strided", "pointwise", "pixels", "product", "attention", "mixed", "biased"]
+)
 def test_the_region_computes_the_layer(name: str, storage: str | None, found: Found) -> None:
     layer, weights = found[name]
     first = _accepted(layer, GPU, storage)[0].implementation
