@@ -19,6 +19,7 @@ from sartor.codegen.ir.schema import RANGE, Schema, physical_types
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.linking.functions.aligned_buffers import align_buffers
 from sartor.codegen.linking.functions.borrowed_inputs import protect_inputs
 from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound_function, entry_functions
@@ -304,6 +305,7 @@ def compile_stitched(
     def make() -> ir.Module:
         module = ir.Module.parse(stitched.text)
         run_passes(module, "builtin.module(inline)")
+        align_buffers(module, target)
         if embed:
             embed_weights(module, stitched.parameters)
             if are_many(stitched.parameters):

@@ -10,12 +10,13 @@ from __future__ import annotations
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import nested
 
-_HERE = "@__device_0"
+HERE = "@__device_0"
+"""The device of a module."""
 
 
 def as_own(name: str, borrowed: str, tensor: object) -> str:
     """A line of flow-level MLIR that defines ``name`` as a value of the module's own, equal to an input."""
-    return f"{name} = flow.tensor.transfer {borrowed} : {tensor} to #hal.device.affinity<{_HERE}>"
+    return f"{name} = flow.tensor.transfer {borrowed} : {tensor} to #hal.device.affinity<{HERE}>"
 
 
 def protect_inputs(module: ir.Module) -> None:
@@ -29,7 +30,7 @@ def protect_inputs(module: ir.Module) -> None:
 def _protect(taken: ir.Operation) -> None:
     # IREE's bindings create another operation than the one that is named, so it is parsed and copied.
     tensor = taken.result.type
-    text = f"%own = flow.tensor.transfer %borrowed : {tensor} to #hal.device.promise<{_HERE}>"
+    text = f"%own = flow.tensor.transfer %borrowed : {tensor} to #hal.device.promise<{HERE}>"
     parsed = ir.Module.parse(
         f"util.func private @own(%borrowed: {tensor}) -> {tensor} {{ {text}\n util.return %own : {tensor} }}"
     )

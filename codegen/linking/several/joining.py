@@ -11,6 +11,7 @@ import numpy as np
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.functions.aligned_buffers import align_buffers
 from sartor.codegen.linking.functions.entries import Entry
 from sartor.codegen.linking.functions.entry_functions import asynchronous
 from sartor.codegen.linking.several.choosing import Shapes, choosing_functions, level_global
@@ -112,6 +113,7 @@ def compile_joined(joined: Joined, target: Target, path: Path, *, embed: bool = 
     def make() -> ir.Module:
         module = ir.Module.parse(joined.text)
         run_passes(module, "builtin.module(inline)")
+        align_buffers(module, target)
         if embed:
             embed_weights(module, joined.parameters)
         return module
