@@ -21,12 +21,17 @@ _PART = 1 << 16
 
 
 def rounded_mantissa(array: np.ndarray, bits: int) -> np.ndarray:
-    """Numbers of f32 with ``bits`` bits of mantissa, rounded to nearest, ties to even."""
+    """Numbers of f32 with ``bits`` bits of mantissa, rounded to nearest, ties to even.
+
+    What is not finite, or would not be, stays as it is.
+    """
     cut = np.uint32(_MANTISSA - bits)
-    words = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    given = np.ascontiguousarray(array, np.float32)
+    words = given.view(np.uint32)
     is_odd = words >> cut & np.uint32(1)
     rounded = words + (np.uint32(1) << cut - np.uint32(1)) - np.uint32(1) + is_odd
-    return (rounded >> cut << cut).view(np.float32).reshape(array.shape)
+    found = (rounded >> cut << cut).view(np.float32)
+    return np.where(np.isfinite(given) & np.isfinite(found), found, given).reshape(array.shape)
 
 
 class Step(Protocol):

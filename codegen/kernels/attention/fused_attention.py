@@ -77,7 +77,7 @@ class FusedAttention:
     @property
     def groups(self) -> tuple[int, int, int]:
         """Workgroups along rows, and for each batch."""
-        return 1, -(-self.queries.rows // self.rows), self.queries.batches
+        return -(-self.queries.rows // self.rows), 1, self.queries.batches
 
     @property
     def part(self) -> int:
@@ -144,7 +144,7 @@ class _Writer:
         self.thread, self.batch = asm.thread(), self.group[2]
         warp, self.lane = asm.divide(self.thread, WARP)
         self.down = asm.mul(warp, ROWS)
-        self.first_row = asm.mul(self.group[1], code.rows)
+        self.first_row = asm.mul(self.group[0], code.rows)
         self.queries = asm.shared(code.rows * width, element)
         self.keys = asm.shared(_BUFFERS * code.block * width, element)
         self.values = asm.shared(_BUFFERS * code.block * code.result.sums.tile[1], element)

@@ -15,14 +15,12 @@ from sartor.codegen.ir.variants.routine import Implementation, KernelSource, Ove
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.executable import Kernel
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.layers.workgroups import check_groups
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.source_digest import source_digest
 
 _KERNEL = "kernel"
-# The most workgroups in each dimension.
-_MOST_GROUPS = (0x7FFFFFFF, 0xFFFF, 0xFFFF)
-_MOST_GROUPS_OF_CPU = (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFF)
 
 
 class KernelCode(Protocol):
@@ -128,6 +126,11 @@ class KernelLayer:
         results = [self.output.physical(task.results[0]), *([self.workspace] if self.workspace else [])]
         threads = self.code.threads if isinstance(self.code, ThreadCode) else None
         return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes, self.tied, threads)
+
+    @property
+    def groups(self) -> tuple[tuple[int, int, int], ...]:
+        """Number of workgroups in each dimension, of each kernel."""
+        return (self.code.groups,)
 
     @property
     def tied(self) -> int | None:
@@ -301,29 +304,14 @@ def modules_of(routine: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys((type(routine).__module__, *inner)))
 
 
-def check_groups(groups: tuple[int, int, int], target: Target) -> None:
-    """Make sure that workgroups can be counted: where they cannot, the last ones would not run, or none would.
-
-    IREE's code for CPUs counts those along the last dimension in 16 bits; CUDA and Vulkan have limits of their own.
-
-    Raises:
-        ValueError: if there are more.
-    """
-    limits = _MOST_GROUPS_OF_CPU if target.device == "cpu" else _MOST_GROUPS
-    for count, most in zip(groups, limits, strict=True):
-        if count > most:
-            raise ValueError(
-                f"{count} workgroups along one dimension are more than the {most} that {target.device} counts"
-            )
-
-
 def build_kernel(
     routine: KernelRoutine, task: Task, parameters: Parameters, target: Target
 ) -> Implementation | Rejected:
     """The implementation of a task by a kernel routine, or why there is none."""
     try:
         layer = routine.layer(task, parameters, target)
-        check_groups(layer.code.groups, target)
+        for groups in layer.groups:
+            check_groups(groups, target)
     except ValueError as error:
         return Rejected(str(error))
     kernel = DeferredKernel.of(routine, task, parameters, target)

@@ -60,9 +60,17 @@ class ImplicitProduct:
 
     @property
     def groups(self) -> tuple[int, int, int]:
-        """Workgroups along columns and rows, and for each batch and part of the reduction."""
-        across, down = -(-self.columns // self.tiling.columns), -(-self.source.rows // self.tiling.rows)
-        return across, down, self.source.batches * self.tiling.split
+        """Workgroups for the tiles of a result, row by row, and for each batch and part of the reduction.
+
+        Tiles are counted along one dimension: large images have more rows of tiles than the second one counts.
+        """
+        down = -(-self.source.rows // self.tiling.rows)
+        return down * self._across, 1, self.source.batches * self.tiling.split
+
+    @property
+    def _across(self) -> int:
+        """Tiles along the columns."""
+        return -(-self.columns // self.tiling.columns)
 
     @property
     def steps(self) -> int:
@@ -75,14 +83,24 @@ class ImplicitProduct:
         return self.steps * self.tiling.columns * self._step + self.trailer
 
     @property
+    def share(self) -> int:
+        """Stages of a workgroup."""
+        return -(-self.steps // self.tiling.split)
+
+    @property
+    def overshoots(self) -> bool:
+        """Whether equal shares of the reduction reach beyond its end."""
+        return self.share * self.tiling.split > self.steps
+
+    @property
     def _step(self) -> int:
         """Elements of the reduction in a stage."""
         return self.tiling.depth // self.instruction.bytes
 
     @property
     def _rows(self) -> RowCopies:
-        tiling = self.tiling
-        return RowCopies(self.source, tiling.rows, tiling.units, tiling.threads, self.instruction.bytes)
+        tiling, element_bytes = self.tiling, self.instruction.bytes
+        return RowCopies(self.source, tiling.rows, tiling.units, tiling.threads, element_bytes, self.overshoots)
 
     @property
     def _packed(self) -> PackedCopies:
@@ -92,7 +110,8 @@ class ImplicitProduct:
     def _stages(self) -> MatrixStages | None:
         if self.matrix is None:
             return None
-        return MatrixStages(self.matrix, self.tiling.columns, self._step, self.threads, self.instruction)
+        sizes = self.tiling.columns, self._step, self.threads
+        return MatrixStages(self.matrix, *sizes, self.instruction, overshoots=self.overshoots)
 
     def check(self) -> None:
         """Make sure that the code can be emitted.
@@ -132,19 +151,16 @@ class _Writer:
         self.right = asm.shared(tiling.stages * tiling.columns * step, element)
         batch, part = asm.divide(self.group[2], tiling.split)
         self.batch = batch
-        self.first_row = asm.mul(self.group[1], tiling.rows)
-        self.steps, self.first_step = self._share(part)
+        row, self.column = asm.divide(self.group[0], code._across)
+        self.first_row = asm.mul(row, tiling.rows)
+        # Steps beyond the end of the reduction add nothing.
+        self.steps, self.first_step = code.share, asm.mul(part, code.share)
         self.left_places = code._rows.places(asm, self.thread, self.first_row)
         self.right_places = code._packed.places(asm, self.thread)
         sums = self._reduce()
         down, across = self._warp_position()
-        first = asm.add(self.first_row, down), asm.add(asm.mul(self.group[0], tiling.columns), across)
+        first = asm.add(self.first_row, down), asm.add(asm.mul(self.column, tiling.columns), across)
         code.result.write(asm, self.memories, (batch, part), first, self.lane, sums)
-
-    def _share(self, part: Index) -> tuple[int, Index]:
-        """Steps of a workgroup, and the first of them; those beyond the end of the reduction add nothing."""
-        share = -(-self.code.steps // self.code.tiling.split)
-        return share, self.asm.mul(part, share)
 
     def _reduce(self) -> Sums:
         """The loop over stages: wait for one, start copying another, multiply."""
@@ -198,17 +214,15 @@ class _Writer:
         tile = tiling.columns * step
         if code.matrix is not None and code._stages is not None:
             place = asm.mul(self.batch, code.matrix.batch), asm.mul(number, step)
-            first = asm.mul(self.group[0], tiling.columns)
+            first = asm.mul(self.column, tiling.columns)
             code._stages.start(asm, (rhs, self.right), self.thread, (*place, first), asm.mul(stage, tile))
             return
-        origin = asm.add(asm.mul(self.group[0], code.panel), asm.mul(self._existing(number), tile))
+        origin = asm.add(asm.mul(self.column, code.panel), asm.mul(self._existing(number), tile))
         code._packed.start(asm, (rhs, self.right), self.right_places, origin, asm.mul(stage, tile))
 
     def _existing(self, number: Index) -> Index:
         """A step of the packed RHS; of those beyond its end, whose LHS is zero, the last."""
-        if self.steps * self.code.tiling.split == self.code.steps:
-            return number
-        return self.asm.minimum(number, self.code.steps - 1)
+        return self.asm.minimum(number, self.code.steps - 1) if self.code.overshoots else number
 
     def _warp_position(self) -> tuple[Index, Index]:
         """First row and column of the warp's part of the tile."""
@@ -246,7 +260,7 @@ class _Writer:
         column = self.asm.add(across, row, self.asm.mul(eight, COLUMNS), 2 * each * COLUMNS)
         place = (column, self.asm.add(unit, 2 * step))
         loaded = self._loaded(self.right, self.code.tiling.columns, stage, place)
-        parts = [halves(part) for part in self.code.instruction.split(loaded, is_rounded=True)]
+        parts = [halves(part) for part in self.code.instruction.split(loaded, is_packed=True)]
         return [tuple(part[which] for part in parts) for which in range(2)]
 
     def _turned(self, stages: MatrixStages, stage: ir.Value, each: int, step: int) -> list[tuple[ir.Value, ...]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.threads import ThreadAssembler
-from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+from sartor.codegen.mlir.iree_compiler import arith, ir, math, vector
 
 ROWS, COLUMNS, DEPTH_BYTES = 16, 8, 32
 """Extents of one product; its depth is that of 32 bytes."""
 
 # TF32 has 13 bits of mantissa less than f32; half of the last bit that it keeps is added before the others are cut.
 _HALF, _KEPT = 1 << 12, -(1 << 13)
+# The largest number that is finite when it is rounded.
+_MOST = (2 - 2**-11 - 2**-23) * 2.0**127
 TF32_MANTISSA = 10
 """Bits of the mantissa that TF32 has."""
 
@@ -62,27 +64,25 @@ class MatrixInstruction:
         """The operands' type in MLIR."""
         return ir.Type.parse(self.element)
 
-    def split(self, fragment: ir.Value, *, is_rounded: bool = False) -> tuple[ir.Value, ...]:
-        """An operand's parts, the largest first.
+    def split(self, fragment: ir.Value, *, is_packed: bool = False) -> tuple[ir.Value, ...]:
+        """An operand's parts, the largest first; the instruction itself cuts what it does not read of a number.
 
-        A single part of TF32 is rounded, unless it ``is_rounded`` already: the instruction itself only cuts.
+        A single part of TF32 is rounded, unless it ``is_packed``, and was rounded then. What is not finite, or would
+        not be when it is rounded, stays as it is: the last NaN would become zero.
 
         For 3xTF32 (Markidis et al., 2018, section 5; as in CUTLASS) they are the number rounded to TF32, and what is
-        left, of which the instruction reads the first 11 bits: 2^-21 of the number is lost at most.
+        left, of which the instruction reads the first 11 bits: 2^-21 of the number is lost at most. The first part is
+        always finite, so that of an infinity an infinity is left, and not a NaN. Operands that are packed are weights,
+        which are taken to be finite.
         """
-        if not self.is_tf32 or (is_rounded and self.parts == 1):
+        if not self.is_tf32 or (is_packed and self.parts == 1):
             return (fragment,)
-        kind = ir.VectorType(fragment.type)
-        words = ir.VectorType.get(kind.shape, ir.IntegerType.get_signless(32))
-
-        def every(number: int) -> ir.Value:
-            each = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), number)
-            return arith.constant(words, ir.DenseElementsAttr.get_splat(words, each))
-
-        bits = arith.addi(arith.bitcast(words, fragment), every(_HALF))
+        words = ir.VectorType.get(ir.VectorType(fragment.type).shape, ir.IntegerType.get_signless(32))
         if self.parts == 1:
-            return (arith.bitcast(kind, bits),)
-        large = arith.bitcast(kind, arith.andi(bits, every(_KEPT)))
+            return (_rounded(fragment, words),)
+        finite = fragment if is_packed else _clamped(fragment)
+        bits = arith.addi(arith.bitcast(words, finite), _every(words, _HALF))
+        large = arith.bitcast(fragment.type, arith.andi(bits, _every(words, _KEPT)))
         return large, arith.subf(fragment, large)
 
     def multiply(
@@ -106,6 +106,26 @@ BYTES = MatrixInstruction("i8", 8)
 
 INSTRUCTIONS = {None: THREE_TF32, "tf32": TF32, "f16": HALF, "bf16": BFLOAT, "i8": BYTES}
 """The instruction by the type that is multiplied; None for f32."""
+
+
+def _every(kind: ir.VectorType, number: float) -> ir.Value:
+    """A vector of one number."""
+    element = kind.element_type
+    each = ir.IntegerAttr.get(element, number) if isinstance(number, int) else ir.FloatAttr.get(element, number)
+    return arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, each))
+
+
+def _rounded(fragment: ir.Value, words: ir.VectorType) -> ir.Value:
+    """Numbers whose first 19 bits are those that they are rounded to, if that is finite."""
+    bits, most = arith.bitcast(words, fragment), _every(ir.VectorType(fragment.type), _MOST)
+    is_finite = arith.cmpf(arith.CmpFPredicate.OLE, math.absf(fragment), most)
+    return arith.bitcast(fragment.type, arith.select(is_finite, arith.addi(bits, _every(words, _HALF)), bits))
+
+
+def _clamped(fragment: ir.Value) -> ir.Value:
+    """The nearest numbers that are finite when they are rounded; any for a NaN."""
+    most = _every(ir.VectorType(fragment.type), _MOST)
+    return arith.maxnumf(arith.minnumf(fragment, most), arith.negf(most))
 
 
 def halves(fragment: ir.Value) -> tuple[ir.Value, ir.Value]:

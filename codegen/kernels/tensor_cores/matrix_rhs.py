@@ -51,6 +51,7 @@ class MatrixStages:
         threads: of the workgroup.
         instruction: multiplies.
         paired: whether fragments of four bytes have two adjacent rows in place of two that are four apart.
+        overshoots: whether some stages begin beyond the last row.
     """
 
     source: MatrixRows
@@ -59,6 +60,7 @@ class MatrixStages:
     threads: int
     instruction: MatrixInstruction
     paired: bool = False
+    overshoots: bool = False
 
     @property
     def _unit(self) -> int:
@@ -106,12 +108,11 @@ class MatrixStages:
         is_column: Condition = (
             True if self.source.columns % self.tile_columns == 0 else asm.less(column, self.source.columns)
         )
+        is_whole = self.source.depth % self.tile_depth == 0 and not self.overshoots
         for each in range(self.tile_depth * per_row // self.threads):
             row = asm.add(start, each * (self.threads // per_row))
             number = asm.add(first_row, row)
-            is_row: Condition = (
-                True if self.source.depth % self.tile_depth == 0 else asm.less(number, self.source.depth)
-            )
+            is_row: Condition = True if is_whole else asm.less(number, self.source.depth)
             present = asm.all_of(is_row, is_column)
             source = asm.add(base, asm.mul(number, self.source.row), column)
             amount = None if present is True else chosen(asm, present, self._count, 0)

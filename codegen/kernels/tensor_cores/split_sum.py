@@ -109,6 +109,11 @@ class SplitLayer(KernelLayer):
         return SplitLayer(*given, parts=partial)
 
     @property
+    def groups(self) -> tuple[tuple[int, int, int], ...]:
+        """Number of workgroups in each dimension, of both kernels."""
+        return self.parts.groups, *super().groups
+
+    @property
     def _between(self) -> TensorType:
         """Type of the parts."""
         source = self.parts.source

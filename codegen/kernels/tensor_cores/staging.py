@@ -88,6 +88,7 @@ class RowCopies:
         units: units of 16 bytes in a row of a stage.
         threads: of the workgroup.
         element_bytes: of an element.
+        overshoots: whether some stages begin beyond the end of the reduction, where a row's next element is not its.
     """
 
     source: PixelRows
@@ -95,6 +96,7 @@ class RowCopies:
     units: int
     threads: int
     element_bytes: int
+    overshoots: bool = False
 
     @property
     def count(self) -> int:
@@ -172,7 +174,8 @@ class RowCopies:
         """Whether an element of the reduction exists, its channel, and the distances of its tap along H and W."""
         down, across = self.source.axes
         step = self.units * UNIT // self.element_bytes
-        exists = True if self.source.depth % step == 0 else asm.less(position, self.source.depth)
+        is_whole = self.source.depth % step == 0 and not self.overshoots
+        exists = True if is_whole else asm.less(position, self.source.depth)
         if down.kernel * across.kernel == 1:
             return exists, position, (0, 0)
         tap, channel = asm.divide(position, self.source.channels)

@@ -136,3 +136,9 @@ def test_narrowing_rounds_or_quantises_by_channel() -> None:
 def test_numbers_are_rounded_to_the_nearest_of_tf32(number: float, rounded: float) -> None:
     (found,) = Packing((RoundMantissa(10),)).apply(np.array([number], np.float32))
     assert found == pytest.approx(rounded, rel=1e-4 if rounded > 1e30 else 0)
+
+
+def test_what_cannot_be_rounded_stays_as_it_is() -> None:
+    words = np.array([0x7F800000, 0xFF800000, 0x7FFFFFFF, 0x7F7FFFFF, 0xFF7FFFFF], np.uint32)
+    found = Packing((RoundMantissa(10),)).apply(words.view(np.float32))
+    assert found.view(np.uint32).tolist() == words.tolist()

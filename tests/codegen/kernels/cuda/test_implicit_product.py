@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sartor.codegen.ir.packing import RoundMantissa
@@ -19,6 +20,7 @@ from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 from sartor.codegen.routines.cuda.implicit import Implicit
 from tests.codegen.kernels.cuda.subjects import GPU, Known, built
 from tests.codegen.routines.layer_cases import Cases
+from tools.cuda.layer_run import run_layer
 from tools.cuda.memory import KernelFault
 
 SMALL = BlockTiling(32, 32, 64, 2, 2, 3)
@@ -40,6 +42,10 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     cases.product("scores", (2, 3, 17, 40), (2, 3, 40, 24), weight=False, bias=False)
     cases.product("context", (3, 33, 70), (3, 70, 36), weight=False, bias=False, gelu=True)
     cases.product("odd_columns", (20, 36), (36, 18), weight=False, bias=False)
+    cases.convolution("whole_steps", (1, 160, 3, 3), 32, (1, 1))
+    cases.convolution("whole_taps", (1, 16, 5, 4), 32)
+    cases.product("plain", (9, 16), (16, 32), bias=False)
+    cases.product("whole_depth", (2, 20, 64), (2, 64, 32), weight=False, bias=False)
     return Known.of(cases, tmp_path_factory.mktemp("cases"))
 
 
@@ -83,6 +89,40 @@ def test_a_reduction_may_be_split(name: str, known: Known) -> None:
     assert error < MAX_ERROR[None]
     assert parts.groups % SPLIT.split == 0 < added.groups
     assert added.shared_bytes == 0
+
+
+@pytest.mark.parametrize(("name", "split"), [("whole_steps", 3), ("whole_taps", 4), ("whole_depth", 3)])
+def test_shares_beyond_the_end_of_a_reduction_add_nothing(name: str, split: int, known: Known) -> None:
+    """A reduction of 10, 9 and 4 whole steps, and shares of 4, 3 and 2."""
+    code = built(Implicit(), known.layer(name), replace(SMALL, split=split).parameters())
+    error, _ = known.error(name, code)
+    assert error < MAX_ERROR[None]
+
+
+LARGEST = float(np.finfo(np.float32).max)
+(LAST_NAN,) = np.array([0x7FFFFFFF], np.uint32).view(np.float32)
+SPECIAL = np.array([np.inf, -np.inf, np.nan, LAST_NAN, LARGEST, -LARGEST, 1e-40, -1e-40, 0.7], np.float32)
+
+
+@pytest.mark.parametrize("arithmetic", [None, "tf32"])
+@pytest.mark.parametrize("name", ["plain", "whole_depth"])
+def test_infinities_and_numbers_beside_them_are_multiplied(name: str, arithmetic: str | None, known: Known) -> None:
+    """A weight is finite, and two activations may both be infinite."""
+    layer = known.layer(name)
+    left, right = (np.zeros(each.shape, np.float32) for each in (*layer.task.inputs, *layer.task.weights))
+    left[..., : len(SPECIAL), 5] = SPECIAL
+    right[..., 5, :] = 0.3
+    right[..., 5, ::2] = -0.3
+    if name == "whole_depth":
+        right[..., 5, :7] = [*SPECIAL[:6], 0.7]
+    split = [left, right][: len(layer.inputs)], [left, right][len(layer.inputs) :]
+    with np.errstate(all="ignore"):
+        found, _ = run_layer(built(Implicit(arithmetic=arithmetic), layer, SMALL.parameters()), layer.task, *split)
+        expected = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.float32)
+    # Denormal numbers have few bits, of which TF32 cuts more.
+    denormal = np.isin(left[..., 5], np.float32([1e-40, -1e-40]))
+    np.testing.assert_allclose(found[~denormal], expected[~denormal], rtol=MAX_ERROR[arithmetic])
+    np.testing.assert_allclose(found[denormal], expected[denormal], rtol=0.05, atol=2e-42)
 
 
 def check(known: Known, name: str, code: Implementation) -> None:
@@ -176,7 +216,7 @@ def test_tf32_is_a_precision_of_its_own(name: str, known: Known) -> None:
 
 def test_operands_of_tf32_are_rounded_and_not_cut(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     rounded, _ = known.error("gelu", built(Implicit(arithmetic="tf32"), known.layer("gelu"), SMALL.parameters()))
-    monkeypatch.setattr(MatrixInstruction, "split", lambda self, fragment, is_rounded=False: (fragment,))
+    monkeypatch.setattr(MatrixInstruction, "split", lambda self, fragment, is_packed=False: (fragment,))
     monkeypatch.setattr(RoundMantissa, "apply", lambda self, array: array)
     cut, _ = known.error("gelu", built(Implicit(arithmetic="tf32"), known.layer("gelu"), SMALL.parameters()))
     assert cut > 1.5 * rounded
