@@ -15,7 +15,7 @@ from sartor.codegen.ir.variants.routine import Implementation, KernelSource, Ove
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.executable import Kernel
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.layers.workgroups import check_groups
+from sartor.codegen.kernels.emit.workgroup_counts import check_groups
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.source_digest import source_digest

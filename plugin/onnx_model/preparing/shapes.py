@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
 from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.dynamic.suggested_shapes import shape_options, suggested_shapes
 from sartor.onnx_model.graphs.infer import forget_shapes
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
-from sartor.onnx_model.preparing.suggested_shapes import shape_options, suggested_shapes
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.dynamic.suggested_shapes import shape_options, suggested_shapes
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.onnx_model.preparing.shape_inputs import deciding_operands
-from sartor.onnx_model.preparing.suggested_shapes import shape_options, suggested_shapes
 
 # Inputs with more elements are data, not settings, and their values are not known at compile time.
 _MOST_ELEMENTS = 16

@@ -6,23 +6,9 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+from sartor.onnx_model.rewrites.structure.fold_constants import SUMMING
 
 _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-SUMMING = frozenset(
-    {
-        *("AveragePool", "GlobalAveragePool", "GlobalLpPool", "LpPool", "CumSum"),
-        *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum"),
-        *(
-            "ReduceSumSquare",
-            "Softmax",
-            "LogSoftmax",
-            "MeanVarianceNormalization",
-            "RMSNormalization",
-        ),
-        *("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization"),
-    }
-)
-"""Operators that add many numbers."""
 
 
 def widen_reductions(model: ModelProto) -> tuple[str, ...]:

@@ -17,9 +17,18 @@ from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.rewrites.control_flow.inline_if import inline_if
 from sartor.onnx_model.rewrites.control_flow.resolve_sequences import resolve_sequences
 from sartor.onnx_model.rewrites.control_flow.unroll_loops import unroll_loops
-from sartor.onnx_model.rewrites.number_types.widen_reductions import SUMMING
 
 _log = logging.getLogger(__name__)
+
+SUMMING = frozenset(
+    {
+        *("AveragePool", "GlobalAveragePool", "GlobalLpPool", "LpPool", "CumSum"),
+        *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum"),
+        *("ReduceSumSquare", "Softmax", "LogSoftmax", "MeanVarianceNormalization", "RMSNormalization"),
+        *("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization"),
+    }
+)
+"""Operators that add many numbers."""
 
 # Not folded: quantised weights would become larger, and random values would be the same in each inference.
 _KEPT = frozenset(

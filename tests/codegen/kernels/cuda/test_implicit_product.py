@@ -120,7 +120,7 @@ def test_infinities_and_numbers_beside_them_are_multiplied(name: str, arithmetic
         found, _ = run_layer(built(Implicit(arithmetic=arithmetic), layer, SMALL.parameters()), layer.task, *split)
         expected = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.float32)
     # Denormal numbers have few bits, of which TF32 cuts more.
-    denormal = np.isin(left[..., 5], np.float32([1e-40, -1e-40]))
+    denormal = np.isin(left[..., 5], np.array([1e-40, -1e-40], np.float32))
     np.testing.assert_allclose(found[~denormal], expected[~denormal], rtol=MAX_ERROR[arithmetic])
     np.testing.assert_allclose(found[denormal], expected[denormal], rtol=0.05, atol=2e-42)
 

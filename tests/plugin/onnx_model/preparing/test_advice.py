@@ -12,8 +12,8 @@ from onnx import ModelProto, TensorProto, helper
 
 from sartor.cli.options.common import read_bindings, read_shapes
 from sartor.errors import SartorError, UnsupportedModelError, UsageError
+from sartor.onnx_model.dynamic.suggested_shapes import suggested_shapes
 from sartor.onnx_model.preparing.prepare import prepare
-from sartor.onnx_model.preparing.suggested_shapes import suggested_shapes
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Value, ints, model, node, weights
 from tests.plugin.onnx_model.conftest import Prepare
 

@@ -40,7 +40,7 @@ _DECIDED = {
     "Resize sizes": _case("Resize", "x,,,a", ("a", (4,), INT64), _LARGE, _IMAGE),
     "Resize scales": _case("Resize", "x,,a", ("a", (4,), FLOAT), _LARGE, _IMAGE),
     "OneHot": _case(
-        "OneHot", "i,a,v", ("a", (), INT64), ("y", (3, 4), FLOAT), ("i", (3,), INT64), v=np.float32([0, 1])
+        "OneHot", "i,a,v", ("a", (), INT64), ("y", (3, 4), FLOAT), ("i", (3,), INT64), v=np.array([0, 1], np.float32)
     ),
     "Split": _case("Split", "x,a", _ONE, ("y", (2, 3), FLOAT)),
     "CenterCropPad": _case("CenterCropPad", "x,a", ("a", (2,), INT64), ("y", (4, 4), FLOAT)),

@@ -52,7 +52,9 @@ def test_models_come_out_the_same(name: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_zeros_of_both_signs_stay_apart(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers divided by them are infinities of both signs; onnxslim itself takes them for one constant."""
     element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    constants = {name: np.array([zero, 2], kind) for name, zero in (("a", 0.0), ("b", -0.0), ("c", 0.0))}
+    constants: dict[str, Any] = {
+        name: np.array([zero, 2], kind) for name, zero in (("a", 0.0), ("b", -0.0), ("c", 0.0))
+    }
     nodes = [node("Div", ["x", name], [f"{name}/x"], name=f"{name}/d") for name in constants]
     nodes.append(node("Concat", [each.output[0] for each in nodes], ["y"], axis=0))
     built = model(nodes, [("x", (2,), element)], [("y", (6,), element)], constants)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -62,7 +64,7 @@ def test_divisors_that_are_known_stay(prepare_quickly: Prepare) -> None:
 def test_vectors_without_a_size_become_zeros(kind: type, order: int, prepare_quickly: Prepare) -> None:
     element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
     small = [1e-25] * 4 if kind is np.float32 else [3, 4, 0, 0]
-    values = np.array([[0, -0.0, 0, 0], small, [3, -4, 1, 2]], kind)
+    values: Any = np.array([[0, -0.0, 0, 0], small, [3, -4, 1, 2]], kind)
     nodes = [node("LpNormalization", ["x"], ["y"], p=order)]
     built = model(nodes, [("x", (3, 4), element)], [("y", (3, 4), element)])
     # Constants of float64 are stored as float32, where the smallest one of float64 is 0.

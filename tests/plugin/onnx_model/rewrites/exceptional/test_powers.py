@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -99,7 +101,8 @@ def test_long_powers_of_units(power: int, prepare_quickly: Prepare) -> None:
 def test_integers_to_floats_lose_nothing(kind: type, exponent: type) -> None:
     """IREE's floating-point powers of 5 and 1000 to 2 are not whole, and lose one as integers."""
     bases, powers = [5, 1000, 10, -3, 9, 7, 2, 1, -1], [2, 2, 9, 3, 0.5, 1.5, -1, np.inf, 101]
-    x, y = np.array(bases, kind), np.array(powers, exponent)
+    x: Any = np.array(bases, kind)
+    y: Any = np.array(powers, exponent)
     inputs = [(name, values.shape, _element(values)) for name, values in (("x", x), ("y", y))]
     built = model([node("Pow", ["x", "y"], ["z"])], inputs, [("z", x.shape, _element(x))], opset=18)
     (actual,) = sartor.backend.prepare(built).run([x, y])

@@ -9,7 +9,7 @@ import pytest
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Rejected, Variant, variant_of, variants_of
-from sartor.codegen.kernels.layers.workgroups import check_groups
+from sartor.codegen.kernels.emit.workgroup_counts import check_groups
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 from sartor.codegen.routines import routines_for
 from sartor.codegen.routines.cuda.implicit import Implicit
