@@ -30,15 +30,34 @@ def is_dumped(path: Path, directory: Path) -> bool:
     """
     # Links may loop, which ``Path.resolve`` takes for an error of the program.
     place, real = os.path.realpath(directory), os.path.realpath(path)
-    inside = _listed(directory)
-    links = [each for each in inside if _NAME.fullmatch(each.name)]
-    for each in inside:
-        if _FOLDER.fullmatch(each.name) and each.is_dir():
-            links += [link for link in _listed(each) if _NAME.fullmatch(link.name)]
     folder, name = os.path.split(real)
     parent, own = os.path.split(folder)
     is_inside = folder == place or (parent == place and _FOLDER.fullmatch(own) is not None)
-    return (is_inside and _NAME.fullmatch(name) is not None) or any(os.path.realpath(each) == real for each in links)
+    return (is_inside and _NAME.fullmatch(name) is not None) or any(
+        os.path.realpath(each) == real for each in _named_like_stages(directory)
+    )
+
+
+def linked_stage(directory: Path) -> Path | None:
+    """A link in the directory through which a stage would be written to a file elsewhere.
+
+    Raises:
+        UsageError: as ``is_dumped``.
+    """
+    return next((each for each in _named_like_stages(directory) if each.is_symlink()), None)
+
+
+def _named_like_stages(directory: Path) -> list[Path]:
+    """What has the name of a stage, in the directory or in that of one of several plans.
+
+    Raises:
+        UsageError: as ``is_dumped``.
+    """
+    inside = _listed(directory)
+    for each in [*inside]:
+        if _FOLDER.fullmatch(each.name) and each.is_dir():
+            inside += _listed(each)
+    return [each for each in inside if _NAME.fullmatch(each.name)]
 
 
 def _listed(directory: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
 import pytest
 
 from sartor.artifact import Artifact
@@ -90,6 +91,38 @@ def test_modules_after_passes_overwrite_nothing(options: tuple[str, ...], said: 
     assert_refused(result, 2, f"--dump-dir 'd' would write over {said}")
     assert (tmp_path / "model.onnx").read_bytes() == before
     assert not any(each.is_file() and not each.is_symlink() for each in (tmp_path / "d").iterdir())
+
+
+def test_modules_after_passes_overwrite_no_weights(tmp_path: Path) -> None:
+    write_convolution(tmp_path / "plain.onnx")
+    (tmp_path / "d").mkdir()
+    weights = tmp_path / "d" / "01-fold-weights.mlir"
+    onnx.save(
+        onnx.load(tmp_path / "plain.onnx"), tmp_path / "d" / "model.onnx",
+        save_as_external_data=True, location=weights.name, size_threshold=0,
+    )  # fmt: skip
+    before = weights.read_bytes()
+    result = call("compile-to-vmfb", "d/model.onnx", "-o", "o.vmfb", "--dump-dir", "d", *_STOCK, folder=tmp_path)
+    assert_refused(result, 2, "--dump-dir 'd' would write over weights of the model")
+    assert weights.read_bytes() == before
+
+
+def test_modules_after_passes_are_not_written_through_links(tmp_path: Path) -> None:
+    write_convolution(tmp_path / "model.onnx")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "else.txt").write_text("kept")
+    (tmp_path / "d" / "01-fold-weights.mlir").symlink_to("../else.txt")
+    result = call("compile-to-vmfb", "model.onnx", "-o", "o.vmfb", "--dump-dir", "d", *_STOCK, folder=tmp_path)
+    assert_refused(result, 2, "--dump-dir 'd' would write through the link 'd/01-fold-weights.mlir'")
+    assert (tmp_path / "else.txt").read_text() == "kept"
+
+
+@pytest.mark.parametrize("options", [("-o", "x"), ("-o", "o.vmfb", "--save-plan", "x")])
+def test_the_folder_of_modules_after_passes_is_no_other_file(options: tuple[str, ...], tmp_path: Path) -> None:
+    write_convolution(tmp_path / "model.onnx")
+    result = call("compile-to-vmfb", "model.onnx", *options, "--dump-dir", "x", *_STOCK, folder=tmp_path)
+    assert_refused(result, 2, f"--dump-dir 'x' is {options[-2]}, too")
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("failing", [None, "o.irpa", "o.vmfb", "plan.json", "report.html"])
