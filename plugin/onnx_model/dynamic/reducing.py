@@ -73,9 +73,7 @@ def _mean(steps: Steps, known: Counted, axes: set[int]) -> None:
     keeps = attributes(node).get("keepdims", 1)
     total = steps("ReduceSum", steps.masked(value, 0), steps.integers(*sorted(axes)), keepdims=keeps)
     others = int(np.prod([shape[axis] for axis in axes if axis != known.axis], dtype=np.int64))
-    count = known.count.name
-    if np.issubdtype(steps.dtype(value), np.integer):
-        # A mean of no integers has no meaning, but must not end the program; of reals it is NaN.
-        count = steps("Max", count, steps.scalar(1))
+    # A mean of nothing has no meaning: it is 0, as in ONNX Runtime, and of integers must not end the program.
+    count = steps("Max", known.count.name, steps.scalar(1))
     number = steps("Mul", count, steps.scalar(others))
     steps("Div", total, steps.cast(number, steps.editor.element_type(value)), output=node.output[0])

@@ -42,6 +42,18 @@ def test_counts_follow_the_outputs(prepare_quickly: Prepare) -> None:
     assert (count.name, count.shape, count.dtype.name) == (count_name("y", 1), (), "int64")
 
 
+def test_a_mean_of_nothing_is_that_of_onnx_runtime(prepare_quickly: Prepare) -> None:
+    nodes = [
+        node("Greater", ["x", "zero"], ["chosen"]),
+        node("Compress", ["x", "chosen"], ["selected"], axis=0),
+        node("ReduceMean", ["selected"], ["y"], axes=[0], keepdims=0),
+    ]
+    built = model(nodes, [("x", (6,), FLOAT)], [("y", (), FLOAT)], {"zero": np.array(0, np.float32)}, opset=13)
+    prepared = prepare_quickly(built).model
+    for x in (-np.ones(6, np.float32), np.arange(-2, 4, dtype=np.float32)):
+        np.testing.assert_array_equal(run(prepared, {"x": x})["y"], run(built, {"x": x})["y"])
+
+
 def test_without_masks_results_are_wrong(prepare_quickly: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted fault: sums and maxima take in what is not valid."""
     case = CASES["parts"]()
