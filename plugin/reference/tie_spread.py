@@ -11,12 +11,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import SartorError
+from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.graphs.walk import nodes
@@ -122,35 +122,24 @@ def _add_noise(model: ModelProto) -> str:
 
 def _moved(node: NodeProto, editor: GraphEditor, numbers: str, scale: str) -> list[NodeProto]:
     """A node that rounds, after nodes that add noise to its operand; ``scale`` is the step, empty for a step of 1."""
-    source = node.input[0]
-    found = [*_repeated(source, editor, numbers)]
-    noise, moved = found[-1].output[0], editor.fresh(f"{source}/moved")
+    emit, source = Emitter(editor, node), node.input[0]
+    noise = _repeated(emit, source, numbers)
     if scale:
-        scaled = editor.fresh(f"{source}/scaled")
-        found.append(helper.make_node("Mul", [noise, scale], [scaled]))
-        noise = scaled
-    found.append(helper.make_node("Add", [source, noise], [moved]))
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    copy.input[0] = moved
-    return [*found, copy]
+        noise = emit("Mul", noise, scale, part="scaled")
+    moved = emit("Add", source, noise, part="moved")
+    emit.copy([moved, *node.input[1:]], node.output[0])
+    return emit.nodes
 
 
-def _repeated(source: str, editor: GraphEditor, numbers: str) -> Iterator[NodeProto]:
-    """Nodes that repeat the numbers of a draw in the shape and type of a value; the last one computes them."""
-
-    def node(kind: str, *inputs: str, **attributes: Any) -> NodeProto:
-        return helper.make_node(kind, [*inputs], [editor.fresh(f"{source}/{kind}")], **attributes)
+def _repeated(emit: Emitter, source: str, numbers: str) -> str:
+    """The numbers of a draw, repeated in the shape and type of a value."""
 
     def number(value: int) -> str:
-        return editor.add_constant(f"{source}/number", np.array(value))
+        return emit.constant(value, "number", np.int64)
 
     first = number(zlib.crc32(source.encode()) % _LENGTH)
-    yield (size := node("Size", source))
-    yield (end := node("Add", size.output[0], first))
-    yield (places := node("Range", first, end.output[0], number(1)))
-    yield (repeated := node("Mod", places.output[0], number(_LENGTH)))
-    yield (taken := node("Gather", numbers, repeated.output[0]))
-    yield (shape := node("Shape", source))
-    yield (shaped := node("Reshape", taken.output[0], shape.output[0], allowzero=1))
-    yield node("CastLike", shaped.output[0], source)
+    end = emit("Add", emit("Size", source, part="size"), first, part="end")
+    places = emit("Range", first, end, number(1), part="places")
+    taken = emit("Gather", numbers, emit("Mod", places, number(_LENGTH), part="repeated"), part="taken")
+    shaped = emit("Reshape", taken, emit("Shape", source, part="shape"), part="shaped", allowzero=1)
+    return emit("CastLike", shaped, source, part="noise")

@@ -197,13 +197,15 @@ class _RowWriter:
             for user in users
         )
 
-    def _reads(self, value: Operand, source: Operand) -> bool:
-        """Whether a value depends on another one."""
-        if value == source:
-            return True
-        if not isinstance(value, ir.Value) or value not in self._steps:
-            return False
-        return any(self._reads(each, source) for each in self._steps[value].operands)
+    def _reads(self, value: ir.Value, source: ir.Value) -> bool:
+        """Whether a step's result depends on another one's."""
+        pending, seen = [value], {value}
+        while pending:
+            step = self._steps.get(pending.pop())
+            new = {each for each in step.operands if isinstance(each, ir.Value)} - seen if step is not None else set()
+            seen |= new
+            pending += new
+        return source in seen
 
     def _compute_numbers(self, level: int) -> None:
         """Emit ops on single numbers of a row at this level, and reciprocals of divisors."""

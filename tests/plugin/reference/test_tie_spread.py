@@ -42,10 +42,9 @@ def _spread(model: ModelProto, x: np.ndarray, folder: Path) -> float:
 def test_values_next_to_ties_move_by_a_step(opset: int, shape: tuple[int, ...], tmp_path: Path) -> None:
     model = _quantised(opset, shape)
     ties, whole = (np.full(shape, each * STEP, np.float32) for each in (2.5, 2.0))
-    # Of one value both draws may leave the tie to the same side.
-    assert _spread(model, ties, tmp_path) == (
-        pytest.approx(0.5, rel=0.1) if ties.size > 1 else pytest.approx(0, abs=0.6)
-    )
+    # Both draws may leave the tie of a single value to the same side.
+    moves = {0.0, 0.5} if ties.size == 1 else {0.5 if ties.size else 0.0}
+    assert round(_spread(model, ties, tmp_path), 1) in moves
     assert _spread(model, whole, tmp_path) == 0
 
 
