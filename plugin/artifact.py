@@ -58,6 +58,7 @@ class Artifact:
         weights: the .irpa beside it, if the weights are not inside.
         pareto: the front, if one was asked for.
         measure: of the error.
+        allowed: the largest error with which it counts as right; None if it was not run.
         samples: number of samples on which the error was measured.
         unchecked: outputs that are constant or arbitrary on these samples, so their error means nothing.
         others: how many processors other programs took while something was measured, if that left too few; else 0.
@@ -74,6 +75,7 @@ class Artifact:
     weights: Path | None = None
     pareto: ParetoFront | None = None
     measure: ErrorMeasure = RELATIVE
+    allowed: float | None = None
     samples: int = 1
     unchecked: tuple[str, ...] = ()
     others: float = 0.0

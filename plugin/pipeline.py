@@ -59,6 +59,7 @@ from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.reference.subnormal_values import explaining_wrong_outputs
 from sartor.samples.checked_samples import check_measure, checked_samples
+from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.records.measurement import Status
@@ -121,9 +122,8 @@ def _compile_on(
                 tuned.refined, tuned.refiner, Publisher(tuned.builder, tuned.runner, output, publication).publish
             )
         shipped = _artifact(refined.plan, error, output, config, publication)
-        unchecked = tuned.samples.doubts.unchecked
-        counted = replace(shipped, samples=tuned.runner.verified_count, unchecked=unchecked, others=pool.others)
-        return replace(counted, pareto=tuned.pareto, rejections=found.candidates.rejections)
+        checked = _checked(shipped, tuned.runner, tuned.samples)
+        return replace(checked, others=pool.others, pareto=tuned.pareto, rejections=found.candidates.rejections)
 
 
 def _compile_only(
@@ -210,10 +210,7 @@ def _replay(
             with explaining_wrong_outputs(pool, model, imported.prepared, imported.samples):
                 raise refusal([run], runner.budget)
         shipped = _artifact(plan, run.error, output, config, publication)
-        unchecked = samples.doubts.unchecked
-        return replace(
-            shipped, samples=runner.verified_count, unchecked=unchecked, rejections=replayed.candidates.rejections
-        )
+        return replace(_checked(shipped, runner, samples), rejections=replayed.candidates.rejections)
 
 
 def _artifact(
@@ -221,3 +218,9 @@ def _artifact(
 ) -> Artifact:
     size = publication.place_of(output).stat().st_size
     return Artifact(output, plan, error, size, config.external_weights, measure=config.error_measure)
+
+
+def _checked(artifact: Artifact, runner: NetRunner, samples: SampleSet) -> Artifact:
+    """The artifact with what its error was measured on and judged by."""
+    unchecked, allowed = samples.doubts.unchecked, runner.budget.accepted
+    return replace(artifact, samples=runner.verified_count, unchecked=unchecked, allowed=allowed)

@@ -174,6 +174,7 @@ def _staged(
         0,
         config.external_weights,
         measure=config.error_measure,
+        allowed=first.tuned.runner.budget.accepted,
         samples=first.tuned.runner.verified_count,
         unchecked=first.tuned.samples.doubts.unchecked,
         successor=later.refined.plan,
@@ -195,6 +196,7 @@ def _with_one(made: Made, config: CompileConfig, output: Path, publication: Publ
         0,
         config.external_weights,
         measure=config.error_measure,
+        allowed=tuned.runner.budget.accepted,
         samples=tuned.runner.verified_count,
         unchecked=tuned.samples.doubts.unchecked,
     )
