@@ -124,14 +124,15 @@ def relative_error(outputs: Sequence[Array], reference: Sequence[Array], *, scal
     """The largest ``output_error``; infinite if the number of outputs differs. ``scales`` are from ``scales_of``."""
     if len(outputs) != len(reference):
         return math.inf
+    return max(output_errors(outputs, reference, scales=scales), default=0.0)
+
+
+def output_errors(outputs: Sequence[Array], reference: Sequence[Array], *, scales: Sequence[Array] = ()) -> list[float]:
+    """The ``output_error`` of each output, of as many as the reference has. ``scales`` are from ``scales_of``."""
     known: Sequence[Array | None] = scales or [None] * len(outputs)
-    return max(
-        (
-            output_error(output, right, scale=scale)
-            for output, right, scale in zip(outputs, reference, known, strict=True)
-        ),
-        default=0.0,
-    )
+    return [
+        output_error(output, right, scale=scale) for output, right, scale in zip(outputs, reference, known, strict=True)
+    ]
 
 
 def output_error(output: Array, reference: Array, *, scale: Array | None = None) -> float:

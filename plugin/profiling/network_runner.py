@@ -156,7 +156,7 @@ class NetRunner:
                 pool, verify, {"check": check}, Verified(), count, step, progress=progress, seconds=_VERIFY_SECONDS
             )
         self._tell(found.refused)
-        return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors))
+        return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors), found.where)
 
     def begin_ahead(self) -> None:
         """Begin to compute the reference outputs beside what the pool does: every compilation needs them."""

@@ -18,7 +18,7 @@ from sartor.reference.tolerance import tolerance
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import MeasureKind
-from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.networks.profile_job import NetRun, told_output
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError, unmet
@@ -41,7 +41,8 @@ def judged(run: _Run, budget: ErrorBudget) -> _Run:
     """A run with its status by this budget, also if it was wrong by a wider bound, beyond which nothing is timed."""
     if run.error is None or run.error <= budget.accepted or run.status not in (Status.OK, Status.WRONG_RESULT):
         return run
-    message = f"{budget.measure} error {run.error:.2g} against ONNX Runtime, allowed is {budget.accepted:.2g}"
+    error = f"{budget.measure} error {run.error:.2g}{told_output(run.message)}"
+    message = f"{error} against ONNX Runtime, allowed is {budget.accepted:.2g}"
     return replace(run, status=Status.WRONG_RESULT, message=message)
 
 

@@ -20,9 +20,9 @@ from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.samples.given_samples import SampleSource
-from sartor.tuning.errors.error_measures import ErrorMeasure
+from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
 from sartor.tuning.networks.net_files import NetFiles
-from sartor.tuning.networks.profile_job import Example
+from sartor.tuning.networks.profile_job import Example, worst_output
 from sartor.tuning.networks.sample_runs import SampleRun, run_samples
 from sartor.tuning.records.signature import net_signature
 from sartor.tuning.workers.calls import WorkerError, call
@@ -71,11 +71,13 @@ class Verified:
         errors: of the outputs.
         seconds: of one inference of the module.
         refused: the reason why ONNX Runtime could not load the user's file, one sentence; empty if it could.
+        where: in which output the largest error is, as ``worst_output`` writes it.
     """
 
     errors: tuple[float, ...] = ()
     seconds: tuple[float, ...] = ()
     refused: tuple[str, ...] = ()
+    where: str = ""
 
     @property
     def done(self) -> int:
@@ -84,7 +86,8 @@ class Verified:
 
     def __add__(self, other: Verified) -> Verified:
         refused = self.refused or other.refused
-        return Verified(self.errors + other.errors, self.seconds + other.seconds, refused)
+        worse = other if max(other.errors, default=0.0) > max(self.errors, default=0.0) else self
+        return Verified(self.errors + other.errors, self.seconds + other.seconds, refused, worse.where)
 
 
 def verify(check: Check, before: Verified, seconds: float) -> Verified | WorkerError:
@@ -111,10 +114,17 @@ def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified
         for feeds, run in zip(check.samples.since(before.done), runs, strict=False):
             expected = expectation(feeds)
             error = check.measure.of_sample(run.outputs, expected.outputs, expected.scales)
-            found += Verified((error,), (run.seconds,))
+            where = _where(check, run.outputs, expected.outputs, expected.scales)
+            found += Verified((error,), (run.seconds,), where=where)
         return found
     except SartorError as error:
         return WorkerError(error)
+
+
+def _where(check: Check, outputs: Sequence[Array], expected: Sequence[Array], scales: Sequence[Array]) -> str:
+    """As of ``Verified``. Other measures than the relative error may not be those of single outputs."""
+    is_relative = check.measure.kind is MeasureKind.RELATIVE
+    return worst_output(net_signature(check.values), outputs, expected, scales) if is_relative else ""
 
 
 def _expectation(check: Check) -> Expectation:
@@ -164,7 +174,7 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
             outputs = session.run(None, dict(feeds))
             taken = time.perf_counter() - begin
             error = check.measure.of_sample(outputs, expected, scales)
-            found += Verified((error,), (taken,))
+            found += Verified((error,), (taken,), where=_where(check, outputs, expected, scales))
             if start + found.done == check.count or time.monotonic() >= deadline:
                 break
     return found + Verified(refused=references.refused)

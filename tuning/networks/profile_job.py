@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from sartor.errors import DeviceError
 from sartor.runtime.driver.iree_runtime import NativeDevice
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.memory import allocated_bytes
-from sartor.runtime.output_error import relative_error
+from sartor.runtime.output_error import output_errors, relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.runs.cold_read import drop_page_cache
@@ -25,6 +26,7 @@ from sartor.tuning.workers.calls import WorkerError
 
 _FIRST_ROUNDS = 5
 _TRIALS = 2
+_IN_OUTPUT = re.compile(r" in output '.*?'(?= against ONNX Runtime|$)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class NetRun:
         status: OK, WRONG_RESULT or CRASHED.
         samples: seconds of an inference, or the medians of blocks of them.
         error: relative error against the reference.
-        message: why it failed.
+        message: why it failed, or in which output the largest error is (``told_output``).
         memory: bytes of weights, activations, inputs and outputs; None if not counted.
     """
 
@@ -201,10 +203,27 @@ def _check(
     except DeviceError as failure:
         return None, NetRun(Status.CRASHED, message=str(failure))
     error = relative_error(outputs, example.outputs, scales=example.scales)
+    where = worst_output(signature, outputs, example.outputs, example.scales) if error else ""
     if error > max_error:
-        message = f"relative error {error:.2g} against ONNX Runtime, allowed is {max_error:.2g}"
+        message = f"relative error {error:.2g}{where} against ONNX Runtime, allowed is {max_error:.2g}"
         return None, NetRun(Status.WRONG_RESULT, error=error, message=message)
-    return session, NetRun(Status.OK, (), error)
+    return session, NetRun(Status.OK, (), error, where)
+
+
+def told_output(message: str) -> str:
+    """What the message of a run says about the output with the largest error, ``" in output 'y'"``, or nothing."""
+    found = _IN_OUTPUT.search(message)
+    return found[0] if found else ""
+
+
+def worst_output(
+    signature: Signature, outputs: Sequence[Array], reference: Sequence[Array], scales: Sequence[Array]
+) -> str:
+    """The output with the largest error, as ``told_output`` finds it; nothing if the number of outputs is wrong."""
+    if len(outputs) != len(reference):
+        return ""
+    errors = output_errors(outputs, reference, scales=scales)
+    return f" in output '{signature.outputs[errors.index(max(errors))].name}'" if errors else ""
 
 
 def _time_in_turn(

@@ -44,6 +44,13 @@ def test_a_wrong_result_is_told_with_the_bound_that_counts() -> None:
     assert found.message.endswith("allowed is 0.01")
 
 
+def test_the_output_with_the_largest_error_is_named_by_every_judgement() -> None:
+    named = NetRun(Status.OK, (1e-3,), 1e-3, " in output 'boxes'")
+    wrong = judged(judged(named, STRICT), STRICT)
+    assert wrong.message == "relative error 0.001 in output 'boxes' against ONNX Runtime, allowed is 0.0001"
+    assert judged(named, USUAL) == named
+
+
 def test_what_only_the_users_bound_refuses_is_no_defect() -> None:
     assert is_rounded(judged(run(1e-3), STRICT), STRICT)
     assert not is_rounded(judged(run(2e-2), STRICT), STRICT)
