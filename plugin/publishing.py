@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import stat
@@ -24,6 +25,8 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
 )
 
+# Folders with the names of a process's open files.
+_DESCRIPTORS = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A multiple of a huge page.
 _WRITTEN_AT_ONCE = 16 << 20
@@ -92,9 +95,11 @@ def _replaced(path: Path) -> Path:
     """The file that is replaced when ``path`` is written. Links are followed, so that they stay links.
 
     Raises:
-        UsageError: if what is there is no regular file.
+        UsageError: if what is there is no regular file, or is a name of an open file, which stays with its old content.
         OSError: if it cannot be looked at.
     """
+    if _is_descriptor(path):
+        raise UsageError(f"'{path}' is a file that this process has open; name a file for the output")
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -103,6 +108,17 @@ def _replaced(path: Path) -> Path:
         kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
         raise UsageError(f"'{path}' is {kind} and was left as it is; name a file for the output")
     return Path(os.path.realpath(path))
+
+
+def _is_descriptor(path: Path) -> bool:
+    """Whether a path is one of the system's names of open files, such as ``/dev/stdout``."""
+    seen = set[Path]()
+    while not _DESCRIPTORS.fullmatch(os.path.realpath(path.parent)):
+        if path in seen or not path.is_symlink():
+            return False
+        seen.add(path)
+        path = path.parent / os.readlink(path)
+    return True
 
 
 def publish(source: Path, target: Path) -> None:

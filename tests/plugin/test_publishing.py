@@ -85,6 +85,18 @@ def test_only_regular_files_are_replaced(special: dict[str, Path], tmp_path: Pat
     assert link.is_symlink()
 
 
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "{folder}/link"])
+def test_names_of_open_files_are_refused(tmp_path: Path, name: str) -> None:
+    """As ``/dev/stdout``: who has the file open would go on with the one that was replaced."""
+    with (tmp_path / "out").open("wb") as opened:
+        (tmp_path / "link").symlink_to(f"/dev/fd/{opened.fileno()}")
+        path = Path(name.format(opened.fileno(), folder=tmp_path))
+        for attempt in (check_writable, lambda target: publish(_source(tmp_path), target)):
+            with pytest.raises(UsageError, match=f"'{path}' is a file that this process has open"):
+                attempt(path)
+        assert os.fstat(opened.fileno()).st_nlink == 1
+
+
 def _source(folder: Path) -> Path:
     source = folder / "new"
     source.write_bytes(b"new")
