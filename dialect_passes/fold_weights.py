@@ -62,13 +62,13 @@ def _name_dense_constants(module: ir.Module, function: ir.Operation, weights: di
 
 
 def _targets(function: ir.Operation, known: set[ir.Operation]) -> list[ir.Value]:
-    """Values to fold: of each chain of constant ops the last one that is not too large."""
+    """Values to fold: outputs, and of each other chain of constant ops the last one that is not too large."""
     targets: dict[ir.Value, None] = {}
     visited: set[ir.Value] = set()
-    for view in body_of(function).operations:
-        if view.operation not in known:
-            for value in used_values(view.operation):
-                _collect(value, known, targets, visited)
+    users = [view.operation for view in body_of(function).operations if view.operation not in known]
+    for op in sorted(users, key=lambda op: op.name not in _RETURNING):
+        for value in used_values(op):
+            _collect(value, known, targets, visited, is_output=op.name in _RETURNING)
     return list(targets)
 
 
@@ -87,7 +87,15 @@ def _repeated_outputs(function: ir.Operation, known: set[ir.Operation]) -> list[
     return found
 
 
-def _collect(start: ir.Value, known: set[ir.Operation], targets: dict[ir.Value, None], visited: set[ir.Value]) -> None:
+def _collect(
+    start: ir.Value,
+    known: set[ir.Operation],
+    targets: dict[ir.Value, None],
+    visited: set[ir.Value],
+    *,
+    is_output: bool,
+) -> None:
+    """Add what is folded for a value. An output is folded however large it is, as no layer computes it."""
     pending = [start]
     while pending:
         value = pending.pop()
@@ -96,7 +104,7 @@ def _collect(start: ir.Value, known: set[ir.Operation], targets: dict[ir.Value, 
             continue
         visited.add(value)
         leaves = [_type(leaf.results[0]) for leaf in weight_leaves(op)]
-        if leaves and is_static_tensor(value) and not _grows(_type(value), leaves):
+        if leaves and is_static_tensor(value) and ((is_output and value is start) or not _grows(_type(value), leaves)):
             targets.setdefault(value)
         else:
             pending.extend(reversed(used_values(op)))

@@ -109,3 +109,13 @@ def test_what_is_only_moved_is_neither_compiled_nor_copied() -> None:
     np.testing.assert_array_equal(found[4, 12], original.T.reshape(4, 12))
     np.testing.assert_array_equal(found[8, 6], original.T)
     assert np.shares_memory(found[8, 6], original)
+
+
+def test_outputs_are_folded_however_large_they_become() -> None:
+    """No layer computes them; the same value is not folded where a layer reads it."""
+    b = Builder()
+    large = b.op("Expand", "large", b.weight(1000, 1), b.constant(np.array([1000, 1000])))
+    b.op("Relu", "y", "x")
+    module, weights = imported(b.model([("x", (4,))], [("y", (4,)), (large, (1000, 1000))]))
+    fold_weights(module, weights, evaluate)
+    assert (1000, 1000) in [each.shape for each in weights.values()]
