@@ -225,11 +225,23 @@ class _RowWriter:
         return divisor if divisor in self._steps and self._adds_exponentials(self._steps[divisor]) else None
 
     def _adds_exponentials(self, step: Step) -> bool:
-        """Whether a fold is a sum of exponentials, which is far enough from zero to have a reciprocal."""
+        """Whether a fold is a sum of exponentials of what is left of the row's largest number.
+
+        Such a sum is at least one, and at most the row's length, so that its reciprocal is a normal number.
+        """
         if step.fold is None or step.fold.combine.name != "arith.addf" or step.operands[0] not in self._steps:
             return False
-        added = defining_op(list(body_of(self._steps[step.operands[0]].op).operations)[-1].operation.operands[0])
-        return added is not None and added.name == "math.exp"
+        powers = self._steps[step.operands[0]]
+        added = defining_op(list(body_of(powers.op).operations)[-1].operation.operands[0])
+        before = [powers, *(self._steps[each] for each in powers.operands if each in self._steps)]
+        return added is not None and added.name == "math.exp" and any(map(self._is_below_zero, before))
+
+    def _is_below_zero(self, step: Step) -> bool:
+        """Whether a step subtracts the largest element of a row from its elements."""
+        if not any(view.operation.name == "arith.subf" for view in body_of(step.op).operations):
+            return False
+        folds = [self._steps[each].fold for each in step.operands if each in self._steps]
+        return any(fold is not None and fold.combine.name == "arith.maximumf" for fold in folds)
 
     def _value(self, operand: Operand, level: int, part: Part, values: dict[Operand, ir.Value]) -> ir.Value:
         if isinstance(operand, ir.Attribute):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.codegen.routines.harness import Subject, layers, load, run
 from tests.codegen.routines.layer_cases import Cases
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
 from tests.plugin.onnx_model.builders import run as expected_of
+from tests.tiny_models import Builder
 
 HOST = Target.create("cpu")
 
@@ -76,13 +78,34 @@ def _rows() -> ModelProto:
     return cases.model()
 
 
-def test_a_row_with_nan_is_nan_wherever_its_maximum_counts(tmp_path: Path) -> None:
-    """A maximum need not keep NaN where a sum over the row does, which is not so where it is only subtracted."""
+def _unshifted_rows() -> ModelProto:
+    b = Builder()
+    powers = b.op("Exp", "powers", "x")
+    b.op("Div", "y", powers, b.op("ReduceSum", "total", powers, b.constant(np.array([-1])), keepdims=1))
+    return b.model([("x", (4, 2))], [("y", (4, 2))])
+
+
+def _by_rows(folder: Path, built: Callable[[], ModelProto]) -> dict[str, Subject]:
     (rowwise,) = (each for each in routines_for(()) if each.name == "rowwise")
     subjects: dict[str, Subject] = {}
-    for layer, weights in layers(tmp_path, {"rows": _rows}):
+    for layer, weights in layers(folder, {"rows": built}):
         variants = [each for each in variants_of(rowwise, layer.task, HOST) if isinstance(each, Variant)]
         subjects[layer.name] = Subject(layer, weights, {"rowwise": variants[0].implementation})
+    return subjects
+
+
+def test_a_sum_of_large_exponentials_is_divided_by(tmp_path: Path) -> None:
+    """Its reciprocal is below the normal numbers, which count as zero."""
+    subjects = _by_rows(tmp_path, _unshifted_rows)
+    program = load(subjects, HOST)
+    (subject,) = subjects.values()
+    x = np.full((4, 2), 88, np.float32)
+    np.testing.assert_allclose(run(program, subject, "rowwise", [x]), np.full((4, 2), 0.5), rtol=1e-6)
+
+
+def test_a_row_with_nan_is_nan_wherever_its_maximum_counts(tmp_path: Path) -> None:
+    """A maximum need not keep NaN where a sum over the row does, which is not so where it is only subtracted."""
+    subjects = _by_rows(tmp_path, _rows)
     program = load(subjects, HOST)
     for subject in subjects.values():
         (x,) = subject.inputs()
