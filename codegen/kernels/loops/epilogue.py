@@ -153,9 +153,17 @@ class Epilogue:
     ) -> ir.Value:
         """The layer's result at a vector of a tile, from the root's sums ``total``."""
         values = {self.chain.root.results[0]: total}
+        initial = self.chain.initial
+        if initial is not None and any(initial.results[0] in self._read_by(op) for op in self.chain.followers):
+            # The sums start from a tensor that an op after them reads, too.
+            values[initial.results[0]] = self._evaluate(asm, memories, origin, tile_vector, initial, {})
         for op in self.chain.followers:
             values[op.results[0]] = self._evaluate(asm, memories, origin, tile_vector, op, values)
         return values[self.chain.result]
+
+    def _read_by(self, op: ir.Operation) -> list[ir.Value]:
+        """The values of the chain that an op reads."""
+        return [each for each in self.operands[op] if isinstance(each, ir.Value)]
 
     def _evaluate(
         self,
