@@ -7,8 +7,9 @@ import numpy as np
 _LEAST, _MOST = -128, 127
 # Elements of a channel that are tested first, because they rule out most scales.
 _SAMPLE = 32
-# How far an integer multiple may be from an integer, in steps of the scale; rounding to f32 causes far less.
-_DEVIATION = 2.0**-10
+# How far an integer multiple may be from an integer, relative to it. Rounding to f32 causes far less; a weight is zero
+# only if nothing is lost by that.
+_DEVIATION = 2.0**-16
 # Channels whose weights are all smaller are zeros: f32 cannot hold the inverse of their scale, or not its products.
 _LEAST_WEIGHT = 1e-30
 
@@ -59,4 +60,4 @@ def _are_integers(rows: np.ndarray, largest: np.ndarray, count: int) -> np.ndarr
     numbers = rows * (count / largest)[:, None]
     nearest = np.rint(numbers)
     inside = (nearest >= _LEAST) & (nearest <= _MOST)
-    return np.asarray((inside & (np.abs(numbers - nearest) <= _DEVIATION)).all(axis=1))
+    return np.asarray((inside & (np.abs(numbers - nearest) <= _DEVIATION * np.abs(nearest))).all(axis=1))

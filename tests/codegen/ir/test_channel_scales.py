@@ -76,3 +76,12 @@ def test_the_type_is_that_of_what_is_packed(taps: tuple[int, ...]) -> None:
     packing = Packing((Quantise(0, 16, steps, taps),))
     weight = TensorType.of(reals.shape, reals.dtype)
     assert packing.type_of(weight).shape == packing.apply(reals).shape
+
+
+def test_weights_that_are_small_beside_the_largest_are_no_multiples_of_it() -> None:
+    """One step of the largest would make zeros of them, which no bound on errors allowed."""
+    rows = np.full((16, 16), 5e-4, np.float32)
+    np.fill_diagonal(rows, 1)
+    assert not channel_scales(rows)[1].any()
+    rows[rows < 1] = 0
+    assert channel_scales(rows)[1].all()
