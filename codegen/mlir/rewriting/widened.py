@@ -27,6 +27,9 @@ _SPLAT = re.compile(rf"dense<{_NUMBER}> : tensor<([0-9x]*)f16>")
 _TYPE = re.compile(r"(?<![A-Za-z0-9_])((?:\d+x)*)f16\b")
 _CONVERSION = re.compile(r"arith\.(?:extf|truncf) (%\S+) : f32 to f32")
 _SAME = "arith.bitcast"
+_TO_INTEGERS = frozenset(
+    ("arith.fptosi", "arith.fptoui", "math.ceil", "math.floor", "math.round", "math.roundeven", "math.trunc")
+)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -52,10 +55,11 @@ def _wide_text(body: str) -> str:
     """The text of a layer with f32 for f16, in which conversions have become ops without effect.
 
     Raises:
-        ValueError: if a constant is a list of numbers in f16, or numbers are rounded to f16 only to be widened again.
+        ValueError: if a constant is a list of numbers in f16, or numbers are rounded to f16 only to be widened again,
+            or are rounded to integers, by which a number next to a half falls to the other side.
     """
     if _rounds_in_between(body):
-        raise ValueError("it rounds numbers to f16 and widens them again")
+        raise ValueError("it rounds numbers to f16 and widens them again, or rounds them to integers")
     text = _SCALAR.sub(lambda found: f"arith.constant {_exact(found[1])} : f32", body)
     text = _SPLAT.sub(lambda found: f"dense<{_exact(found[1])}> : tensor<{found[2]}f32>", text)
     if re.search(r"dense<[^>]*> : tensor<[0-9x]*f16>", text):
@@ -71,12 +75,14 @@ def _exact(number: str) -> str:
 
 
 def _rounds_in_between(body: str) -> bool:
-    """Whether a layer widens numbers that it has just rounded, as a model that rounds on purpose does."""
+    """Whether a layer widens numbers that it has just rounded, as a model that rounds on purpose does, or computes
+    integers of numbers that were rounded."""
     with shared_context() as context, ir.Location.unknown(context):
         module = ir.Module.parse(body)
-        widening = [op for op in nested(module.operation) if op.name == "arith.extf"]
-        sources = (defining_op(_before_loop(op.operands[0])) for op in widening)
-        return any(op is not None and op.name == "arith.truncf" for op in sources)
+        ops = list(nested(module.operation))
+        sources = (defining_op(_before_loop(op.operands[0])) for op in ops if op.name == "arith.extf")
+        is_narrowed = any(op is not None and op.name == "arith.truncf" for op in sources)
+        return is_narrowed or any(op.name in _TO_INTEGERS for op in ops)
 
 
 def _before_loop(value: ir.Value) -> ir.Value:

@@ -96,3 +96,11 @@ def test_a_layer_of_f32_is_not_widened() -> None:
         _task(f"%last = {_loop('arg0', FLOAT, FLOAT, '%new = math.sqrt %in : f32')}", given=FLOAT, result=FLOAT)
     )
     assert isinstance(found, Rejected)
+
+
+@pytest.mark.parametrize("function", ["floor", "ceil", "roundeven", "trunc"])
+def test_what_is_rounded_to_integers_stays(function: str) -> None:
+    """A sum of f32 just above a half is the half in f16, and falls to the other side."""
+    found = widened(_task(f"%last = {_loop('arg0', HALF, HALF, f'%new = math.{function} %in : f16')}"))
+    assert isinstance(found, Rejected)
+    assert "rounds them to integers" in found.reason
