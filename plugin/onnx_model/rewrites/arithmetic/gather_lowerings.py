@@ -75,6 +75,8 @@ def _backward_slice(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
     starts, ends, axes, steps = operands
     if shape is None or starts is None or ends is None or steps is None or not (steps < 0).any():
         return None
+    if axes is None and optional_input(node, 3):
+        return None
     axes = np.arange(len(starts)) if axes is None else axes
     emit = Emitter(editor, node)
     value = node.input[0]

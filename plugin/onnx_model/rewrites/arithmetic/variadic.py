@@ -17,15 +17,15 @@ _PAIRED = {"Max": "Max", "Min": "Min", "Sum": "Add", "Mean": "Add"}
 def paired_operands(model: ModelProto) -> tuple[str, ...]:
     """Combine three or more operands pair by pair; returns the names of the replaced nodes.
 
-    IREE 3.13 casts the first operands to the shape of the last instead of broadcasting them, and rejects a mean of four
-    operands of one shape.
+    IREE 3.13 casts the first operands to the shape of the last instead of broadcasting them, rejects a mean of four
+    operands of one shape, and keeps NaN of a maximum's last operand alone, which ``kept_nan`` mends for two.
     """
     return rewrite_nodes(model, _paired)
 
 
 def _paired(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     shapes = {editor.shape(name) for name in node.input}
-    if node.op_type not in _PAIRED or len(node.input) <= 2 or (len(shapes) == 1 and node.op_type != "Mean"):
+    if node.op_type not in _PAIRED or len(node.input) <= 2 or (len(shapes) == 1 and node.op_type == "Sum"):
         return None
     emit, operator, count = Emitter(editor, node), _PAIRED[node.op_type], len(node.input)
     value, *others = node.input

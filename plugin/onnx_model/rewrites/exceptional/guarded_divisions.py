@@ -24,7 +24,8 @@ def guarded_norm(model: ModelProto) -> tuple[str, ...]:
 def scales_of_zeros(model: ModelProto) -> tuple[str, ...]:
     """Make 1 of the scale that ``DynamicQuantizeLinear`` finds for zeros alone; IREE 3.13 gives 0, ONNX Runtime 1.
 
-    Where the scale is only multiplied by, both give 0, and the node stays as passes on quantised products know it.
+    Where the scale only multiplies what is 0 then, both give 0, and the node stays as passes on quantised products know
+    it.
     """
     return rewrite_nodes(model, _scaled)
 
@@ -83,8 +84,7 @@ def _is_divisible_by(known: Array) -> bool:
 def _scaled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type != "DynamicQuantizeLinear":
         return None
-    readers = {reader.op_type for reader in editor.consumers(node.output[1])}
-    if not editor.is_output(node.output[1]) and readers <= {"DequantizeLinear", "Mul"}:
+    if _vanishes(node.output[1], editor):
         return None
     emit, source = Emitter(editor, node), node.input[0]
     values, scale, zero = node.output
@@ -92,6 +92,29 @@ def _scaled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     is_nothing = emit("Equal", found, emit.like(0.0, source, "nothing"), part="is_nothing")
     emit("Where", is_nothing, emit.like(1.0, source, "one"), found, part="scale", output=scale)
     return emit.nodes
+
+
+def _vanishes(scale: str, editor: GraphEditor) -> bool:
+    """Whether a scale, times constants, only multiplies numbers that are 0 where it is."""
+    if editor.is_output(scale):
+        return False
+    for reader in editor.consumers(scale):
+        if reader.op_type == "DequantizeLinear" and scale not in reader.input[:1]:
+            continue
+        if reader.op_type != "Mul":
+            return False
+        other = reader.input[1] if reader.input[0] == scale else reader.input[0]
+        if not (_is_sum(other, editor) or (editor.is_constant(other) and _vanishes(reader.output[0], editor))):
+            return False
+    return True
+
+
+def _is_sum(name: str, editor: GraphEditor) -> bool:
+    """Whether a value are sums of products of integers."""
+    node = editor.producer(name)
+    while node is not None and node.op_type in ("Cast", "Reshape", "Transpose"):
+        node = editor.producer(node.input[0])
+    return node is not None and node.op_type in ("ConvInteger", "MatMulInteger")
 
 
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:

@@ -56,12 +56,14 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         emit, shape[:1:-1], kind, node.input[0] if mode == "nearest" else kind, read, 1, padding == "zeros"
     )
     positions = [_position(sampler, flat, index) for index in range(rank)]
+    if mode == "nearest":
+        positions = [emit("Round", name, part="round") for name in positions]
     if mode != "cubic":
         positions = [_padded(sampler, name, index, padding) for index, name in enumerate(positions)]
     elif padding == "reflection":
         sampler = replace(sampler, reflected=partial(_reflected, sampler))
     if mode == "nearest":
-        value = sampler.pixel([emit("Round", name, part="round") for name in positions])
+        value = sampler.pixel(positions)
     else:
         value = sampler.total(sampler.linear(positions) if mode == "linear" else sampler.cubic(positions))
     if image != node.input[0]:

@@ -116,6 +116,10 @@ def _outside(axes: list[Axis], target: tuple[int, ...]) -> Array:
 def _resized_axes(
     node: NodeProto, editor: GraphEditor, shape: tuple[int, ...], target: tuple[int, ...]
 ) -> list[Axis] | None:
+    """The axes that are resized; None if it is not known how.
+
+    ONNX Runtime copies what keeps its size in all axes, and crops no axis whose scale is 1.
+    """
     listed = attributes(node).get("axes", list(range(len(shape))))
     scales = [to / size for size, to in zip(shape, target, strict=True)]
     if name := optional_input(node, 2):
@@ -138,6 +142,8 @@ def _resized_axes(
         factors = [to / shape[axis] for axis, to in zip(listed, sizes.tolist(), strict=True)]
         for axis in listed:
             scales[axis] = _KEPT_ASPECT[policy](factors)
+    if shape == target:
+        return []
     crops = [(0.0, 1.0)] * len(shape)
     if attributes(node).get("coordinate_transformation_mode") == CROP:
         region = editor.constant(optional_input(node, 1))
@@ -148,7 +154,7 @@ def _resized_axes(
     return [
         Axis(index, size, to, scale, crop)
         for index, (size, to, scale, crop) in enumerate(zip(shape, target, scales, crops, strict=True))
-        if to != size or scale != 1.0 or crop != (0.0, 1.0)
+        if to != size or scale != 1.0
     ]
 
 

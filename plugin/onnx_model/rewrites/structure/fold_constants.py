@@ -47,17 +47,20 @@ _KEPT = frozenset(
 )
 # Nor is what ONNX's evaluator computes otherwise than ONNX Runtime, found by comparing both: LRN sums channels of the
 # first images alone, LpNormalization for p = 1 the signs too, LogSoftmax is the logarithm of what underflows, pools and
-# resizes take other elements, and recurrent cells go on after a sequence's end. onnxslim folds those that
-# are small, by ONNX Runtime.
+# resizes take other elements, ConvTranspose by groups adds the first bias to all channels, and recurrent cells go on
+# after a sequence's end. onnxslim folds those that are small, by ONNX Runtime.
 _OTHERWISE = frozenset(
     {
-        *("GRU", "GridSample", "LRN", "LSTM", "LogSoftmax", "LpNormalization", "LpPool", "MaxPool", "RNN"),
-        *("ReduceLogSumExp", "Resize", "Upsample"),
+        *("AveragePool", "ConvTranspose", "GRU", "GridSample", "LRN", "LSTM", "LogSoftmax", "LpNormalization"),
+        *("LpPool", "MaxPool", "RNN", "ReduceLogSumExp", "Resize", "Upsample"),
     }
 )
-_FLATTENING, _ALONG_AN_AXIS = frozenset({"Hardmax", "Softmax"}), 13
-"""Operators that took all axes from one on for one axis, which the evaluator does not, and the opset in which that
-changed."""
+_SINCE = {"BatchNormalization": 14, "Hardmax": 13, "Softmax": 13}
+"""The opsets from which on the evaluator is right: before, it mixes statistics in, or takes one axis for several."""
+_ALIGNED = 7
+"""The opset from which on operands have no attribute that says which of their dimensions belong together."""
+_MOST_CHOICES = 31
+"""The largest dimension of which the evaluator picks elements along any axis."""
 _EXACT = "biu"
 """Kinds of numbers whose sums are exact."""
 _NARROW = frozenset({"bfloat16", "float16"})
@@ -169,7 +172,10 @@ def _is_otherwise(node: NodeProto, operands: dict[str, Array], version: Operator
     if node.op_type == "OneHot":
         # The one value is added to the difference of both, which is NaN beside infinity, and loses what is small.
         return operands[node.input[2]].dtype.kind not in _EXACT
-    return node.op_type in _OTHERWISE or (node.op_type in _FLATTENING and version.version < _ALONG_AN_AXIS)
+    if node.op_type == "GatherElements":
+        return max(operands[node.input[0]].shape, default=0) > _MOST_CHOICES
+    is_aligned = version.version < _ALIGNED and "broadcast" in attributes(node)
+    return node.op_type in _OTHERWISE or version.version < _SINCE.get(node.op_type, 0) or is_aligned
 
 
 def _stays_small(node: NodeProto, editor: GraphEditor, operands: dict[str, Array]) -> bool:

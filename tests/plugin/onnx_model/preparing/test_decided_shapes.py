@@ -159,3 +159,11 @@ def test_a_grid_of_an_open_size_is_refused_by_node(prepare_quickly: Prepare) -> 
     built.opset_import[0].version = 20
     with pytest.raises(UnsupportedModelError, match=r"node 'affinegrid' \(AffineGrid\) computes its size.*--bind a="):
         prepare_quickly(built)
+
+
+def test_a_backward_slice_along_an_axis_that_is_an_input_is_refused_by_node(prepare_quickly: Prepare) -> None:
+    shape = (4, 4)
+    constants = {"s": ints(-1), "e": ints(np.iinfo(np.int64).min), "t": ints(-1)}
+    built = _case("Slice", "x,s,e,a,t", _ONE, ("y", shape, FLOAT), ("x", shape, FLOAT), **constants)
+    with pytest.raises(UnsupportedModelError, match=r"node 'slice' \(Slice\).*--bind a=0"):
+        prepare_quickly(built)

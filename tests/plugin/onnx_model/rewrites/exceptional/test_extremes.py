@@ -29,6 +29,16 @@ def test_nan_of_both_operands(constant: Array | None) -> None:
         np.testing.assert_array_equal(value, expected)
 
 
+@pytest.mark.parametrize("operator", ["Max", "Min"])
+def test_nan_of_the_first_of_several_operands(operator: str) -> None:
+    operands = {name: np.roll(np.array([np.nan, 1, -2, 3], np.float32), turn) for turn, name in enumerate("xyz")}
+    built = model(
+        [node(operator, [*operands], ["w"])], [(name, (4,), FLOAT) for name in operands], [("w", (4,), FLOAT)]
+    )
+    (found,) = sartor.backend.prepare(built).run([*operands.values()])
+    np.testing.assert_array_equal(found, run(built, operands)["w"])
+
+
 def test_a_constant_number_comes_first(prepare_quickly: Prepare) -> None:
     built = model([node("Max", ["x", "zero"], ["y"])], [("x", (4,), FLOAT)], ["y"], {"zero": np.float32(0)})
     (only,) = prepare_quickly(built).model.graph.node

@@ -32,6 +32,26 @@ def test_a_scale_that_is_multiplied_by_stays(prepare_quickly: Prepare) -> None:
     assert "Where" not in kinds
 
 
+def test_a_scale_that_multiplies_sums_stays(prepare_quickly: Prepare) -> None:
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("MatMulInteger", ["q", "w", "z"], ["sums"]),
+        node("Cast", ["sums"], ["reals"], to=FLOAT),
+        node("Mul", ["s", "factor"], ["both"]),
+        node("Mul", ["reals", "both"], ["y"]),
+    ]
+    constants = {"w": np.ones((3, 2), np.int8), "factor": np.float32(0.5)}
+    kinds = [item.op_type for item in prepare_quickly(model(nodes, _X, ["y"], constants)).model.graph.node]
+    assert "Where" not in kinds
+
+
+def test_a_scale_that_multiplies_other_numbers_is_1_for_zeros() -> None:
+    nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), node("Mul", ["s", "two"], ["y"])]
+    outputs = [("q", (3,), TensorProto.UINT8), ("y", (), FLOAT)]
+    ready = sartor.backend.prepare(model(nodes, _X, outputs, {"two": np.float32(2)}))
+    assert ready.run([np.zeros(3, np.float32)])[1] == 2
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64])
 def test_no_divisor_ends_the_process(dtype: type[np.integer]) -> None:
     limits = np.iinfo(dtype)

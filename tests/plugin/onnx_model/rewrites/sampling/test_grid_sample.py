@@ -39,3 +39,18 @@ def test_integers_are_sampled_but_not_weighted(kind: int, prepare_quickly: Prepa
     np.testing.assert_array_equal(found, expected)
     with pytest.raises(UnsupportedModelError, match=r"^node 'gridsample' \(GridSample\) interpolates between values"):
         prepare_quickly(_sampling("linear", kind))
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_the_nearest_pixel_is_that_of_onnx_runtime_beside_the_image_too(
+    padding: str, corners: int, prepare_quickly: Prepare
+) -> None:
+    """Positions half way between two pixels, as regular grids have them."""
+    found = {"mode": "nearest", "padding_mode": padding, "align_corners": corners}
+    inputs = [("x", (1, 1, 1, 4), FLOAT), ("g", (1, 1, 17, 2), FLOAT)]
+    built = model([node("GridSample", ["x", "g"], ["y"], **found)], inputs, ["y"], opset=16)
+    grid = np.zeros((1, 1, 17, 2), np.float32)
+    grid[..., 0] = np.linspace(-2, 2, 17)
+    feeds = {"x": np.arange(1, 5, dtype=np.float32).reshape(1, 1, 1, 4), "g": grid}
+    np.testing.assert_array_equal(run(prepare_quickly(built).model, feeds)["y"], run(built, feeds)["y"])

@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.rewrites.operator_sets.fractional_corners import fractional_corners
-from tests.plugin.onnx_model.builders import model, node, run
+from tests.plugin.onnx_model.builders import FLOAT, ints, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
 
@@ -112,3 +112,21 @@ def test_what_shrinks_much_is_a_product(prepare_quickly: Prepare) -> None:
     prepared = prepare_quickly(_row(400, 0.01, mode="linear", antialias=1)).model
     assert "MatMul" in (kinds := {each.op_type for each in prepared.graph.node})
     assert "Gather" not in kinds
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("sizes", [(1, 1, 4, 8), (1, 1, 4, 4)])
+def test_no_axis_is_cropped_that_keeps_its_size(sizes: tuple[int, ...], mode: str, prepare_quickly: Prepare) -> None:
+    """ONNX Runtime does not look at its region, and copies what keeps all of its sizes."""
+    constants = {"r": np.array([0, 0, 0.25, 0.25, 1, 1, 0.75, 0.75], np.float32), "n": ints(*sizes)}
+    cropped = node("Resize", ["x", "r", "", "n"], ["y"], mode=mode, coordinate_transformation_mode="tf_crop_and_resize")
+    built = model([cropped], [("x", (1, 1, 4, 4), FLOAT)], [("y", sizes, FLOAT)], constants)
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    expected = run(built, {"x": x})["y"]
+    np.testing.assert_allclose(run(prepare_quickly(built).model, {"x": x})["y"], expected, rtol=1e-5)
+
+
+def test_an_image_that_keeps_its_size_is_copied(prepare_quickly: Prepare) -> None:
+    built = _row(4, 1.2, mode="linear")
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 1, 4)
+    np.testing.assert_array_equal(run(prepare_quickly(built).model, {"x": x})["y"], run(built, {"x": x})["y"])

@@ -33,6 +33,30 @@ _OTHERWISE: dict[str, tuple[str, dict[str, Array], int, dict[str, Any]]] = {
         17,
         {"kernel_shape": [3], "strides": [2], "auto_pad": "SAME_LOWER"},
     ),
+    "mixed_statistics": (
+        "BatchNormalization",
+        {"c": weights(2, 3, 4), **{name: np.array([1, 2, 3], np.float32) for name in ("scale", "b", "mean", "var")}},
+        11,
+        {},
+    ),
+    "bias_of_a_channel": (
+        "ConvTranspose",
+        {"c": weights(1, 2, 2, 2), "w": weights(2, 1, 2, 2), "b": np.array([1, 5], np.float32)},
+        17,
+        {"group": 2},
+    ),
+    "averages_at_the_end": (
+        "AveragePool",
+        {"c": weights(1, 1, 4, 4)},
+        17,
+        {"kernel_shape": [3, 3], "strides": [3, 3], "ceil_mode": 1},
+    ),
+    "many_rows": (
+        "GatherElements",
+        {"c": np.arange(64, dtype=np.float32).reshape(64, 1), "i": np.zeros((64, 1), np.int64)},
+        17,
+        {"axis": 0},
+    ),
     "all_axes": ("Softmax", {"c": weights(2, 3, 4)}, 11, {}),
     "nothing_summed": ("ReduceLogSumExp", {"c": np.full((1, 2), -np.inf, np.float32)}, 17, {"axes": [1]}),
     "ends_of_an_image": (
@@ -99,4 +123,14 @@ def test_dropout_of_constants_is_not_drawn_once(training: bool) -> None:
     constants = {"c": weights(3), "ratio": np.float32(0.5), "training": np.bool_(training)}
     nodes = [node("Dropout", [*constants], ["folded"]), node("Add", ["folded", "x"], ["y"])]
     built = model(nodes, [("x", (3,), FLOAT)], ["y"], constants)
+    assert not fold_constants(built)
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div"])
+def test_operands_whose_dimensions_are_named_are_not_folded_before_they_are_aligned(operator: str) -> None:
+    nodes = [
+        node(operator, ["c", "d"], ["folded"], broadcast=1, axis=0),
+        node("Add", ["folded", "x"], ["y"]),
+    ]
+    built = model(nodes, [("x", (3, 3), FLOAT)], ["y"], {"c": weights(3, 3), "d": weights(3)}, opset=6)
     assert not fold_constants(built)
