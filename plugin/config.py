@@ -26,6 +26,7 @@ from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
 from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.device import MAX_THREADS, device_settings, physical_cores
 from sartor.settings.values import (
+    SAMPLE_SUFFIXES,
     byte_count,
     choice,
     input_shapes,
@@ -174,7 +175,8 @@ class CompileConfig:
         if self.error_measure.path is not None:
             used.append(("the file of the error measure", self.error_measure.path))
         if self.calibration is not None:
-            samples = [self.calibration, *(self.calibration / output.name for output in outputs)]
+            beside = (self.calibration / output.name for output in outputs)
+            samples = [self.calibration, *(path for path in beside if path.suffix in SAMPLE_SUFFIXES)]
             used += [("samples for calibration", path) for path in samples if path.is_file()]
         return used
 

@@ -14,8 +14,7 @@ import numpy as np
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array, TensorSpec, check_names
 from sartor.samples.array_stream import ARRAY_SUFFIX, StoredArray, array_names, stored_array
-
-_SUFFIXES = (".npz", ARRAY_SUFFIX)
+from sartor.settings.values import SAMPLE_SUFFIXES
 
 
 class SampleSource(Protocol):
@@ -131,7 +130,7 @@ def _is_float(spec: TensorSpec) -> bool:
 
 
 def _files_of(directory: Path) -> list[Path]:
-    found = sorted(each for each in directory.iterdir() if each.suffix in _SUFFIXES and each.is_file())
+    found = sorted(each for each in directory.iterdir() if each.suffix in SAMPLE_SUFFIXES and each.is_file())
     if not found:
         raise UsageError(f"'{directory}' holds no samples, .npz or .npy files were expected")
     return found

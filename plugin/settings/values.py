@@ -19,6 +19,8 @@ from typing import SupportsIndex, TypeVar
 from sartor.errors import UsageError
 from sartor.settings.quantities import read_size
 
+SAMPLE_SUFFIXES = (".npz", ".npy")
+"""Of the files in a folder those whose names end so hold samples."""
 _BYTES = re.compile("[0-9]{1,18}")
 _Value = TypeVar("_Value")
 _Choice = TypeVar("_Choice", bound=StrEnum)

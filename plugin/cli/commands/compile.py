@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -53,11 +52,10 @@ from sartor.cli.output.terminal import tuning_progress
 from sartor.cli.tables.compile_summary import show_artifact
 from sartor.cli.tables.several_summary import show_several
 from sartor.config import CompileConfig, default_database
-from sartor.dialect_passes.dump import is_dumped, linked_stage
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
-from sartor.profiling.compilation.outputs import check_beside
+from sartor.profiling.compilation.outputs import check_beside, check_dumps
 from sartor.publishing import Publication, check_apart, publication
 from sartor.report.page import report_page
 from sartor.report.plan_pages import page_paths, plan_pages
@@ -284,25 +282,4 @@ def _check_files(
     check_apart(outputs, used)
     check_beside(output, weights)
     if config.dump_directory is not None:
-        _check_dumps(config.dump_directory, [*used, *model_files(model), *outputs.items()])
-
-
-def _check_dumps(directory: Path, files: Iterable[tuple[str, Path]]) -> None:
-    """Make the folder of ``--dump-dir``, whose files have names that are none of the command's other files."""
-    listed = [*files]
-    for what, path in listed:
-        if os.path.realpath(path) == os.path.realpath(directory):
-            raise UsageError(f"--dump-dir '{directory}' is {what}, too; name another folder")
-    _make_folder(directory)
-    for what, path in listed:
-        if is_dumped(path, directory):
-            raise UsageError(f"--dump-dir '{directory}' would write over {what}, '{path}'; name another folder")
-    if (link := linked_stage(directory)) is not None:
-        raise UsageError(f"--dump-dir '{directory}' would write through the link '{link}'; name another folder")
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--dump-dir '{path}' cannot be made: {error.strerror}") from None
+        check_dumps(config.dump_directory, [*used, *model_files(model), *outputs.items()])
