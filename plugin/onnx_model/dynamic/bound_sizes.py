@@ -144,8 +144,8 @@ _ROWS = (
     *("InstanceNormalization", "MatMul", "MaxPool"),
 )
 _REDUCTIONS = (
-    *("ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
-    *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
+    *("ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
+    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
 )
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, passing.elementwise),

@@ -12,6 +12,7 @@ from sartor.onnx_model.graphs.graph import attributes, optional_input
 _NEUTRAL: Mapping[str, float] = {
     "ReduceL1": 0,
     "ReduceL2": 0,
+    "ReduceLogSum": 0,
     "ReduceProd": 1,
     "ReduceSum": 0,
     "ReduceSumSquare": 0,

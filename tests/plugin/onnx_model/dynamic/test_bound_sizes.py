@@ -42,6 +42,18 @@ def test_counts_follow_the_outputs(prepare_quickly: Prepare) -> None:
     assert (count.name, count.shape, count.dtype.name) == (count_name("y", 1), (), "int64")
 
 
+@pytest.mark.parametrize("op_type", ["ReduceLogSum", "ReduceLogSumExp", "ReduceL1", "ReduceL2", "ReduceSumSquare"])
+def test_every_reduction_leaves_out_what_is_not_valid(prepare_quickly: Prepare, op_type: str) -> None:
+    nodes = [
+        node("Greater", ["x", "zero"], ["chosen"]),
+        node("Compress", ["x", "chosen"], ["selected"], axis=0),
+        node(op_type, ["selected"], ["y"], axes=[0], keepdims=0),
+    ]
+    built = model(nodes, [("x", (6,), FLOAT)], [("y", (), FLOAT)], {"zero": np.array(0, np.float32)}, opset=13)
+    prepared, x = prepare_quickly(built).model, np.array([-2, 3, -1, 0.5, 2, -7], np.float32)
+    np.testing.assert_allclose(run(prepared, {"x": x})["y"], run(built, {"x": x})["y"], rtol=1e-6)
+
+
 def test_a_mean_of_nothing_is_that_of_onnx_runtime(prepare_quickly: Prepare) -> None:
     nodes = [
         node("Greater", ["x", "zero"], ["chosen"]),

@@ -179,3 +179,21 @@ def test_a_set_of_a_dynamic_result_is_refused_by_node(prepare_quickly: Prepare) 
     built.graph.value_info.append(helper.make_tensor_value_info("n", INT64, (2, "k")))
     with pytest.raises(UnsupportedModelError, match=r"node '(nonzero|unique)' \((NonZero|Unique)\)"):
         prepare(built)
+
+
+def test_no_value_is_advised_for_a_loop_that_ends_when_its_body_says_so(prepare_quickly: Prepare) -> None:
+    """However many steps are allowed, it may take fewer, so that its results are of no known size."""
+    step = [
+        node("Add", ["s", "s"], ["t"]),
+        node("ReduceMax", ["t"], ["most"], keepdims=0),
+        node("Less", ["most", "bound"], ["d"]),
+    ]
+    inputs: list[Value] = [("i", (), INT64), ("c", (), TensorProto.BOOL), ("s", (2, 3), FLOAT)]
+    results: list[str | Value] = [("d", (), TensorProto.BOOL), ("t", (2, 3), FLOAT), ("t", (2, 3), FLOAT)]
+    body = model(step, inputs, results, {"bound": np.float32(9)}).graph
+    loop = node("Loop", ["n", "", "x"], ["z", "all"], body=body)
+    built = model([loop], [("x", (2, 3), FLOAT), ("n", (), INT64)], [("all", None, FLOAT)])
+    for bindings in ({}, {"n": (3,)}):
+        with pytest.raises(UnsupportedModelError, match=r"'loop' \(Loop\)") as refused:
+            prepare_quickly(built, bindings=bindings)
+        assert "--bind" not in str(refused.value)
