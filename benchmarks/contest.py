@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from onnx import ModelProto
+
 from benchmarks.peers import (
     Run,
     bound_onnxruntime_peer,
@@ -24,7 +26,12 @@ from benchmarks.peers import (
 from benchmarks.quantised_peer import openvino_int8
 from benchmarks.zoo import sample_inputs
 from sartor.errors import SartorError
+from sartor.onnx_model.graphs.held_data import serialised
+from sartor.onnx_model.graphs.prepared import own_outputs
+from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import load_model
+from sartor.reference.expected_outputs import Expectation, Expected
 from sartor.runtime.benchmark import BLOCK, PAUSE, time_interleaved
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import module_manifest
@@ -155,9 +162,8 @@ def time_in_processes(contest: Contest, processes: int) -> list[Timed]:
 def _time(contest: Contest) -> Timed:
     loaded = load_model(contest.model)
     feeds = [sample_inputs(loaded, contest.evaluated_from + number) for number in range(contest.evaluated)]
-    reference = OnnxRuntimeReference(contest.model, threads=contest.threads)
-    expected = [reference(each) for each in feeds]
-    runs, failures = _open(contest.rivals, Start(contest.model, contest.threads, feeds[0], expected[0]))
+    expected = _expected(contest, loaded, feeds)
+    runs, failures = _open(contest.rivals, Start(contest.model, contest.threads, feeds[0], expected[0].outputs))
     if not runs:
         return Timed({}, failures)
     errors = {name: _error(run, feeds, expected) for name, run in runs.items()}
@@ -181,5 +187,17 @@ def _open(rivals: Mapping[str, Opener], start: Start) -> tuple[dict[str, Run], d
     return runs, failures
 
 
-def _error(run: Run, feeds: Sequence[Mapping[str, Array]], expected: Sequence[Sequence[Array]]) -> float:
-    return max(relative_error(run(given), wanted) for given, wanted in zip(feeds, expected, strict=True))
+def _expected(contest: Contest, loaded: ModelProto, feeds: Sequence[Mapping[str, Array]]) -> list[Expected]:
+    """ONNX Runtime's outputs, and the scales of their elements, as a compilation compares by."""
+    prepared = prepare(loaded).model
+    own = (b"".join(serialised(prepared)),) if own_outputs(prepared) else ()
+    take_out_quantisation(prepared)
+    expectation = Expectation((contest.model, *own), prepared, threads=contest.threads, narrow=False)
+    return [expectation(each) for each in feeds]
+
+
+def _error(run: Run, feeds: Sequence[Mapping[str, Array]], expected: Sequence[Expected]) -> float:
+    return max(
+        relative_error(run(given), wanted.outputs, scales=wanted.scales)
+        for given, wanted in zip(feeds, expected, strict=True)
+    )

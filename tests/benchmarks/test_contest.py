@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from benchmarks import contest
@@ -17,6 +18,7 @@ from benchmarks.zoo import sample_inputs, write
 from sartor.errors import CompileError
 from sartor.onnx_model.reading.load import load_model
 from sartor.runtime.driver.signature import Array
+from tests.tiny_models import Builder
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +81,30 @@ def test_who_fails_is_named_and_takes_no_part(model: Path, monkeypatch: pytest.M
 def test_a_contest_in_which_all_fail_has_no_times(model: Path) -> None:
     timed = contest._time(Contest(model, 1, {"broken": _broken}, seconds=0.0))
     assert timed == Timed({}, {"broken": "it does not compile"})
+
+
+def test_what_rounding_alone_decides_is_no_error(tmp_path: Path) -> None:
+    """Of a difference of equal products nothing is left but their rounding, which others round otherwise."""
+    size = 256
+    factors = np.random.default_rng(0).standard_normal((size, size)).astype(np.float32)
+    b = Builder()
+    turned = b.op("Gather", "turned", "x", b.constant(np.arange(size)[::-1].copy()), axis=1)
+    b.op(
+        "Sub",
+        "y",
+        b.op("MatMul", "a", "x", b.constant(factors)),
+        b.op("MatMul", "c", turned, b.constant(factors[::-1].copy())),
+    )
+    built = b.model([("x", (1, size))], [("y", (1, size))])
+    onnx.save(built, tmp_path / "noise.onnx")
+    shuffled = np.random.default_rng(1).permutation(size)
+
+    def other_order(start: Start) -> Run:
+        def run(feeds: Mapping[str, Array]) -> Sequence[Array]:
+            x = feeds["x"]
+            return [x @ factors - x[:, shuffled] @ factors[shuffled]]
+
+        return run
+
+    timed = contest._time(Contest(tmp_path / "noise.onnx", 1, {"other": other_order}, seconds=0.0))
+    assert timed.timings["other"].error < 0.1
