@@ -31,6 +31,8 @@ _ONE_IN_TEN = 0.1
 _MOST_STEPS = 4
 # Of numbers that are 0 or 1 a division by 1 says nothing.
 _DIVISORS = 4
+# Larger integers are not drawn to be equal to a constant.
+_MOST_EQUAL = 2**30
 
 
 class Indices(Enum):
@@ -237,6 +239,7 @@ def _bound_of(node: NodeProto, read: str, editor: GraphEditor) -> int:
         return int(depth.item()) if depth is not None else 0
     if node.op_type == "Equal":
         values = [_known(editor, other) for other in node.input if other != read]
-        known = [value for value in values if value is not None and value.size > 1]
-        return int(known[0].max()) + 1 if known else 0
+        known = [value for value in values if value is not None and value.size > 1 and value.dtype.kind in "iuf"]
+        finite = known[0][np.isfinite(known[0])] if known else np.zeros(0)
+        return min(int(finite.max()), _MOST_EQUAL) + 1 if finite.size else 0
     return 0

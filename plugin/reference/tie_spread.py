@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
@@ -85,7 +85,11 @@ def _by_noise(model: ModelProto, samples: Sequence[Mapping[str, Array]], disturb
     moved = OnnxRuntimeReference(noisy.SerializeToString())
     random = np.random.default_rng(1)
     for feeds in samples:
-        right = plain(feeds)
+        try:
+            right = plain(feeds)
+        except UsageError:
+            # Not every drawn sample is one that the model takes, as of indices; the user's own are tried elsewhere.
+            continue
         scales = disturbed.scales(right, disturbed(feeds))
         for _ in range(_DRAWS):
             draw = random.uniform(-_NOISE, _NOISE, _LENGTH).astype(np.float32)

@@ -155,6 +155,7 @@ _RULES: Mapping[str, Rule] = {
     "Compress": compaction.compress,
     "Concat": indexing.concat,
     "ConstantOfShape": passing.filled,
+    "Dropout": passing.dropped,
     "Expand": passing.expand,
     "Flatten": passing.flatten,
     "Gather": indexing.gather,

@@ -104,11 +104,21 @@ def rows(steps: Steps) -> None:
         raise steps.refusal("it mixes elements along the dimension whose size depends on data")
     rank = len(steps.shape(node.input[0]))
     others = [name for name in node.input[1:] if name in steps.tail.counted]
+    if attributes(node).get("training_mode", 0):
+        raise steps.refusal("it takes the mean of the dimension whose size depends on data")
     is_row = known.axis < rank - 1 and node.op_type == "MatMul" and len(steps.shape(node.input[1])) == 2
     is_turned = node.op_type == "Gemm" and attributes(node).get("transA", 0)
     is_first = known.axis == 0 and not is_turned and (node.op_type != "MatMul" or is_row)
     if others or not (is_row or is_first):
         raise steps.refusal("it mixes elements along the dimension whose size depends on data")
+    _keep_all(steps, known)
+
+
+def dropped(steps: Steps) -> None:
+    """A Dropout, which is one at inference, or refused later: values and mask are valid where its operand is."""
+    known = steps.tail.counted.get(steps.node.input[0])
+    if known is None:
+        raise steps.refusal("its ratio depends on data")
     _keep_all(steps, known)
 
 
@@ -127,13 +137,13 @@ def reshape(steps: Steps) -> None:
     target = known_sizes(steps, node.input[1])
     if target is None:
         raise steps.refusal(f"the shape '{node.input[1]}' is not known before it runs")
-    if not attributes(node).get("allowzero", 0):
-        true: list[Size] = list(shape)
-        if known is not None:
-            true[known.axis] = known.count
-        target = tuple(true[axis] if size == 0 else size for axis, size in enumerate(target))
     if known is None:
         raise steps.refusal("the shape depends on data, but the value does not")
+    if not attributes(node).get("allowzero", 0):
+        true: list[Size] = list(shape)
+        true[known.axis] = known.count
+        target = tuple(true[axis] if size == 0 else size for axis, size in enumerate(target))
+    target = _without_rest(target, shape, known)
     axis = _open_axis(steps, target, known)
     before, inner = math.prod(shape[: known.axis]), math.prod(shape[known.axis + 1 :])
     sizes = [each if isinstance(each, int) else 1 for each in target]
@@ -144,6 +154,18 @@ def reshape(steps: Steps) -> None:
     sizes[axis] = total // rest
     steps("Reshape", node.input[0], steps.integers(*sizes), output=node.output[0])
     steps.set_counted(node.output[0], axis, _scaled(steps, known.count, inner, rest))
+
+
+def _without_rest(target: tuple[Size, ...], shape: tuple[int, ...], known: Counted) -> tuple[Size, ...]:
+    """The new shape with what -1 stands for, where the count stands in it, too: the elements of a single entry."""
+    counts = [size.name for size in target if isinstance(size, Count)]
+    if counts != [known.count.name] or -1 not in target:
+        return target
+    others = math.prod(shape[: known.axis]) * math.prod(shape[known.axis + 1 :])
+    given = math.prod(size for size in target if isinstance(size, int) and size != -1)
+    if not given or others % given:
+        return target
+    return tuple(others // given if size == -1 else size for size in target)
 
 
 def _open_axis(steps: Steps, target: tuple[Size, ...], known: Counted) -> int:

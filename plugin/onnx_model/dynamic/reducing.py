@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from onnx import TensorProto
 
 from sartor.onnx_model.dynamic.steps import Counted, Steps
 from sartor.onnx_model.graphs.graph import attributes, optional_input
@@ -33,6 +34,10 @@ def reduce_(steps: Steps) -> None:
         steps.set_counted(node.output[0], known.axis - removed, known.count)
     elif node.op_type == "ReduceMean":
         _mean(steps, known, axes)
+    elif found.get("select_last_index", 0):
+        index = steps(node.op_type, steps.masked(value, _fill(steps)), **found)
+        # What is not valid may be as extreme as all that is valid; then the last of these is meant.
+        steps("Min", index, steps("Sub", known.count.name, steps.scalar(1)), output=node.output[0])
     else:
         steps.keep([steps.masked(value, _fill(steps)), *node.input[1:]])
 
@@ -72,9 +77,16 @@ def _mean(steps: Steps, known: Counted, axes: set[int]) -> None:
     value = node.input[0]
     shape = steps.shape(value)
     keeps = attributes(node).get("keepdims", 1)
-    total = steps("ReduceSum", steps.masked(value, 0), steps.integers(*sorted(axes)), keepdims=keeps)
+    element = steps.editor.element_type(value)
+    # Sums and counts of f16 exceed it, where a mean does not.
+    wide = TensorProto.FLOAT if element in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else element
+    valid = steps.cast(steps.masked(value, 0), wide)
+    total = steps("ReduceSum", valid, steps.integers(*sorted(axes)), keepdims=keeps)
     others = int(np.prod([shape[axis] for axis in axes if axis != known.axis], dtype=np.int64))
     # A mean of nothing has no meaning: it is 0, as in ONNX Runtime, and of integers must not end the program.
     count = steps("Max", known.count.name, steps.scalar(1))
     number = steps("Mul", count, steps.scalar(others))
-    steps("Div", total, steps.cast(number, steps.editor.element_type(value)), output=node.output[0])
+    is_wide = wide != element
+    mean = steps("Div", total, steps.cast(number, wide), output="" if is_wide else node.output[0])
+    if is_wide:
+        steps("Cast", mean, output=node.output[0], to=element)

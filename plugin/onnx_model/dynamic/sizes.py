@@ -126,8 +126,10 @@ def _computed(number: Callable[[int, int], int]) -> Callable[[Steps, _Operands],
 def _minimum(steps: Steps, operands: _Operands) -> _Found:
     known = [each[0] for each in operands if each is not None and len(each) == 1]
     bounds = [each.bound if isinstance(each, Count) else each for each in known]
-    # Of several numbers the least is below each bound that is known.
-    return (steps.count(steps.node.output[0], max(0, min(bounds))),) if bounds else None
+    # A number that is not known may be negative, which is no size.
+    if len(known) < len(operands) or min(bounds) < 0:
+        return None
+    return (steps.count(steps.node.output[0], min(bounds)),)
 
 
 _RULES: Mapping[str, Callable[[Steps, _Operands], _Found]] = {

@@ -261,7 +261,7 @@ def _type_loop_outputs(graph: GraphProto) -> None:
     for node in graph.node:
         if node.op_type != "Loop" or node.domain:
             continue
-        body = next(subgraphs(node))
+        body = next(subgraphs(node), GraphProto())
         carried = zip(node.output, body.input[2:], body.output[1:], strict=False)
         for name, before, after in carried:
             kept = static_shape(before.type)

@@ -88,6 +88,13 @@ def is_long(model: ModelProto) -> bool:
     return len(model.graph.node) >= _LONG
 
 
+def forget_marks(model: ModelProto) -> None:
+    """Remove what ``mark_as_reference`` recorded: a user's file may be a prepared model, or say so of itself."""
+    kept = [each for each in model.metadata_props if not each.key.startswith(_REFERENCE)]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+
+
 def own_outputs(model: ModelProto) -> frozenset[str]:
     """Names of the outputs that ``mark_as_reference`` marked."""
     keys = (each.key for each in model.metadata_props)

@@ -253,7 +253,9 @@ def _max_pool(node: NodeProto, editor: GraphEditor) -> str:
 
 def _loop(node: NodeProto, editor: GraphEditor) -> str:
     # It runs on: unroll_loops writes out those that are short, and a loop of suppression may run on.
-    body = next(subgraphs(node))
+    body = next(subgraphs(node), None)
+    if body is None:
+        return "Loop without a body"
     if body.name == BODY:
         return ""
     if not begins(node, editor):

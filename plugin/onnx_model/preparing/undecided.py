@@ -93,7 +93,7 @@ def _is_about(error: UnsupportedModelError, name: str, node: NodeProto) -> bool:
 
 def _decides_itself(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a node is a loop that ends when its body says so, however many steps it is allowed."""
-    return node.op_type == "Loop" and not goes_on(next(subgraphs(node)), editor)
+    return node.op_type == "Loop" and any(not goes_on(body, editor) for body in subgraphs(node))
 
 
 def _reading(name: str, node: NodeProto, error: UnsupportedModelError) -> str:

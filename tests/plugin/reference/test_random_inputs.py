@@ -104,3 +104,11 @@ def test_an_input_for_which_memory_is_missing_is_named() -> None:
     built = model([node("Relu", ["huge"], ["y"])], [("huge", (2**16, 2**14, 2**10), FLOAT)], ["y"])
     with pytest.raises(UsageError, match=r"input 'huge' has \d+ elements, .* smaller input"):
         sample_inputs(built, 0)
+
+
+@pytest.mark.parametrize("most", [np.inf, 1e30])
+def test_numbers_that_no_integer_equals_are_not_asked_for(most: float) -> None:
+    nodes = [node("Cast", ["i"], ["f"], to=FLOAT), node("Equal", ["f", "known"], ["y"])]
+    constants = {"known": np.array([most, np.nan, 2], np.float32)}
+    built = model(nodes, [("i", (3,), INT64)], [("y", (3,), TensorProto.BOOL)], constants)
+    assert (sample_inputs(built, 0)["i"] >= 0).all()

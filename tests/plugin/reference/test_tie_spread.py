@@ -50,3 +50,17 @@ def test_values_next_to_ties_move_by_a_step(opset: int, shape: tuple[int, ...], 
 
 def test_values_of_half_precision_move_too(tmp_path: Path) -> None:
     assert _spread(_quantised(22, (64,), TensorProto.FLOAT16), np.full(64, 0.5 * STEP, np.float16), tmp_path) > 0
+
+
+def test_samples_that_the_model_does_not_take_are_passed_over(tmp_path: Path) -> None:
+    """Drawn indices may lie outside of a table, where those that the user gives do not."""
+    model = _quantised(17, (2,))
+    table = numpy_helper.from_array(np.array([0.1, 2.5 * STEP], np.float32), "table")
+    model.graph.initializer.append(table)
+    model.graph.node.insert(0, helper.make_node("Gather", ["table", "i"], ["x"]))
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("i", TensorProto.INT64, [2]))
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    outside, inside = ({"i": np.full(2, index)} for index in (9, 1))
+    assert tie_spread(path, model.SerializeToString(), [outside]) == 0
+    assert tie_spread(path, model.SerializeToString(), [outside, inside]) > 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from onnx import ModelProto, parser
+from onnx import ModelProto, TensorProto, helper, parser
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.dynamic.steps import Steps
@@ -64,6 +64,98 @@ def test_a_mean_of_nothing_is_that_of_onnx_runtime(prepare_quickly: Prepare) -> 
     prepared = prepare_quickly(built).model
     for x in (-np.ones(6, np.float32), np.arange(-2, 4, dtype=np.float32)):
         np.testing.assert_array_equal(run(prepared, {"x": x})["y"], run(built, {"x": x})["y"])
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_a_mean_of_many_large_numbers_is_one(prepare_quickly: Prepare, kind: type) -> None:
+    """Their sum, and their number, may exceed what f16 holds."""
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    nodes = [
+        node("Greater", ["x", "zero"], ["chosen"]),
+        node("Compress", ["x", "chosen"], ["selected"], axis=0),
+        node("ReduceMean", ["selected"], ["y"], axes=[0], keepdims=0),
+    ]
+    built = model(nodes, [("x", (1000,), element)], [("y", (), element)], {"zero": np.array(0, kind)}, opset=13)
+    x: Array = np.full(1000, 100, kind)
+    assert run(prepare_quickly(built).model, {"x": x})["y"] == 100
+
+
+@pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
+def test_the_last_of_equal_extremes_is_a_valid_one(prepare_quickly: Prepare, operator: str) -> None:
+    nodes = [
+        node("Compress", ["x", "chosen"], ["selected"], axis=0),
+        node(operator, ["selected"], ["y"], axis=0, keepdims=0, select_last_index=1),
+    ]
+    inputs: list[Value] = [("x", (6,), FLOAT), ("chosen", (6,), TensorProto.BOOL)]
+    built = model(nodes, inputs, [("y", (), INT64)], opset=13)
+    prepared = prepare_quickly(built).model
+    for extreme in (-np.inf, np.inf, 1.0):
+        feeds = {"x": np.full(6, extreme, np.float32), "chosen": np.array([1, 1, 1, 0, 0, 0], bool)}
+        assert run(prepared, feeds)["y"] == run(built, feeds)["y"] == 2
+
+
+def test_the_least_of_a_size_and_an_unknown_number_is_no_size(prepare_quickly: Prepare) -> None:
+    nodes = [
+        node("NonZero", ["x"], ["places"]),
+        node("Shape", ["places"], ["shape"]),
+        node("Gather", ["shape", "one"], ["n"]),
+        node("Sub", ["n", "one"], ["less"]),
+        node("Min", ["n", "less"], ["k"]),
+        node("Range", ["zero", "k", "one"], ["y"]),
+    ]
+    constants = {"one": np.array(1), "zero": np.array(0)}
+    built = model(nodes, [("x", (6,), FLOAT)], [("y", None, INT64)], constants)
+    with pytest.raises(UnsupportedModelError, match=r"node 'range' \(Range\)"):
+        prepare_quickly(built)
+
+
+def test_the_least_of_several_sizes_and_a_number_is_no_shape_of_one(prepare_quickly: Prepare) -> None:
+    nodes = [
+        node("NonZero", ["x"], ["places"]),
+        node("Transpose", ["places"], ["rows"]),
+        node("Shape", ["rows"], ["shape"]),
+        node("Min", ["shape", "most"], ["least"]),
+        node("Gather", ["least", "zero"], ["k"]),
+        node("Range", ["zero", "k", "one"], ["y"]),
+    ]
+    constants = {"most": np.array(100), "one": np.array(1), "zero": np.array(0)}
+    built = model(nodes, [("x", (6,), FLOAT)], [("y", None, INT64)], constants)
+    with pytest.raises(UnsupportedModelError, match=r"node 'range' \(Range\)"):
+        prepare_quickly(built)
+
+
+@pytest.mark.parametrize("is_computed", [True, False])
+def test_rows_of_what_was_selected(prepare_quickly: Prepare, is_computed: bool) -> None:
+    """As of ``x.view(x.size(0), -1)``, whose last size is that of a single entry."""
+    nodes = [node("Compress", ["x", "chosen"], ["selected"], axis=0)]
+    if is_computed:
+        nodes += [
+            node("Shape", ["selected"], ["shape"]),
+            node("Gather", ["shape", "zero"], ["n"]),
+            node("Concat", ["n", "rest"], ["target"], axis=0),
+        ]
+        constants = {"zero": ints(0), "rest": ints(-1)}
+    else:
+        constants = {"target": ints(0, -1)}
+    nodes += [node("Reshape", ["selected", "target"], ["rows"]), node("Dropout", ["rows"], ["y"])]
+    inputs: list[Value] = [("x", (8, 4, 2), FLOAT), ("chosen", (8,), TensorProto.BOOL)]
+    built = model(nodes, inputs, [("y", None, FLOAT)], constants)
+    feeds = {"x": np.arange(64, dtype=np.float32).reshape(8, 4, 2), "chosen": np.array([0, 1] * 4, bool)}
+    found = run(prepare_quickly(built).model, feeds)
+    assert found[count_name("y", 0)] == 4
+    np.testing.assert_array_equal(found["y"][:4], run(built, feeds)["y"])
+
+
+def test_statistics_of_a_selected_batch_are_refused(prepare_quickly: Prepare) -> None:
+    nodes = [
+        node("Compress", ["x", "chosen"], ["selected"], axis=0),
+        node("BatchNormalization", ["selected", *"sbmv"], ["y", "rm", "rv"], training_mode=1),
+    ]
+    inputs: list[Value] = [("x", (8, 3), FLOAT), ("chosen", (8,), TensorProto.BOOL)]
+    constants = {name: np.ones(3, np.float32) for name in "sbmv"}
+    built = model(nodes, inputs, [("y", None, FLOAT), ("rm", (3,), FLOAT)], constants, opset=15)
+    with pytest.raises(UnsupportedModelError, match=r"node 'batchnormalization'.* takes the mean of the dimension"):
+        prepare_quickly(built)
 
 
 def test_without_masks_results_are_wrong(prepare_quickly: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:

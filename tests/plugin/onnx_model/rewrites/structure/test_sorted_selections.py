@@ -48,3 +48,12 @@ def test_a_selection_from_constants_is_sorted(prepare_quickly: Prepare) -> None:
     prepared = prepare_quickly(built).model
     assert own_outputs(prepared) == {"y"}
     np.testing.assert_array_equal(run(prepared, {"x": np.ones(5, np.float32)})["y"], np.sort(table)[:-6:-1])
+
+
+def test_a_file_does_not_say_what_it_is_compared_with(prepare_quickly: Prepare) -> None:
+    built = model([node("Relu", ["x"], ["y"])], [("x", (2,), FLOAT)], ["y"])
+    built.metadata_props.add(key="sartor.reference:y")
+    built.metadata_props.add(key="author", value="somebody")
+    prepared = prepare_quickly(built).model
+    assert own_outputs(prepared) == set()
+    assert [each.key for each in prepared.metadata_props] == ["author"]
