@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ def serve(scheduler: Scheduler, machine: Machine, told: Callable[[str], None], p
     """
     # After an interrupt Dask looks for its folder when the workspace around it is gone, and calls that an error.
     logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)
+    # An interrupt may come between the begin of a connection and its first step, of which Python warns.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     with workspace() as folder, dask.config.set(_UNDISTURBED):
         mine = folder / "worker"
         mine.mkdir()
