@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from sartor.errors import DeviceError, UsageError
-from sartor.runtime.driver.counts import to_host
+from sartor.runtime.driver.counts import Cut, to_host
 from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
 from sartor.runtime.driver.signature import (
@@ -195,7 +195,7 @@ class Session:
         arguments = self._interface.arguments(signature, feeds)
         selected = self._interface.selected(output_names)
         # It must not refer to the session, which waits for its runs when it is forgotten.
-        finish = partial(to_host, selected=selected, cuts=self._interface.cuts)
+        finish = partial(_owned, selected=selected, cuts=self._interface.cuts)
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in signature.inputs]
             future = self._own_thread.submit(partial(self._run, dict(zip(names, arguments, strict=True))))
@@ -381,6 +381,10 @@ class Session:
 
 def _are_arrays(feeds: Feeds) -> TypeGuard[dict[str, Array]]:
     return isinstance(feeds, dict) and not any(isinstance(each, DeviceArray) for each in feeds.values())
+
+
+def _owned(outputs: list[DeviceArray], selected: Sequence[int], cuts: Mapping[int, Cut]) -> list[Array]:
+    return _independent(to_host(outputs, selected, cuts))
 
 
 def _independent(arrays: list[Array]) -> list[Array]:

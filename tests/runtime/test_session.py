@@ -238,6 +238,13 @@ def test_outputs_do_not_share_memory(foreign: Path) -> None:
     assert not value.any()
 
 
+def test_outputs_of_a_run_that_was_waited_for_do_not_share_memory(foreign: Path) -> None:
+    with Session(foreign, entry="twice_the_same") as session:
+        one, other = session.run_async(None, {"input0": np.zeros(8, np.float32)}).result()
+    one[:] = 1
+    assert not other.any()
+
+
 def test_a_wrong_signature_is_an_error_not_a_crash(foreign: Path) -> None:
     spec = TensorSpec("a", "float32", (2, 3))
     value = {"a": np.zeros((2, 3), np.float32)}
