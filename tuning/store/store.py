@@ -128,6 +128,9 @@ class Store:
             UsageError: the file is not Sartor's, is damaged, or of a newer version.
             StoreUnavailableError: it cannot be read.
         """
+        if os.path.isfile(path) and not os.path.getsize(path):
+            # Nothing is written into a file that may be meant for something else.
+            return cls(file.memory(), str(path), persistent=False)
         try:
             return cls.open_to_write(path, busy_timeout=busy_timeout)
         except StoreUnavailableError:

@@ -132,3 +132,11 @@ def test_a_disk_that_becomes_full_does_not_end_the_work(path: Path, caplog: pyte
     assert "not kept" in record.getMessage()
     with Store.open_to_read(path) as kept:
         assert list(kept.measurements()) == [MEASUREMENT]
+
+
+def test_who_only_reads_writes_nothing_into_an_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.touch()
+    with Store.open_to_read(path) as store:
+        assert not list(store.measurements())
+    assert path.stat().st_size == 0
