@@ -108,6 +108,8 @@ class Manifest:
             ValueError: if they contradict each other.
         """
         check_counts(self.outputs)
+        if not self.devices:
+            raise ValueError("it is for no device")
         if self.segments:
             from sartor.runtime.segments.record import check_order
 

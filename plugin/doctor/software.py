@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from sartor.doctor.finding import Finding, State
+from sartor.workspace import TemporaryFolderError, check_temporary_name, temporary_folder
 
 _TOPIC = "software"
 _NEEDED = ("sartor", "iree-base-runtime", "numpy")
@@ -61,18 +61,21 @@ def _iree_versions() -> Finding:
 
 
 def _temporary_folder() -> Path | None:
+    """Where commands write temporary files; None if they find no place that can be used."""
     try:
-        return Path(tempfile.gettempdir())
-    except OSError:
+        check_temporary_name()
+        folder = temporary_folder()
+    except TemporaryFolderError:
         return None
+    return folder if folder.is_dir() else None
 
 
 def _folder(name: str, path: Path | None, advice: str) -> Finding:
     if path is None:
-        return Finding(_TOPIC, name, "none can be written", State.BROKEN, advice)
+        return Finding(_TOPIC, name, "none can be used", State.BROKEN, advice)
     # Unlike Path.exists, this is False for what the user may not look at.
     there = next(each for each in (path, *path.parents) if os.path.exists(each))
-    if not os.access(there, os.W_OK):
+    if not os.access(there, os.W_OK) or not os.path.isdir(there):
         return Finding(_TOPIC, name, f"{path}, which cannot be written", State.BROKEN, advice)
     room = shutil.disk_usage(there).free
     found = f"{path}, {room / (1 << 30):.1f} GiB free"

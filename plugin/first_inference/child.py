@@ -57,13 +57,20 @@ def _feeds(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sartor(job: Mapping[str, Any]) -> tuple[Load, Callable[[], dict[str, Any]]]:
+    from sartor.runtime.driver.signature import Signature, TensorSpec
     from sartor.runtime.session import Session
 
     opened: list[Session] = []
+    options = dict(job["options"])
+    is_settled = options.pop("settled", False)
+    if "signature" in options:
+        entry, *values = options["signature"]
+        inputs, outputs = (
+            tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in each) for each in values
+        )
+        options["signature"] = Signature(entry, inputs, outputs)
 
     def load() -> Run:
-        options = dict(job["options"])
-        is_settled = options.pop("settled", False)
         session = Session(job["model"], **options)
         opened.append(session)
         if is_settled:

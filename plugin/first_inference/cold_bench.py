@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from sartor.onnx_model.reading.read_apart import read_model
 from sartor.runtime.dispatch_statistics import write_input
 from sartor.runtime.driver.device import DeviceSettings, tool_device
 from sartor.runtime.driver.iree_runtime import tool
-from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.signature import Array, Signature
 from sartor.tuning.measuring.runs.cold_read import drop_page_cache
 from sartor.workspace import workspace
 
@@ -74,6 +74,7 @@ class ColdRuns:
         load: processes that compute beside all samples, at the same priority.
         seconds: no round begins after so many seconds; the first always runs. None for no limit.
         saved: an existing folder that keeps what other runtimes save of the model to start faster; None saves anew.
+        signature: of the module, if it does not tell its own.
     """
 
     module: Path
@@ -91,6 +92,7 @@ class ColdRuns:
     load: int = 0
     seconds: float | None = None
     saved: Path | None = None
+    signature: Signature | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ def _competitors(runs: ColdRuns, folder: Path) -> Iterator[tuple[str, _Competito
     own, all_feeds = _written(runs.feeds, folder), _written({**runs.feeds, **runs.bound}, folder)
     files = (runs.module, *runs.weights.values())
     options = _session_options(runs)
-    yield SELF, _Competitor(lambda: _child(SELF, runs.module, own, runs, options), files)
+    told = options if runs.signature is None else options | {"signature": _as_lists(runs.signature)}
+    yield SELF, _Competitor(lambda: _child(SELF, runs.module, own, runs, told), files)
     for name, rival in runs.rivals.items():
         chosen = options | ({"settled": True} if rival.settled else {})
         run = partial(_child, SELF, rival.module, own, runs, chosen)
@@ -185,6 +188,12 @@ def _session_options(runs: ColdRuns) -> dict[str, Any]:
     if runs.device.kind != "cpu":
         return {"device": str(runs.device)}
     return {"device": "cpu", "threads": runs.device.threads}
+
+
+def _as_lists(signature: Signature) -> list[Any]:
+    """A signature as JSON: the function, its inputs and its outputs."""
+    inputs, outputs = ([astuple(spec) for spec in each] for each in (signature.inputs, signature.outputs))
+    return [signature.entry, inputs, outputs]
 
 
 def tool_arguments(runs: ColdRuns, folder: Path) -> list[str]:

@@ -17,6 +17,8 @@ from sartor.runtime.files.json_fields import FieldError, Fields, listed, named, 
 from sartor.runtime.files.regular_files import read_text
 
 _MOST_BYTES = 64 << 20
+# Of milliseconds and bytes: sums of them are drawn.
+_MOST = 1e15
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,8 @@ def _finite(content: object, where: str) -> float:
         found = float(number(content, where))
     except OverflowError:
         found = math.inf
-    if not math.isfinite(found):
-        raise FieldError(where, "a finite number was expected")
+    if not abs(found) <= _MOST:
+        raise FieldError(where, f"a number of at most {_MOST:g} was expected")
     return found
 
 

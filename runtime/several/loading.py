@@ -35,6 +35,15 @@ def load(
 
 
 def chosen_level(program: Program, plans: Sequence[Alternative], entry: str) -> str | None:
-    """The level that a loaded module chose; None if it has not several."""
+    """The level that a loaded module chose; None if it has not several.
+
+    Raises:
+        DeviceError: if the module's function and its manifest do not agree.
+    """
     levels = [*dict.fromkeys(each.level for each in plans)]
-    return levels[program.number(entry + LEVEL_FUNCTION)] if len(levels) > 1 else None
+    if len(levels) < 2:
+        return None
+    number = program.number(entry + LEVEL_FUNCTION)
+    if not 0 <= number < len(levels):
+        raise DeviceError(f"the module chose level {number} of {len(levels)}; it is damaged, compile it again")
+    return levels[number]

@@ -103,6 +103,7 @@ def test_a_plan_json_cannot_hold_is_refused(make_manifest: Make) -> None:
         ("parameters", {"model": "../model.irpa"}, "not a plain file name"),
         ("parameters", {"model": "/etc/passwd"}, "not a plain file name"),
         ("plan", [], "plan"),
+        ("devices", [], "it is for no device"),
         (
             "bound",
             [{"spec": {"name": "s", "dtype": "int8", "shape": []}, "values": [300]}],

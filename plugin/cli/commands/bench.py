@@ -147,12 +147,17 @@ def bench(
             feeds,
             bound_feeds(bound),
             rounds or DEFAULT_COLD_ROUNDS,
+            signature=session_signature(module, known),
         )
         times = time_cold(runs)
         (cold_json if json else show_cold)(times, _phases(runs, manifest, times))
         return
     count = rounds or (_ROUNDS_WITH_PEERS if names else _DEFAULT_ROUNDS)
     fixed = rounds is not None
+    is_counted = dispatches or (trace is not None and not (manifest and manifest.segments))
+    if is_counted:
+        check_first_part(module, kind)
+    plan = Plan.from_json(_later_plan(manifest), f"'{module}'") if manifest and is_counted else None
     samples = time_in_worker(
         BenchRuns(
             module,
@@ -169,12 +174,9 @@ def bench(
         )
     )
     statistics = (
-        _statistics(module, inference_functions(manifest, known)[-1], feeds, kind, workers)
-        if dispatches or (trace and not (manifest and manifest.segments))
-        else None
+        _statistics(module, inference_functions(manifest, known)[-1], feeds, kind, workers) if is_counted else None
     )
     speedups = {name: time_ratio(samples[name], samples[SELF]) for name in names}
-    plan = Plan.from_json(_later_plan(manifest), f"'{module}'") if manifest and statistics else None
     if trace is not None:
         write_json(trace, trace_of(samples, _slices(plan, statistics)))
     shown = statistics if dispatches else None
@@ -191,14 +193,14 @@ def _phases(runs: ColdRuns, manifest: Manifest | None, times: ColdTimes) -> Phas
     """The phases of the layers, if the module has a plan of layers for the CPU."""
     if manifest is None or not manifest.network or runs.device.kind != "cpu":
         return None
-    plan = Plan.from_json(manifest.plan, f"'{runs.module}'")
-    if plan.unsplit or manifest.segments:
-        return None
-    network = Network.from_json(manifest.network, f"the network in '{runs.module}'")
     reading = {state: found for (name, state), found in times.items() if name == SELF}
     try:
+        plan = Plan.from_json(manifest.plan, f"'{runs.module}'")
+        if plan.unsplit or manifest.segments:
+            return None
+        network = Network.from_json(manifest.network, f"the network in '{runs.module}'")
         return layer_phases(runs, plan, network, reading)
-    except DeviceError as error:
+    except (DeviceError, UsageError) as error:
         _LOG.warning("what single layers take is not known: %s", error)
         return None
 

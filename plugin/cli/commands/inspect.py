@@ -108,7 +108,7 @@ def _draw_cold(times: Path, picture: Path) -> None:
     if record.layers:
         panels.append(Panel("layers, each executed once it was read", list(layer_bars(record.layers))))
     with written(picture) as path:
-        path.write_text(draw(*panels), encoding="utf-8")
+        path.write_text(draw(*panels), encoding="utf-8", errors="backslashreplace")
 
 
 def _inspect_difference(

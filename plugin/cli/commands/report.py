@@ -31,8 +31,10 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import (
     bound_inputs,
     check_first_part,
+    inference_functions,
     module_signature,
     module_weights,
+    session_signature,
     session_threads,
 )
 from sartor.runtime.several.choice import PlanChoice
@@ -165,8 +167,11 @@ def _with_times(
     workers = read_threads(threads or session_threads(path)) if kind == "cpu" else None
     signature = module_signature(path, choice=choice)
     names = peers if vs else ()
+    if not manifest.segments:
+        check_first_part(path, kind)
+    own = session_signature(path, signature)
     runs = BenchRuns(
-        path, signature, device, workers, vs, names, read_threads(threads), feeds, _ROUNDS, False, manifest.bound
+        path, own, device, workers, vs, names, read_threads(threads), feeds, _ROUNDS, False, manifest.bound
     )
     samples = time_in_worker(runs)
     arrays = [feeds[spec.name] for spec in signature.inputs]
@@ -174,9 +179,9 @@ def _with_times(
     subject = replace(subject, times={name: each.seconds for name, each in samples.items()})
     if manifest.segments:
         return subject
-    check_first_part(path, kind)
+    function = inference_functions(manifest, signature)[-1]
     with open_pool(1, machine_turns()) as (pool, _):
-        statistics = dispatches_in_worker(pool, {"path": path, "entry": signature.entry, "inputs": arrays, **settings})
+        statistics = dispatches_in_worker(pool, {"path": path, "entry": function.entry, "inputs": arrays, **settings})
     statistics = statistics.without_plans()
     return with_dispatches(subject, statistics.dispatches, samples[SELF].median)
 

@@ -155,7 +155,9 @@ def _statistics(value: Array) -> dict[str, float | None]:
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:
         return {"min": None, "mean": None, "max": None}
-    return {"min": float(finite.min()), "mean": float(finite.mean()), "max": float(finite.max())}
+    # The sum may exceed what float64 holds, the mean may not.
+    mean = float((finite / finite.size).sum())
+    return {"min": float(finite.min()), "mean": mean, "max": float(finite.max())}
 
 
 def _row(each: Mapping[str, Any]) -> list[str]:

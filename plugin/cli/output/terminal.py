@@ -58,6 +58,8 @@ def _exit_code(app: typer.Typer) -> int:
         return refused(_sentence(error), SystemRefusedError.exit_code)
     except ImportError as error:
         return refused(unloaded(error), SystemRefusedError.exit_code)
+    except MemoryError:
+        return refused("there is not enough memory for that; see `ulimit -v`", SystemRefusedError.exit_code)
     except RuntimeError as error:
         if str(error) != _NO_THREAD:
             raise

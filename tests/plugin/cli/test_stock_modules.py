@@ -59,6 +59,8 @@ def test_what_iree_compiled_runs_with_its_signature(stock: dict[str, Path]) -> N
         assert_refused(call("sartor", *command), 2, "pass the signature, with --signature 'func @main(%x: tensor<")
         result = call("sartor", *command, "--signature", signature, "--threads", 1, "--json")
         assert result.returncode == 0, result.stderr
+    cold = call("sartor", "bench", silent, "--cold", "--rounds", 1, "--signature", signature, "--threads", 1, "--json")
+    assert cold.returncode == 0, cold.stderr
     (output,) = parsed(call("sartor", "run", silent, "--signature", signature, "--json"))["outputs"]
     assert (output["name"], output["shape"]) == ("y", [2, 3])
     assert output["min"] >= 0

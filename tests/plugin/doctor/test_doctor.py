@@ -77,6 +77,22 @@ def test_a_cache_folder_that_cannot_be_made_is_broken(monkeypatch: pytest.Monkey
     assert "cannot be written" in found.found
 
 
+@pytest.mark.parametrize("name", ["absent", "of two words"])
+def test_a_temporary_folder_that_no_command_takes_is_broken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    if name != "absent":
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / name))
+    assert _named(list(software.examine_software()), "temporary folder").state is State.BROKEN
+
+
+def test_a_file_is_no_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(software, "user_cache_path", lambda _: tmp_path / "file" / "sartor")
+    assert _named(list(software.examine_software()), "cache folder").state is State.BROKEN
+
+
 def test_spread_is_by_how_much_nine_of_ten_runs_are_longer() -> None:
     assert quietness.spread_of([2.0] * 10) == 0.0
     assert quietness.spread_of([1.0] * 5 + [1.5] * 5) == pytest.approx(0.5)

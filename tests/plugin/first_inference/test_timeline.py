@@ -110,3 +110,12 @@ def test_steps_that_cannot_be_drawn_are_refused(step: list[object], tmp_path: Pa
     path.write_text(json.dumps({"cold": [{"runtime": "sartor", "files": "dropped", "typical": typical_run}]}))
     with pytest.raises(UsageError, match="is not what 'sartor bench --cold --json' writes"):
         read_cold(path)
+
+
+@pytest.mark.parametrize("start", [1e306, -1e300, 10**400])
+def test_times_that_nothing_takes_are_refused(tmp_path: Path, start: float) -> None:
+    path = tmp_path / "cold.json"
+    sample = {"runtime": "sartor", "files": "dropped", "typical": asdict(_RUN) | {"start": start}, "samples": []}
+    path.write_text(json.dumps({"cold": [sample]}), encoding="utf-8")
+    with pytest.raises(UsageError, match="a number of at most"):
+        read_cold(path)

@@ -74,3 +74,11 @@ def test_options_that_do_not_fit_are_refused(
         command.inspect(
             plans[0], plans[1] if second else None, diff=options.get("diff", False), verify="verify" in options
         )
+
+
+def test_a_picture_of_names_that_are_no_text_is_drawn(tmp_path: Path) -> None:
+    typical = {"start": 1, "imports": 0, "load": 0, "runs": [1]}
+    content = {"cold": [{"runtime": "\ud800", "files": "dropped", "typical": typical}]}
+    (tmp_path / "cold.json").write_text(json.dumps(content))
+    command._draw_cold(tmp_path / "cold.json", tmp_path / "cold.svg")
+    assert (tmp_path / "cold.svg").read_text(encoding="utf-8").startswith("<svg")

@@ -47,3 +47,7 @@ def test_a_disk_that_is_full_is_called_so() -> None:
 def test_each_output_has_a_file_of_its_own(tmp_path: Path) -> None:
     names = ["x__2", "x.", "x:", "x;"]
     assert len({*command._named_files(names, tmp_path).values()}) == len(names)
+
+
+def test_a_mean_is_finite_where_a_sum_is_not() -> None:
+    assert command._statistics(np.full(4, 1.5e308)) == {"min": 1.5e308, "mean": 1.5e308, "max": 1.5e308}

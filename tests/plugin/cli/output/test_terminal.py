@@ -55,6 +55,7 @@ def test_what_was_found_so_far_is_below_the_bars(monkeypatch: pytest.MonkeyPatch
     ("error", "said"),
     [
         (ImportError("some.so: failed to map segment"), "a library cannot be loaded (some.so: failed to map segment)"),
+        (MemoryError(), "there is not enough memory for that; see `ulimit -v`"),
         (RuntimeError("can't start new thread"), "the system starts no more threads; see `ulimit -u`"),
     ],
 )
