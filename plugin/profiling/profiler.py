@@ -23,6 +23,7 @@ from sartor.profiling.network_records import FirstSeconds, NetworkRecords
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import is_rounded, judged, refusal, unmet_by_runs
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, Symbols
+from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.doubts import Doubts
 from sartor.tuning.records.measurement import Measurement, Status
@@ -286,7 +287,8 @@ class Profiler:
             self._records.put(recipe, runs.get(recipe.digest) or self._builder.failure(recipe), others)
 
     def _is_wrong(self, run: NetRun | None) -> bool:
-        if run is None:
+        """Whether a network's own code is wrong, as far as its error on one sample tells: that is a relative one."""
+        if run is None or self._runner.budget.measure.kind is not MeasureKind.RELATIVE:
             return False
         found = judged(run, self._runner.budget)
         return found.status is Status.WRONG_RESULT and not is_rounded(found, self._runner.budget)

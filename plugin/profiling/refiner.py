@@ -281,7 +281,7 @@ class Refiner:
             return InNetworkTimes()
         try:
             return self.profiler.in_network(recipes)
-        except DeviceError as error:
+        except (CompileError, DeviceError) as error:
             _LOG.warning("layers were not timed in place: %s", error)
             return InNetworkTimes()
 

@@ -18,6 +18,7 @@ from sartor.profiling.profiler import Profiled, Profiler
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.tuning.cost_tables.in_network import Symbols
 from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
 from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.networks.profile_job import FirstSamples, NetRun
 from sartor.tuning.records.measurement import Measurement, Status
@@ -164,6 +165,14 @@ def test_a_wrong_plan_is_built_again_without_what_is_kept(setting: Setting) -> N
         assert run is not None
         assert run.status is status
         assert setting.runner.profiled == 2
+
+
+def test_by_another_measure_a_relative_error_is_no_defect(setting: Setting) -> None:
+    """What a network of 8 bits has of it on one sample is more than a cosine may differ."""
+    setting.runner.budget = replace(setting.runner.budget, measure=ErrorMeasure(MeasureKind.COSINE))
+    setting.runner.errors[:] = [0.05, 0.05]
+    setting.profiler._measure(setting.recipes)
+    assert setting.runner.profiled == 1
 
 
 def test_plans_are_timed_together_and_remembered(setting: Setting) -> None:

@@ -130,6 +130,19 @@ def test_a_plan_that_takes_what_was_predicted_is_shipped(imported_of: ImportedOf
 
 
 @dataclass
+class UntimedProfiler(FakeProfiler):
+    """One whose worker dies where layers are timed in place."""
+
+    def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
+        raise CompileError("timing layers in the network ended as killed")
+
+
+def test_a_plan_ships_where_its_layers_cannot_be_timed_in_place(imported_of: ImportedOf) -> None:
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    assert refined(imported_of, alone, UntimedProfiler(alone), "bf16")[0] == {"bf16"}
+
+
+@dataclass
 class BreakingProfiler(FakeProfiler):
     """One in which plans in one type do not compile."""
 
