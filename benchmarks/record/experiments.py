@@ -232,7 +232,13 @@ def entries_of(
 
 
 def _allowed(name: str, allowed: Mapping[str, float]) -> float | None:
-    """A peer in lower precision may err as it does: its error is shown beside its time."""
+    """A peer in lower precision may err as it does: its error is shown beside its time.
+
+    So may ONNX Runtime, whose results are the standard, but for its Sigmoid: of very negative numbers little of it is
+    right, and others are compared with exact values.
+    """
+    if name in (ORT, BOUND_ORT):
+        return None
     return allowed.get(name, None if name.startswith(f"{OPENVINO} ") else ERROR_LIMIT)
 
 
