@@ -82,7 +82,21 @@ def _rounds_in_between(body: str) -> bool:
         ops = list(nested(module.operation))
         sources = (defining_op(_before_loop(op.operands[0])) for op in ops if op.name == "arith.extf")
         is_narrowed = any(op is not None and op.name == "arith.truncf" for op in sources)
-        return is_narrowed or any(op.name in _TO_INTEGERS for op in ops)
+        return is_narrowed or any(op.name in _TO_INTEGERS and _is_of_half(op.operands[0]) for op in ops)
+
+
+def _is_of_half(value: ir.Value) -> bool:
+    """Whether a number is computed from one in f16, in the same loop; indices are computed from none."""
+    pending, seen = [value], {value}
+    while pending:
+        current = pending.pop()
+        if str(current.type) == HALF:
+            return True
+        source = defining_op(current)
+        new = set(source.operands) - seen if source is not None else set()
+        seen |= new
+        pending.extend(new)
+    return False
 
 
 def _before_loop(value: ir.Value) -> ir.Value:
