@@ -157,7 +157,7 @@ class Session:
         selected = self._interface.selected(output_names)
         if (small := self._small) is not None and _are_arrays(feeds):
             return self._run_small(small, feeds, selected)
-        arrays = _independent(to_host(self._run(feeds), selected, self._interface.cuts))
+        arrays = _owned(self._run(feeds), selected, self._interface.cuts)
         if self._may_keep:
             # Not before the first inference: a process may need no second one.
             self._keep_memory()

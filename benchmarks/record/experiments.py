@@ -232,10 +232,10 @@ def entries_of(
 
 
 def _allowed(name: str, allowed: Mapping[str, float]) -> float | None:
-    """A peer in lower precision may err as it does: its error is shown beside its time.
+    """The largest error with which a competitor is right; None if it is not judged.
 
-    So may ONNX Runtime, whose results are the standard, but for its Sigmoid: of very negative numbers little of it is
-    right, and others are compared with exact values.
+    A peer in lower precision errs as it does, and its error is shown beside its time. ONNX Runtime gives the reference
+    itself, in which values of its Sigmoid, which is inexact for very negative numbers, are replaced by exact ones.
     """
     if name in (ORT, BOUND_ORT):
         return None

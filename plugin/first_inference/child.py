@@ -65,9 +65,7 @@ def _sartor(job: Mapping[str, Any]) -> tuple[Load, Callable[[], dict[str, Any]]]
     is_settled = options.pop("settled", False)
     if "signature" in options:
         entry, *values = options["signature"]
-        inputs, outputs = (
-            tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in each) for each in values
-        )
+        inputs, outputs = (tuple(map(TensorSpec.read, each)) for each in values)
         options["signature"] = Signature(entry, inputs, outputs)
 
     def load() -> Run:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,7 @@ def _session_options(runs: ColdRuns) -> dict[str, Any]:
 
 def _as_lists(signature: Signature) -> list[Any]:
     """A signature as JSON: the function, its inputs and its outputs."""
-    inputs, outputs = ([astuple(spec) for spec in each] for each in (signature.inputs, signature.outputs))
+    inputs, outputs = ([asdict(spec) for spec in each] for each in (signature.inputs, signature.outputs))
     return [signature.entry, inputs, outputs]
 
 

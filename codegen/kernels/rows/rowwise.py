@@ -237,11 +237,19 @@ class _RowWriter:
         return added is not None and added.name == "math.exp" and any(map(self._is_below_zero, before))
 
     def _is_below_zero(self, step: Step) -> bool:
-        """Whether a step subtracts the largest element of a row from its elements."""
-        if not any(view.operation.name == "arith.subf" for view in body_of(step.op).operations):
-            return False
-        folds = [self._steps[each].fold for each in step.operands if each in self._steps]
-        return any(fold is not None and fold.combine.name == "arith.maximumf" for fold in folds)
+        """Whether a step subtracts the largest of a row's elements from each of them."""
+        block = body_of(step.op)
+        differences = [view.operation for view in block.operations if view.operation.name == "arith.subf"]
+        subtracted = {op.operands[1] for op in differences}
+        return any(
+            argument in subtracted and each in self._steps and self._is_largest_of(self._steps[each], step)
+            for argument, each in zip(block.arguments, step.operands, strict=False)
+        )
+
+    def _is_largest_of(self, step: Step, other: Step) -> bool:
+        """Whether a step is the maximum of what another one reads."""
+        is_maximum = step.fold is not None and step.fold.combine.name == "arith.maximumf"
+        return is_maximum and set(step.operands) <= set(other.operands)
 
     def _value(self, operand: Operand, level: int, part: Part, values: dict[Operand, ir.Value]) -> ir.Value:
         if isinstance(operand, ir.Attribute):

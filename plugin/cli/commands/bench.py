@@ -250,7 +250,6 @@ def _statistics(
     arrays = [feeds[spec.name] for spec in signature.inputs]
     weights = module_weights(module, module_manifest(module))
     settings = {"device": kind, "threads": workers, "parameters": weights}
-    check_first_part(module, kind)
     with open_pool(1, machine_turns()) as (pool, _):
         found = dispatches_in_worker(pool, {"path": module, "entry": signature.entry, "inputs": arrays, **settings})
     return found.without_plans()

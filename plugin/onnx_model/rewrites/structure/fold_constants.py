@@ -174,8 +174,8 @@ def _is_otherwise(node: NodeProto, operands: dict[str, Array], version: Operator
         return operands[node.input[2]].dtype.kind not in _EXACT
     if node.op_type == "GatherElements":
         return max(operands[node.input[0]].shape, default=0) > _MOST_CHOICES
-    is_aligned = version.version < _ALIGNED and "broadcast" in attributes(node)
-    return node.op_type in _OTHERWISE or version.version < _SINCE.get(node.op_type, 0) or is_aligned
+    names_dimensions = version.version < _ALIGNED and "broadcast" in attributes(node)
+    return names_dimensions or node.op_type in _OTHERWISE or version.version < _SINCE.get(node.op_type, 0)
 
 
 def _stays_small(node: NodeProto, editor: GraphEditor, operands: dict[str, Array]) -> bool:
