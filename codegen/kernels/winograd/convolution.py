@@ -18,7 +18,9 @@ from sartor.codegen.kernels.loops.tilings import Shape, register_shapes
 from sartor.codegen.kernels.winograd.geometry import WinogradConvolution, WinogradTiling
 from sartor.codegen.mlir.machine import Machine
 
-_RESIDENT_BYTES = 1 << 20
+# Workspaces that share a second-level cache with the filters: of 1 MiB, and of 2 MiB. Every block reads all filters, so
+# smaller ones would read them more often than encoded tiles save.
+_SMALL_BYTES, _RESIDENT_BYTES = 320 << 10, 1 << 20
 # Larger filters come from memory each time. Then a larger workspace, in the third-level cache, costs less.
 _STREAMED_FILTERS = 1 << 23
 _STREAMED_BYTES = 1 << 22
@@ -152,7 +154,7 @@ def winograd_tilings(
     depth, lanes = -(-convolution.filter.shape[1] // group), machine.lanes
     tiles, vectors = tile.count(convolution) // batches, -(-channels // lanes)
     shapes = register_shapes(1, tiles, vectors, depth, machine)
-    work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes)
+    work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes, _SMALL_BYTES)
     if machine.in_subgroups:
         smaller = (replace(each, columns=-(-each.columns // part)) for part in _SHARES for each in shapes)
         split = dict.fromkeys(work.by_both(each, machine.threads) for each in smaller)
@@ -160,9 +162,10 @@ def winograd_tilings(
         return list(islice(enough, _TRIED_IN_SUBGROUPS))
     first, *others = shapes
     found = work.splits(first, machine.threads)
-    if others and is_best:
-        found.append(work.splits(others[0], machine.threads)[0])
-    if tiles > _MANY_GROUPS * found[0].block:
+    larger = replace(work, workspace=_RESIDENT_BYTES).splits(first, machine.threads)[0]
+    if is_best:
+        found += [larger, *(work.splits(each, machine.threads)[0] for each in others[:1])]
+    if tiles > _MANY_GROUPS * larger.block:
         found.append(work.by_tiles(first, _MANY_GROUPS))
     return list(dict.fromkeys(found))
 
@@ -178,6 +181,7 @@ class _Work:
         depth: input channels, or groups of them.
         vectors: vectors of output channels.
         lanes: elements of a vector.
+        workspace: bytes of encoded tiles and products, at most, unless filters come from memory each time.
     """
 
     tile: OutputTile
@@ -186,6 +190,7 @@ class _Work:
     depth: int
     vectors: int
     lanes: int
+    workspace: int
 
     @property
     def streams(self) -> bool:
@@ -244,7 +249,7 @@ class _Work:
     def _block(self, shape: Shape, runs: int) -> int:
         """Tiles of a block: as many register tiles as fit the cache, such that ``runs`` of them make equal blocks."""
         bytes_of_tile = self.points * (self.depth + (shape.vectors + 1) * self.lanes) * _FLOAT_BYTES
-        cache = _STREAMED_BYTES if self.streams else _RESIDENT_BYTES
+        cache = _STREAMED_BYTES if self.streams else self.workspace
         fitting = max(1, cache // (bytes_of_tile * shape.columns))
         return -(-runs // -(-runs // fitting)) * shape.columns
 

@@ -118,3 +118,13 @@ def test_blocks_of_tiles_divide_into_register_tiles(
         assert tiling.block % tiling.columns == 0
         assert tiling.groups <= -(-tiles // tiling.block)
         assert registers(machine, tiling.columns, tiling.vectors) <= machine.registers
+
+
+def test_the_best_tile_has_blocks_for_caches_of_two_sizes() -> None:
+    """Filters of 200 KB fit a cache of 1 MiB beside encoded tiles only if blocks are small."""
+    machine = next(each for each in MACHINES if each.lanes == 16)
+    layer, tile = _convolution(16, 64, 55, 55), OutputTile(5, 5)
+    blocks = {each.block for each in winograd_tilings(layer, tile, machine, is_best=True) if each.columns == 11}
+    assert blocks == {22, 66}
+    others = winograd_tilings(layer, tile, machine, is_best=False)
+    assert {each.block for each in others} == {22}
