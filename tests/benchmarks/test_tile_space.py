@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from random import Random
 
-from benchmarks.tile_space import changed, drawn, row_of
+import onnx
+
+from benchmarks.tile_space import changed, drawn, kernels, row_of
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import Schema
-from sartor.codegen.ir.variants.routine import Implementation, Variant
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Variant, variant_of, variants_of
+from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
+from sartor.codegen.routines.vector.window import SlidingWindow
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from tests.plugin.onnx_model.builders import FLOAT, model, node
 
 LISTED = [
     {"lines": 1, "columns": 14, "vectors": 2, "row_groups": 14, "panel_groups": 1, "unroll": 1},
@@ -62,3 +71,20 @@ def test_what_the_list_loses_is_seen_and_wrong_results_do_not_win() -> None:
     assert (round(row.loss), row.tried, row.wrong) == (25, 1, 1)
     less = {name: each for name, each in known.items() if name != "v2"}
     assert row_of("net", "layer", listed, wide, less).loss == 0
+
+
+def test_routines_are_those_that_made_the_variants(tmp_path: Path) -> None:
+    """A pooling that stores its result in f16 has the name of the one in f32."""
+    onnx.save(
+        model([node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2])], [("x", (1, 16, 6, 6), FLOAT)], ["y"], {}),
+        tmp_path / "m.onnx",
+    )
+    found = run_import(tmp_path / "m.onnx", {}, None)
+    assert isinstance(found, ImportedModel)
+    (layer,) = found.graph.layers
+    target = Target.create("cpu")
+    variants = [each for each in variants_of(SlidingWindow(), layer.task, target) if isinstance(each, Variant)]
+    assert sum(each.name == "window" for each in (*ROUTINES, *FUSED_ROUTINES)) > 1
+    ((routine, listed),) = kernels(layer.task, variants, target)
+    made = [variant_of(routine, layer.task, each, target) for each in listed]
+    assert [each.descriptor for each in made if isinstance(each, Variant)] == [each.descriptor for each in variants]

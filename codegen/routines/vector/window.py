@@ -44,4 +44,7 @@ class SlidingWindow(ImageRoutine[Window]):
         return window_tilings(match, machine)
 
     def parts(self, images: ImageLayer, match: Window, parameters: Parameters) -> KernelParts:
-        return KernelParts(window_sliding(images, match, Tiling.of(parameters)))
+        tiling = Tiling.of(parameters)
+        if tiling.lines != 1:
+            raise ValueError(f"a window slides along one row of the result at a time, not {tiling.lines}")
+        return KernelParts(window_sliding(images, match, tiling))

@@ -10,11 +10,12 @@ import pytest
 
 from sartor.codegen.ir.layer import Layer, Task
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variant_of, variants_of
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES, routines_for
 from sartor.codegen.routines.iree.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
+from sartor.codegen.routines.vector.window import SlidingWindow
 from sartor.errors import DeviceError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.iree_runtime import Program
@@ -231,6 +232,14 @@ def test_a_refusal_says_why(device: str, subjects: dict[str, Subject]) -> None:
         for routine in OWN_PRECISION:
             for answer in variants_of(routine, subject.task, target):
                 assert not isinstance(answer, Rejected) or len(answer.reason.split()) >= 4, answer
+
+
+def test_a_window_of_several_rows_at_a_time_is_refused(subjects: dict[str, Subject]) -> None:
+    """Its kernel would leave all but the first of them as they were."""
+    given = {"lines": 2, "columns": 4, "vectors": 1, "row_groups": 1, "panel_groups": 1, "unroll": 1}
+    found = variant_of(SlidingWindow(), subjects["max_pool"].task, given, HOST)
+    assert found == Rejected("a window slides along one row of the result at a time, not 2")
+    assert isinstance(variant_of(SlidingWindow(), subjects["max_pool"].task, {**given, "lines": 1}, HOST), Variant)
 
 
 def test_no_cpu_tiles_reach_another_device(subjects: dict[str, Subject]) -> None:
