@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.variants.descriptor import device_in, without_parameters
+from sartor.codegen.ir.variants.descriptor import SHARES, Descriptor, device_in, without_parameters
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.overwriting import plain_name
@@ -163,17 +163,33 @@ def _pairs(tables: Tables, found: InNetworkTimes, key: str) -> dict[str, tuple[f
 
 
 def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
-    """The pairs of variants that differ from ``name`` only in parameters; all pairs of its device if there are none."""
+    """The pairs of variants that differ from ``name`` only in parameters; all pairs of its device if there are none.
+
+    Of a layer whose workgroups share weights that stay in their caches, no pair tells of a variant with another number
+    of these: in a network one core often has to read what another one has.
+    """
     own, device = without_parameters(name), device_in(name)
-    alike = [pair for other, pair in pairs.items() if without_parameters(other) == own]
-    return alike or [pair for other, pair in pairs.items() if device_in(other) == device]
+    same = {other: pair for other, pair in pairs.items() if without_parameters(other) == own}
+    if same:
+        return [pair for other, pair in same.items() if _shares(other) == _shares(name)]
+    return [pair for other, pair in pairs.items() if device_in(other) == device]
+
+
+def _shares(name: str) -> int:
+    """Workgroups that share the weights of a recurrent layer; 1 for all others."""
+    found = Descriptor.parse(name)
+    return 1 if found is None else found.parameters.get(SHARES, 1)
 
 
 def _moved(
     measurement: Measurement, in_network: float | None, alone: float | None, pairs: Sequence[tuple[float, float]]
 ) -> Measurement:
-    """A measurement with its time in the network; unchanged if it failed, or nothing of its device was timed there."""
-    if alone is None or (in_network is None and not pairs):
+    """A measurement with its time in the network, or alone if nothing like it was timed there; unchanged if it failed.
+
+    It is no longer relative to candidate 0, whose time changes too.
+    """
+    if alone is None:
         return measurement
-    seconds = in_network if in_network is not None else float(np.mean([scaled(alone, *pair) for pair in pairs]))
+    estimates = [scaled(alone, *pair) for pair in pairs] or [alone]
+    seconds = in_network if in_network is not None else float(np.mean(estimates))
     return replace(measurement, samples=(seconds,), baseline_samples=())

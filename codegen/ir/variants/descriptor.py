@@ -13,6 +13,9 @@ _PARAMETERS = "{"
 CHILDNET = "childnet"
 """What descriptors of childnets have in the place of an operation."""
 
+SHARES = "shares"
+"""The parameter that counts workgroups which share the steps, and so the weights, of a recurrent layer."""
+
 
 @dataclass(frozen=True)
 class Descriptor:

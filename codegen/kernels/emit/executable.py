@@ -24,6 +24,7 @@ _AT_LEAST_ONE = "nvvm.minctasm = 1 : i32"
 _ALIGNMENT = 64
 _GROUP = "hal.interface.workgroup.id"
 _LANE = "gpu.thread_id"
+_FLAGS = "%flags"
 
 Write = Callable[[Assembler, Sequence[ir.Value], tuple[Index, Index, Index]], None]
 
@@ -40,6 +41,8 @@ class Kernel:
         lanes: elements of a vector.
         tied: position in ``reads`` of the buffer that the first result overwrites; None if it has memory of its own.
         threads: of a workgroup on a GPU; None for code of a CPU.
+        flags: type of a last buffer, which is zero when the kernel starts; None for none. Workgroups that run at the
+            same time tell each other by it how far they are.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Kernel:
     lanes: int
     tied: int | None = None
     threads: int | None = None
+    flags: TensorType | None = None
 
     @property
     def is_rough(self) -> bool:
@@ -60,7 +64,7 @@ class Kernel:
 
         Args:
             target: what it is compiled for.
-            write: emits the code of one workgroup, given one-dimensional buffers (inputs, then results) and the
+            write: emits the code of one workgroup, given one-dimensional buffers (inputs, results, flags) and the
                 workgroup's position. A tied result has a buffer of its own in the memory of an input.
 
             Raises:
@@ -99,22 +103,30 @@ class Kernel:
         return assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough)
 
     def dispatch(self, arguments: Sequence[str]) -> str:
-        """The line that runs the kernel; its result is ``%r``, or ``%r#0`` if it has a workspace."""
-        types = ", ".join(map(str, self.reads))
+        """The lines that run the kernel; its result is ``%r``, or ``%r#0`` if it has a workspace or flags."""
         own = None if self.tied is None else arguments[self.tied]
-        results = ", ".join([own or str(self.results[0]), *map(str, self.results[1:])])
+        results = [own or str(self.results[0]), *map(str, self.results[1:])]
+        given, types, before = [*arguments], [*map(str, self.reads)], ""
+        if self.flags is not None:
+            before = f"%zero = arith.constant 0 : i32\n  {_FLAGS} = flow.tensor.splat %zero : {self.flags}\n  "
+            given.append(_FLAGS)
+            types.append(str(self.flags))
+            results.append(_FLAGS)
         symbol = f"@{self.name}::@{self.name}::@{self.name}"
         reference = f"{{hal.executable.ref = [@{self.name}]}}"
-        name = "%r" if len(self.results) == 1 else f"%r:{len(self.results)}"
-        return f"{name} = flow.dispatch {symbol}({', '.join(arguments)}) {reference} : ({types}) -> ({results})"
+        name = "%r" if len(results) == 1 else f"%r:{len(results)}"
+        return (
+            f"{before}{name} = flow.dispatch {symbol}({', '.join(given)}) {reference} : "
+            f"({', '.join(types)}) -> ({', '.join(results)})"
+        )
 
     @property
     def _bindings(self) -> list[int]:
-        """The binding of each buffer: inputs first, then results with memory of their own."""
-        reads, results = len(self.reads), len(self.results)
-        if self.tied is None:
-            return list(range(reads + results))
-        return [*range(reads), self.tied, *range(reads, reads + results - 1)]
+        """The binding of each buffer: inputs and flags first, then results with memory of their own."""
+        reads, given = len(self.reads), len(self.reads) + (self.flags is not None)
+        own = len(self.results) - (self.tied is not None)
+        tied = [] if self.tied is None else [self.tied]
+        return [*range(reads), *tied, *range(given, given + own), *range(reads, given)]
 
     def _layout(self) -> str:
         """The attribute that tells how bindings are used."""
@@ -125,7 +137,7 @@ class Kernel:
         return f"#hal.pipeline.layout<bindings = [{listed}]>"
 
     def _shell(self, target: Target) -> str:
-        buffers, layout = (*self.reads, *self.results), self._layout()
+        buffers, layout = (*self.reads, *self.results, *([self.flags] if self.flags else [])), self._layout()
         is_invocation = self._is_invocation(target)
         space = ", #hal.descriptor_type<storage_buffer>" if is_invocation else ""
         lane = f"    %lane = {_LANE} x" if is_invocation else ""

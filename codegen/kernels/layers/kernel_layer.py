@@ -88,6 +88,8 @@ class KernelLayer:
         workspace: type of further memory that the kernel needs; None for none.
         needs: CPU features that the operating system has to grant, by LLVM's names.
         factor: position of the argument that is multiplied by filters; None if the kernel is no contraction.
+        flags: type of memory that is zero when the kernel starts, by which its workgroups tell each other how far they
+            are; None for none.
     """
 
     task: Task
@@ -98,6 +100,7 @@ class KernelLayer:
     workspace: TensorType | None = None
     needs: tuple[str, ...] = ()
     factor: int | None = None
+    flags: TensorType | None = None
 
     @staticmethod
     def of(
@@ -125,7 +128,8 @@ class KernelLayer:
         reads += [RANGE] * len(self.ranges)
         results = [self.output.physical(task.results[0]), *([self.workspace] if self.workspace else [])]
         threads = self.code.threads if isinstance(self.code, ThreadCode) else None
-        return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes, self.tied, threads)
+        groups, lanes = self.code.groups, self.code.lanes
+        return Kernel(_KERNEL, tuple(reads), tuple(results), groups, lanes, self.tied, threads, self.flags)
 
     @property
     def groups(self) -> tuple[tuple[int, int, int], ...]:
@@ -189,7 +193,7 @@ class KernelLayer:
             [
                 f"util.func public @layer({arguments}) -> {result} {{",
                 f"  {kernel.dispatch(names)}",
-                f"  util.return {'%r#0' if self.workspace else '%r'} : {result}",
+                f"  util.return {'%r#0' if self.workspace or self.flags else '%r'} : {result}",
                 "}",
             ]
         )

@@ -120,6 +120,10 @@ class Recurrence:
             return max(1, *map(self.phase, self.maps[operand]))
         return 0
 
+    def states_of(self, number: int) -> list[tuple[int, Operand]]:
+        """The states whose next values can be computed when so many products are complete, and what computes them."""
+        return [(index, each) for index, each in enumerate(self.next) if max(1, self.phase(each)) == number]
+
     @property
     def stored(self) -> tuple[ir.Value, ...]:
         """Values that a later product, or an op after it, reads."""

@@ -41,21 +41,8 @@ class Blocking(Protocol):
         """Rows of the batch that are computed together."""
 
 
-@dataclass(frozen=True)
-class Scratch:
-    """Memory of a workgroup.
-
-    Attributes:
-        states: a memory for each state.
-        doubled: whether a state's memory holds two values, of this step and of the next.
-        stored: memories of values that are read after another product.
-        pitch: elements from one row to the next.
-    """
-
-    states: tuple[ir.Value, ...]
-    doubled: tuple[bool, ...]
-    stored: Mapping[ir.Value, ir.Value]
-    pitch: int
+Slot: TypeAlias = tuple[ir.Value, Index]
+"""A memory, and the offset of a value's first row in it."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +51,19 @@ class Place:
 
     Attributes:
         row: row of the inputs, and of the result.
-        now: offset of doubled states of this step.
-        then: offset of those of the next step.
+        now: the states of this step.
+        then: those of the next step.
+        stored: values that are read after another product.
+        pitch: elements from one row of these to the next.
+        is_shared: whether other workgroups read what the step writes.
     """
 
     row: Index
-    now: Index
-    then: Index
+    now: tuple[Slot, ...]
+    then: tuple[Slot, ...]
+    stored: Mapping[ir.Value, Slot]
+    pitch: int
+    is_shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,6 @@ class Phase:
         of: how the kernel divides a step.
         asm: emits the code.
         memories: buffers of the kernel.
-        scratch: memory of the workgroup.
         number: how many products are complete at its end.
         place: the step.
     """
@@ -89,22 +81,41 @@ class Phase:
     of: Blocking
     asm: Assembler
     memories: Sequence[ir.Value]
-    scratch: Scratch
     number: int
     place: Place
 
-    def write(self) -> None:
-        """Emit all blocks."""
-        self.asm.by_steps(self.of.form.hidden, self.of.block, self._write_block)
+    def write(self, part: Index = 0, parts: int = 1) -> None:
+        """Emit the blocks of one of equal parts; the last block may be shorter."""
+        asm, hidden, block = self.asm, self.of.form.hidden, self.of.block
+        blocks, whole = -(-hidden // block), hidden // block
+        begin, end = (asm.divide(asm.mul(each, blocks), parts)[0] for each in (part, asm.add(part, 1)))
+        bounds = asm.mul(begin, block), asm.mul(asm.minimum(end, whole), block)
+        asm.repeat(*bounds, block, lambda start: self._write_block(start, block))
+        if blocks > whole:
+            last = whole * block
+            asm.when(asm.equal(end, blocks), lambda: self._write_block(last, hidden - last))
 
     def _write_block(self, start: Index, length: int) -> None:
         lanes = self.asm.lanes
         vectors = -(-length // lanes)
+        if self.place.is_shared:
+            self._fetch(start, vectors)
         sums = self._sums(start, vectors)
         for row in range(self.of.rows):
             for index in range(vectors):
                 count = min(lanes, length - index * lanes)
                 _Part(self, sums, row, index, self.asm.add(start, index * lanes), count).write()
+
+    def _fetch(self, start: Index, vectors: int) -> None:
+        """Prefetch what a block writes, which another core has read: who waits for the block waits for that, too."""
+        asm, form = self.asm, self.of.form
+        stored = [self.place.stored[each] for each in self.place.stored if form.phase(each) == self.number]
+        states = [self.place.then[index] for index, _ in form.states_of(self.number)]
+        for memory, begin in (*stored, *states):
+            for row in range(self.of.rows):
+                for index in range(vectors):
+                    offset = asm.add(begin, start, row * self.place.pitch + index * asm.lanes)
+                    asm.prefetch(memory, offset, is_written=True)
 
     def _sums(self, start: Index, vectors: int) -> Sums:
         """Emit the reduction for a block."""
@@ -124,7 +135,7 @@ class Phase:
             for index in range(self.of.unroll):
                 origin = asm.add(base, asm.mul(depth, line), index * line)
                 for row in range(self.of.rows):
-                    offset = asm.add(begin, depth, row * self.scratch.pitch + index)
+                    offset = asm.add(begin, depth, row * self.place.pitch + index)
                     factor = asm.broadcast(memory, offset)
                     for key in [each for each in keys if each[0] == row]:
                         at = asm.add(origin, key[1] * block + key[2] * asm.lanes)
@@ -135,12 +146,12 @@ class Phase:
         found = asm.loop(0, self.of.form.hidden, self.of.unroll, zeros, several)
         return dict(zip(keys, found, strict=True))
 
-    def _factor(self, factor: Operand) -> tuple[ir.Value, Index]:
+    def _factor(self, factor: Operand) -> Slot:
         """The memory that holds what is multiplied, and its offset."""
         if isinstance(factor, CarriedState):
-            return self.scratch.states[factor.number], self.place.now
+            return self.place.now[factor.number]
         assert isinstance(factor, ir.Value)
-        return self.scratch.stored[factor], 0
+        return self.place.stored[factor]
 
 
 class _Part:
@@ -160,29 +171,31 @@ class _Part:
     def write(self) -> None:
         """Emit all values of the phase, then their stores: a state is overwritten only after it was read."""
         number = self._of.number
-        stored = [each for each in self._of.scratch.stored if self._form.phase(each) == number]
-        states = [index for index, each in enumerate(self._form.next) if max(1, self._form.phase(each)) == number]
-        for each in (*stored, *(self._form.next[index] for index in states)):
+        stored = [each for each in self._of.place.stored if self._form.phase(each) == number]
+        states = self._form.states_of(number)
+        for each in (*stored, *(value for _, value in states)):
             self._value(each)
         for value in stored:
-            self._keep(self._known[value], self._of.scratch.stored[value], 0)
-        for state in states:
-            self._keep_state(state, self._known[self._form.next[state]])
+            self._keep(self._known[value], self._of.place.stored[value])
+        for state, each in states:
+            self._keep_state(state, self._known[each])
 
     def _keep_state(self, state: int, value: ir.Value) -> None:
-        scratch = self._of.scratch
-        self._keep(value, scratch.states[state], self._of.place.then if scratch.doubled[state] else 0)
+        self._keep(value, self._of.place.then[state])
         if state == self._form.hidden_state:
             row = self._asm.add(self._of.place.row, self._row)
             offset = self._asm.add(self._asm.mul(row, self._form.hidden), self._column)
             self._asm.store(value, self._of.memories[self._of.of.result], offset, self._count)
 
-    def _keep(self, value: ir.Value, memory: ir.Value, begin: Index) -> None:
-        self._asm.store(value, memory, self._inside(begin), self._asm.lanes)
+    def _keep(self, value: ir.Value, slot: Slot) -> None:
+        self._asm.store(value, slot[0], self._inside(slot[1]), self._asm.lanes)
+
+    def _kept(self, slot: Slot) -> ir.Value:
+        return self._asm.load(slot[0], self._inside(slot[1]), self._asm.lanes)
 
     def _inside(self, begin: Index) -> Index:
-        """Offset of the vector in scratch memory."""
-        return self._asm.add(begin, self._column, self._row * self._of.scratch.pitch)
+        """Offset of the vector in a state's memory."""
+        return self._asm.add(begin, self._column, self._row * self._of.place.pitch)
 
     def _value(self, operand: Operand) -> ir.Value:
         if operand not in self._known:
@@ -198,10 +211,9 @@ class _Part:
         if isinstance(operand, StateGate):
             return self._sums[self._row, operand.gate, self._index]
         if isinstance(operand, CarriedState):
-            begin = self._of.place.now if self._of.scratch.doubled[operand.number] else 0
-            return asm.load(self._of.scratch.states[operand.number], self._inside(begin), asm.lanes)
+            return self._kept(self._of.place.now[operand.number])
         if isinstance(operand, Column):
             return asm.load(memories[operand.memory], self._column, self._count)
-        if operand in self._of.scratch.stored and self._form.phase(operand) < self._of.number:
-            return asm.load(self._of.scratch.stored[operand], self._inside(0), asm.lanes)
+        if operand in self._of.place.stored and self._form.phase(operand) < self._of.number:
+            return self._kept(self._of.place.stored[operand])
         return emit_region(asm, source(operand), [self._value(each) for each in self._form.maps[operand]])

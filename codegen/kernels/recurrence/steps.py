@@ -4,6 +4,9 @@ In each step blocks of the state follow one another. For a block the products of
 are summed in registers, and the cell's elementwise ops follow at once on the sums, so that gates are never stored. The
 matrices are packed in the order in which blocks read them, ``[blocks, hidden, gates, block]``, and stay in the
 second-level cache if they fit it. The state that is multiplied is kept twice, as all blocks read its last value.
+
+Workgroups may share the steps of a sequence: each computes some of the blocks, and so keeps the matrices of these in
+its core's cache (``meeting.py``).
 """
 
 from __future__ import annotations
@@ -13,15 +16,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import PadTo, Reshape, Step, Transpose
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.recurrence.form import CarriedState, Recurrence, StateProduct
-from sartor.codegen.kernels.recurrence.phase import Phase, Place, Scratch
+from sartor.codegen.kernels.recurrence.meeting import FLAG_PITCH, Meeting
+from sartor.codegen.kernels.recurrence.phase import Phase, Place, Slot
 from sartor.codegen.mlir.iree_compiler import ir
 
 Rows: TypeAlias = tuple[ir.Value, Index, int]
-"""Rows in memory: the memory, the first row, and the elements from one row to the next."""
+"""Rows in memory: the memory, the offset of the first, and the elements from one row to the next."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class StepsKernel:
         unroll: rows of a matrix in an iteration of the reduction.
         rows: rows of the batch that are computed together.
         workgroups: workgroups that partition the batch.
+        shares: workgroups that share the steps of each of these.
     """
 
     form: Recurrence
@@ -45,11 +51,12 @@ class StepsKernel:
     unroll: int
     rows: int
     workgroups: int
+    shares: int = 1
 
     @property
     def groups(self) -> tuple[int, int, int]:
         """Number of workgroups in each dimension."""
-        return self.workgroups, 1, 1
+        return self.workgroups, self.shares, 1
 
     @property
     def lanes(self) -> int:
@@ -76,29 +83,54 @@ class StepsKernel:
             Transpose((2, 0, 1, 3)),
         )
 
+    @property
+    def multiplied(self) -> list[bool]:
+        """Whether each state is multiplied, and so kept twice."""
+        factors = {each.factor for each in self.form.products}
+        return [CarriedState(index) in factors for index in range(len(self.form.next))]
+
+    @property
+    def run(self) -> int:
+        """Elements of all states and stored values of rows that are computed together."""
+        return (sum(self.multiplied) + len(self.form.next) + len(self.form.stored)) * self.rows * self.padded
+
+    @property
+    def flags_of_run(self) -> int:
+        """Numbers that hold the flags of rows that are computed together: one flag to begin with."""
+        return (1 + self.form.steps * len(self.form.products) * self.shares) * FLAG_PITCH
+
+    @property
+    def workspace(self) -> TensorType | None:
+        """Type of the memory of states; None if no workgroups share steps."""
+        return None if self.shares == 1 else TensorType((self.form.batch // self.rows * self.run,), "f32")
+
+    @property
+    def flags(self) -> TensorType | None:
+        """Type of the memory of flags; None if no workgroups share steps."""
+        return None if self.shares == 1 else TensorType((self.form.batch // self.rows * self.flags_of_run,), "i32")
+
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
         per_group = self.form.batch // self.workgroups
         begin = asm.mul(group[0], per_group)
-        asm.repeat(0, per_group, self.rows, lambda row: _Writer(self, asm, memories, asm.add(begin, row)).write())
+        writer = _Writer if self.shares == 1 else _SharingWriter
+        asm.repeat(
+            0, per_group, self.rows, lambda row: writer(self, asm, memories, asm.add(begin, row), group[1]).write()
+        )
 
 
 class _Writer:
-    """Emits the steps of some rows of the batch."""
+    """Emits the steps of some rows of the batch, whose states are in memory of the workgroup."""
 
-    def __init__(self, of: StepsKernel, asm: Assembler, memories: Sequence[ir.Value], row: Index) -> None:
-        form, number = of.form, ir.F32Type.get()
-        size = of.rows * of.padded
-        multiplied = {each.factor for each in form.products}
+    def __init__(self, of: StepsKernel, asm: Assembler, memories: Sequence[ir.Value], row: Index, share: Index) -> None:
         self._of = of
         self._asm = asm
         self._memories = memories
         self._row = row
-        self._size = size
-        self._doubled = [CarriedState(index) in multiplied for index in range(len(form.next))]
-        states = [asm.scratch(size * (1 + each), number) for each in self._doubled]
-        stored = {each: asm.scratch(size, number) for each in form.stored}
-        self._scratch = Scratch(tuple(states), tuple(self._doubled), stored, of.padded)
+        self._share = share
+        self._size = of.rows * of.padded
+        self._states = [self._allocated(self._size * (1 + twice)) for twice in of.multiplied]
+        self._stored = {each: self._allocated(self._size) for each in of.form.stored}
 
     def write(self) -> None:
         """Emit all steps."""
@@ -108,36 +140,85 @@ class _Writer:
         def step(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
             now, then = carried
             time = asm.sub(asm.value(form.steps - 1), index) if form.is_reversed else index
-            row = asm.add(asm.mul(time, form.batch), self._row)
-            for phase in range(1, len(form.products) + 1):
-                Phase(self._of, asm, self._memories, self._scratch, phase, Place(row, now, then)).write()
+            place = self._place(asm.add(asm.mul(time, form.batch), self._row), now, then)
+            for number in range(1, len(form.products) + 1):
+                self._compute(index, Phase(self._of, asm, self._memories, number, place))
             return [then, now]
 
         asm.loop(0, form.steps, 1, [asm.value(0), asm.value(self._size)], step)
         if form.last_state is not None:
             self._end(form.last_state)
 
+    def _allocated(self, elements: int) -> Slot:
+        """Memory of the workgroup."""
+        return self._asm.scratch(elements, ir.F32Type.get()), 0
+
+    def _compute(self, index: Index, phase: Phase) -> None:
+        """Emit a phase of step ``index``."""
+        phase.write()
+
+    def _place(self, row: Index, now: Index, then: Index) -> Place:
+        """Where a step reads and writes: ``now`` and ``then`` are offsets of states that are kept twice."""
+        asm, both = self._asm, list(zip(self._states, self._of.multiplied, strict=True))
+
+        def states(offset: Index) -> tuple[Slot, ...]:
+            return tuple((memory, asm.add(begin, offset if twice else 0)) for (memory, begin), twice in both)
+
+        return Place(row, states(now), states(then), self._stored, self._of.padded, is_shared=self._of.shares > 1)
+
     def _begin(self) -> None:
-        """Copy the initial states into scratch memory."""
-        for memory, argument in zip(self._scratch.states, self._of.form.initial, strict=True):
-            self._copy((self._memories[argument], self._row, self._of.form.hidden), (memory, 0, self._of.padded))
+        """Copy the initial states into their memory."""
+        width = self._of.form.hidden
+        for state, argument in zip(self._states, self._of.form.initial, strict=True):
+            given = self._memories[argument], self._asm.mul(self._row, width), width
+            self._copy(given, (*state, self._of.padded))
 
     def _end(self, state: int) -> None:
         """Copy the last value of a state into the row after the last step."""
-        form = self._of.form
-        begin = self._size if self._doubled[state] and form.steps % 2 else 0
-        row = self._asm.add(self._row, form.steps * form.batch)
-        source_rows = (self._scratch.states[state], begin // self._of.padded, self._of.padded)
-        self._copy(source_rows, (self._memories[self._of.result], row, form.hidden))
+        form, asm = self._of.form, self._asm
+        memory, begin = self._states[state]
+        last = asm.add(begin, self._size if self._of.multiplied[state] and form.steps % 2 else 0)
+        offset = asm.mul(asm.add(self._row, form.steps * form.batch), form.hidden)
+        self._copy((memory, last, self._of.padded), (self._memories[self._of.result], offset, form.hidden))
 
     def _copy(self, origin: Rows, target: Rows) -> None:
         """Copy rows of a state between memories."""
         asm = self._asm
 
         def part(number: int, start: Index, count: int) -> None:
-            (read, row, width), (written, into, pitch) = origin, target
-            loaded = asm.load(read, asm.add(asm.mul(asm.add(row, number), width), start), count)
-            asm.store(loaded, written, asm.add(asm.mul(asm.add(into, number), pitch), start), count)
+            (read, first, width), (written, into, pitch) = origin, target
+            loaded = asm.load(read, asm.add(first, number * width, start), count)
+            asm.store(loaded, written, asm.add(into, number * pitch, start), count)
 
         for number in range(self._of.rows):
             asm.by_steps(self._of.form.hidden, asm.lanes, partial(part, number))
+
+
+class _SharingWriter(_Writer):
+    """The same where several workgroups share the steps, and the memory of states."""
+
+    def __init__(self, of: StepsKernel, asm: Assembler, memories: Sequence[ir.Value], row: Index, share: Index) -> None:
+        self._run, _ = asm.divide(row, of.rows)
+        *_, self._workspace, self._flags = memories
+        self._used = 0
+        super().__init__(of, asm, memories, row, share)
+
+    def _allocated(self, elements: int) -> Slot:
+        begin = self._asm.add(self._asm.mul(self._run, self._of.run), self._used)
+        self._used += elements
+        return self._workspace, begin
+
+    def _begin(self) -> None:
+        # A late workgroup would overwrite states of later steps.
+        self._meeting(0, 1).share(lambda _: super(_SharingWriter, self)._begin())
+
+    def _compute(self, index: Index, phase: Phase) -> None:
+        asm, shares, phases = self._asm, self._of.shares, len(self._of.form.products)
+        number = asm.add(asm.mul(index, phases * shares), (phase.number - 1) * shares, 1)
+        self._meeting(number, shares).share(lambda part: phase.write(part, shares))
+
+    def _meeting(self, number: Index, parts: int) -> Meeting:
+        """Where workgroups meet whose flags begin with this number."""
+        asm = self._asm
+        begin = asm.add(asm.mul(self._run, self._of.flags_of_run), asm.mul(number, FLAG_PITCH))
+        return Meeting(asm, self._flags, begin, self._share if parts > 1 else 0, parts)

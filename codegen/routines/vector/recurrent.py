@@ -8,6 +8,7 @@ from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import layouts_of
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.descriptor import SHARES
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
@@ -31,7 +32,8 @@ class Recurrent:
     """Computes a block of the state after the other, each with all its gates.
 
     Parameters: ``vectors`` of a block, ``unroll`` rows of a matrix in an iteration, ``rows`` of the batch that are
-    computed together, and ``groups``, workgroups that partition the batch.
+    computed together, ``groups``, workgroups that partition the batch, and ``shares``, workgroups that share the steps
+    of each of these, by default one.
 
     Attributes:
         name: the algorithm in descriptors.
@@ -41,7 +43,7 @@ class Recurrent:
 
     @property
     def traits(self) -> Traits:
-        return Traits(sizes=("vectors", "unroll", "rows", "groups"))
+        return Traits(sizes=("vectors", "unroll", "rows", "groups", SHARES))
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.RECURRENCE:
@@ -55,7 +57,10 @@ class Recurrent:
             return Rejected(str(error))
         groups = max(each for each in range(1, machine.threads + 1) if form.batch % each == 0)
         found = [_parameters(form, machine, *sizes, groups) for sizes in _SIZES]
-        return [each for each in found if each is not None] or Rejected("its state does not fit the scratch memory")
+        fitting = [each for each in found if each is not None]
+        shared = [_shared(form, machine, each) for each in fitting]
+        listed = [each for pair in zip(shared, fitting, strict=True) for each in pair if each is not None]
+        return listed or Rejected("its state does not fit the scratch memory")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         return build_kernel(self, task, parameters, target)
@@ -71,7 +76,7 @@ class Recurrent:
             raise ValueError(machine.reason)
         rewrite = Rewrite.plain(task)
         form = _form(rewrite)
-        sizes = [integer(parameters[each]) for each in ("vectors", "unroll", "rows", "groups")]
+        sizes = (integer(parameters.get(each, 1)) for each in ("vectors", "unroll", "rows", "groups", SHARES))
         code = StepsKernel(form, len(task.inputs) + len(task.weights), machine.lanes, *sizes)
         for product in form.products:
             index = product.matrix - len(task.inputs)
@@ -79,7 +84,7 @@ class Recurrent:
                 raise ValueError("a recurrence matrix is computed or read elsewhere too")
             rewrite.set_packing(index, code.packing(product))
         inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
-        return KernelLayer(task, (rewrite,), inputs, outputs[0], code)
+        return KernelLayer(task, (rewrite,), inputs, outputs[0], code, code.workspace, flags=code.flags)
 
 
 def _is_only_multiplied(weight: ir.Value, argument: int, form: Recurrence) -> bool:
@@ -108,3 +113,11 @@ def _parameters(form: Recurrence, machine: Machine, vectors: int, unroll: int, g
     if fitting[-1] * padded * memories * _FLOAT_BYTES > _MOST_SCRATCH_BYTES:
         return None
     return {"vectors": vectors, "unroll": unroll, "rows": fitting[-1], "groups": groups}
+
+
+def _shared(form: Recurrence, machine: Machine, given: Parameters) -> Parameters | None:
+    """The parameters with as many workgroups for each sequence as there are threads left; None if there are too few
+    blocks for that."""
+    blocks = -(-form.hidden // (integer(given["vectors"]) * machine.lanes))
+    shares = min(machine.threads // integer(given["groups"]), blocks)
+    return {**given, SHARES: shares} if shares > 1 else None

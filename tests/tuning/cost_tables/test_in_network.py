@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sartor.codegen.ir.schema import Schema
@@ -83,6 +85,16 @@ def test_a_variant_is_scaled_like_one_of_its_own_routine_if_there_is_one() -> No
     alone = Tables({"a": tuple(map(Named, names))}, results)  # type: ignore[arg-type]
     found = corrected(alone, InNetworkTimes({("a", names[0]): 1.5e-4, ("a", "cpu:i8/tiles{lines=1}"): 2.5e-4}))
     assert [found.seconds("a", name) for name in names] == pytest.approx([1.5e-4, 1.5e-4, 2.5e-4, 2e-4])
+
+
+def test_a_variant_whose_workgroups_share_weights_is_not_scaled_like_one_on_a_single_core() -> None:
+    """What the network does to one core's cache tells nothing of two, and of other parameters it does."""
+    names = [f"cpu:f32/recurrence.{each}" for each in ("stock", "recurrent{rows=1}", "recurrent{rows=1,shares=2}")]
+    beside = {name: measured(name, 1e-4) for name in names}
+    beside[names[2]] = replace(beside[names[2]], baseline_samples=(1e-4,))
+    alone = Tables({"a": tuple(map(Named, names))}, {"a": beside})  # type: ignore[arg-type]
+    found = corrected(alone, InNetworkTimes({("a", names[1]): 1.8e-4}))
+    assert [found.seconds("a", name) for name in names] == pytest.approx([1.8e-4, 1.8e-4, 1e-4])
 
 
 def test_conversions_that_did_not_run_are_scaled_like_those_that_did() -> None:

@@ -20,12 +20,14 @@ from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.reference.random_inputs import sample_inputs
-from tests.codegen.routines.harness import Subject, load, relative_errors
+from tests.codegen.routines.harness import Subject, compiled, load, opened, relative_errors
+from tests.codegen.routines.harness import run as run_layer
 from tests.plugin.onnx_model.builders import FLOAT, Value, model, node, relative_error, run, weights
 
 _INPUTS = 7
 _TOLERANCE = 1e-5
 _TARGET = Target.create("cpu")
+_ONE_THREAD = replace(_TARGET, threads=1)
 # Operator, steps, width of the state, batch, attributes.
 _LAYERS: dict[str, tuple[str, int, int, int, dict[str, Any]]] = {
     "lstm": ("LSTM", 5, 19, 1, {"direction": "bidirectional"}),
@@ -33,6 +35,7 @@ _LAYERS: dict[str, tuple[str, int, int, int, dict[str, Any]]] = {
     "gru": ("GRU", 3, 37, 3, {"direction": "bidirectional"}),
     "gru_linear": ("GRU", 5, 24, 2, {"direction": "reverse", "linear_before_reset": 1}),
     "one_step": ("LSTM", 1, 16, 1, {}),
+    "many_steps": ("GRU", 60, 96, 1, {"linear_before_reset": 1}),
     "rnn": ("RNN", 5, 5, 1, {"activations": ["Relu"]}),
 }
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -51,7 +54,8 @@ def _layers() -> ModelProto:
         inputs += [(f"{name}.{each}", (directions, batch, hidden), FLOAT) for each in states]
         shapes = {"w": (gates * hidden, _INPUTS), "r": (gates * hidden, hidden), "b": (2 * gates * hidden,)}
         for seed, (part, shape) in enumerate(shapes.items()):
-            constants[f"{name}.{part}"] = weights(directions, *shape, seed=seed, scale=0.4)
+            # Larger ones make a state that doubles rounding errors in every step.
+            constants[f"{name}.{part}"] = weights(directions, *shape, seed=seed, scale=min(0.4, 4 / hidden))
         read = [f"{name}.{each}" for each in ("x", "w", "r", "b", "", *states)]
         read[4] = ""
         written = [f"{name}.{each}" for each in ("y", "last", "memory")[: 1 + len(states)]]
@@ -90,17 +94,53 @@ def test_kernels_compute_what_loops_compute(imported: ImportedModel) -> None:
             found: dict[str, Implementation | Rejected] = {"stock": Stock().build(layer.task, {}, _TARGET)}
             parameters = Recurrent().parameters(layer.task, _TARGET)
             assert not isinstance(parameters, Rejected), parameters
-            for each in parameters:
+            for each in (*parameters, *({**each, "shares": count} for each in parameters for count in (2, 3))):
                 found[str(dict(each))] = Recurrent().build(layer.task, each, _TARGET)
             built = {name: code for name, code in found.items() if isinstance(code, Implementation)}
             assert len(built) == len(found)
             subjects[layer.name] = Subject(layer, imported.weights, built)
     # One for each direction.
-    assert len(subjects) == 8
-    program = load(subjects, _TARGET)
+    assert len(subjects) == 9
+    content = compiled(subjects, _TARGET)
+    # A single thread runs one workgroup after the other.
+    for threads in (1, 2, 3):
+        program = opened(content, _TARGET, threads)
+        for name, subject in subjects.items():
+            errors = relative_errors(program, subject)
+            assert max(errors.values()) <= _TOLERANCE, (name, threads, errors)
+
+
+def test_workgroups_that_share_steps_compute_the_same_numbers_whenever_they_run(imported: ImportedModel) -> None:
+    subjects = {}
+    for layer in imported.graph.layers:
+        if layer.task.kind is LayerKind.RECURRENCE:
+            listed = Recurrent().parameters(layer.task, _ONE_THREAD)
+            assert not isinstance(listed, Rejected)
+            built = {each: Recurrent().build(layer.task, {**listed[0], "shares": each}, _TARGET) for each in (1, 3)}
+            codes = {str(each): code for each, code in built.items() if isinstance(code, Implementation)}
+            subjects[layer.name] = Subject(layer, imported.weights, codes)
+    program = load(subjects, _TARGET, 3)
     for name, subject in subjects.items():
-        errors = relative_errors(program, subject)
-        assert max(errors.values()) <= _TOLERANCE, (name, errors)
+        inputs = subject.inputs()
+        expected = run_layer(program, subject, "1", inputs)
+        for _ in range(100):
+            assert np.array_equal(run_layer(program, subject, "3", inputs), expected), name
+
+
+def test_steps_are_shared_where_threads_are_left(imported: ImportedModel) -> None:
+    layers = {each.name: each.task for each in imported.graph.layers if each.task.kind is LayerKind.RECURRENCE}
+
+    def shares(name: str, threads: int) -> set[object]:
+        found = Recurrent().parameters(layers[name], replace(_TARGET, threads=threads))
+        assert not isinstance(found, Rejected)
+        return {each.get("shares", 1) for each in found}
+
+    (wide, *_) = (name for name in layers if name.startswith("gru") and "linear" not in name)
+    (alone, *_) = (name for name in layers if name.startswith("lstm") and "batch" not in name)
+    assert shares(alone, 1) == {1}
+    assert shares(alone, 2) == {1, 2}
+    # Three rows keep three threads busy.
+    assert shares(wide, 3) == {1}
 
 
 def test_other_layers_are_rejected(imported: ImportedModel) -> None:
