@@ -23,6 +23,7 @@ from sartor.codegen.routines.iree.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.iree.stored import Stored
 from sartor.codegen.routines.iree.transposed import Transposed
+from sartor.codegen.routines.iree.view import View
 from sartor.codegen.routines.iree_tiled.blocked import Blocked
 from sartor.codegen.routines.iree_tiled.cooperative import CooperativePatches, CooperativeProduct
 from sartor.codegen.routines.iree_tiled.region import RegionConvolution
@@ -114,6 +115,9 @@ ROUTINES: tuple[Routine, ...] = (
     Im2colMatmul(),
     DataTiled(),
     Transposed(),
+    View("view_from_last", reads=True),
+    View("view_to_last", writes=True),
+    View("view_between_last", reads=True, writes=True),
     # Kernels of our own for GPUs.
     Implicit(),
     IreeImplicit(),

@@ -65,6 +65,7 @@ class Traits:
         slowdown: predicted time relative to a lower bound for the task; used if there is no model.
         compile_cost: time to compile a variant, relative to a short kernel.
         beside_kernels: kinds of layers for which variants are measured even if kernels apply; kernels always are.
+        is_free: whether variants neither compute nor move anything.
     """
 
     family: str | None = None
@@ -86,6 +87,7 @@ class Traits:
     slowdown: float = 1.0
     compile_cost: float = 1.0
     beside_kernels: frozenset[LayerKind] = frozenset(LayerKind)
+    is_free: bool = False
 
 
 def narrowest(storage: str | None, output: str | None) -> str | None:

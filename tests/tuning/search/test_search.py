@@ -228,6 +228,9 @@ def test_limits_are_small_only_where_nearly_all_is_known() -> None:
     assert settings_for(known, OTHER, 2) == replace(INFORMED, threads=2)
     assert settings_for([*known, *narrow], OTHER, 2) == SearchSettings(threads=2)
     assert settings_for(known, (), 1) == SearchSettings()
+    # A reshape takes no time, so that nothing has to be known of it.
+    views = listed("cpu:f32/block.view_from_last", "cpu:f32/block.view_to_last")
+    assert settings_for([*known, *views], OTHER, 2) == replace(INFORMED, threads=2)
 
 
 def test_shipped_times_that_are_too_few_change_nothing() -> None:
