@@ -153,8 +153,9 @@ class Audit:
         for _ in range(_DECIDING):
             self.tuner.measure_anew([case])
             runs.append(self.tuner.known([case])[case.key])
-        right = [name for name in runs[0] if all(each[name].status is Status.OK for each in runs)]
-        return {name: sorted((each[name] for each in runs), key=_seconds)[_DECIDING // 2] for name in right}
+        failed = {name: one for each in runs for name, one in each.items() if one.status is not Status.OK}
+        right = [name for name in runs[0] if name not in failed]
+        return failed | {name: sorted((each[name] for each in runs), key=_seconds)[_DECIDING // 2] for name in right}
 
     def _drawn(self, task: Task, case: BenchmarkCase) -> list[Variant]:
         found: dict[str, Variant] = {}

@@ -100,7 +100,7 @@ def _compile_on(
     """Tune for the machines that measure."""
     time = TimeBudget.of(config.time_budget)
     with (
-        open_workspace(config.target, config.jobs, machines.opening) as (pool, directory),
+        open_workspace(config.target, config.jobs, machines.opening, time.end) as (pool, directory),
         Store.open(config.database, goes_on=True, hardware=machines.hardware) as store,
     ):
         bench = Bench(pool, directory, store, time, progress)

@@ -7,6 +7,7 @@ from operator import add
 from pathlib import Path
 
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
+from sartor.costing.useful_views import with_useful_views
 from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
 from sartor.dialect_passes.dump import Dumper
 from sartor.frontend.imported_model import ImportedModel
@@ -39,6 +40,8 @@ def find_candidates(
     candidates = reduce(add, found)
     if not everything:
         candidates = eligible_candidates(candidates, imported, policy.precision)
+    if not (everything or policy.pins):
+        candidates = with_useful_views(candidates, imported.graph)
     if dump is not None:
         dumper = Dumper(dump, count=len(list(dump.glob("*.mlir"))))
         dumper.write("annotate", annotated_module(imported.graph, candidates))

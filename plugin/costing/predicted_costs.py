@@ -21,7 +21,7 @@ from sartor.policies import PlanPolicy
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
-from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.records.measurement import NO_TIME, Measurement, MeasurementKey, Status
 from sartor.tuning.search.cost_model import CostModel, Sample, samples_of
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.shortlist import shortlist
@@ -117,7 +117,7 @@ class PredictedCosts:
         # Every dispatch costs as much, which counts where several layers may be one.
         start = self.core.dispatch_cycles / self.core.hertz
         for each, one in zip(variants, seconds, strict=True):
-            yield each.descriptor, self._predicted(case, each, one + start)
+            yield each.descriptor, self._predicted(case, each, NO_TIME if each.traits.is_free else one + start)
 
     def _scale(self) -> float:
         """How many times longer variants take on the other machine than the analytic model says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -42,18 +43,22 @@ def open_workers(target: Target, jobs: int) -> Iterator[WorkerPool]:
 
 
 @contextmanager
-def open_workspace(target: Target, jobs: int, opening: Opening | None = None) -> Iterator[tuple[WorkerPool, Path]]:
+def open_workspace(
+    target: Target, jobs: int, opening: Opening | None = None, end: float = math.inf
+) -> Iterator[tuple[WorkerPool, Path]]:
     """Workers and a directory for modules; leaving the context ends them and removes all their temporary files.
 
     Args:
         target: what is compiled.
         jobs: number of processes here.
         opening: as for ``open_pool``.
+        end: when waiting for other compilations ends, by ``time.monotonic()``.
 
     Raises:
         UsageError: as ``open_workers``.
     """
-    with open_pool(jobs, machine_turns(), opening) as (pool, directory):
+    turns = machine_turns()
+    with turns.awaited_until(end), open_pool(jobs, turns, opening) as (pool, directory):
         check_target(target, pool)
         yield pool, directory
 

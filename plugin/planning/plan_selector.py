@@ -170,7 +170,7 @@ class PlanSelector:
             _LOG.warning("there is no front: %s", error)
             return None
         if not found:
-            _LOG.warning("there is no front: no plan keeps to the error bound")
+            _LOG.warning("there is no front: no plan keeps to the limits")
             return None
         points = tuple(ParetoPoint(each.plan, each.amounts, error) for each, error in found)
         return ParetoFront(*quantities, points, complete)

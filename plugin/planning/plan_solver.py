@@ -188,6 +188,8 @@ class PlanSolver:
     ) -> tuple[list[Recipe], bool]:
         """The Pareto front of two quantities within limits, and whether it is complete.
 
+        Of plans that need more memory by IREE's own plan than the user allows none is a point, and another might be.
+
         Raises:
             InfeasibleError: if there is none.
         """
@@ -200,9 +202,11 @@ class PlanSolver:
             return [_selection(problem, point) for point in found.points]
 
         recipes, _ = self._settled(tables, find, tuple(limits.bounds))
-        if Quantity.MEMORY in quantities:
+        allowed = self.policy.limits.memory
+        if Quantity.MEMORY in quantities or allowed is not None:
             recipes = [self._with_memory(each) for each in recipes]
-        return recipes, complete
+        fitting = [each for each in recipes if allowed is None or each.amounts[Quantity.MEMORY] <= allowed]
+        return fitting, complete and len(fitting) == len(recipes)
 
     def overlapped(self, tables: Tables, limits: Limits) -> Selected:
         """Plans for a first inference that reads while it executes: the shortest, and the one that executes fastest.

@@ -187,19 +187,36 @@ class NetRunner:
         If there are several, they are loaded again in several processes, as their times depend on their addresses.
 
         Raises:
-            CompileError: if the worker dies.
+            DisturbedError: if the worker was disturbed.
+            ReferenceFailedError: if ONNX Runtime crashes.
         """
+        self.begin()
         started = time.monotonic()
-        runs = {build: [run] for build, run in self._run(profile_nets, "profiling plans", builds).items()}
+        runs = {build: [run] for build, run in self._survived(profile_nets, builds).items()}
         near = self._near(builds, {build: run for build, (run,) in runs.items()})
         if len(near) > 1 and time.monotonic() - started < _LONG_SECONDS:
             for _ in range(self.passes - 1):
                 if near[0].files.module.stat().st_size > _SMALL_BYTES:
                     # A process gets the same addresses again, so a new one is started, which takes a second.
                     self._builder.pool.close()
-                for build, run in self._run(time_nets, "profiling plans", near).items():
+                for build, run in self._survived(time_nets, near).items():
                     runs[build].append(run)
         return {build: NetRun.joined(found) for build, found in runs.items()}
+
+    def _survived(self, function: Callable[..., list[NetRun]], builds: Sequence[Build]) -> dict[str, NetRun]:
+        """Runs by digest. If a worker does not survive all builds, each runs alone, so that one does not lose others.
+
+        Raises:
+            DisturbedError: if the worker was disturbed.
+        """
+        try:
+            return self._run(function, "profiling plans", builds)
+        except DisturbedError:
+            raise
+        except CompileError as error:
+            if len(builds) == 1:
+                return {builds[0].digest: NetRun(Status.CRASHED, message=str(error))}
+        return {digest: run for build in builds for digest, run in self._survived(function, [build]).items()}
 
     def _near(self, builds: Sequence[Build], runs: Mapping[str, NetRun]) -> list[Build]:
         """The builds that may be the best."""

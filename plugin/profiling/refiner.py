@@ -350,5 +350,6 @@ def _fastest(by_threads: Mapping[int, float]) -> int | None:
 
 
 def _pieces(recipe: Recipe) -> list[tuple[str, str]]:
-    """Task and variant of each layer."""
-    return [(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers]
+    """Task and variant of each layer that takes time."""
+    chosen = ((each.task.key, recipe.variants[each.name]) for each in recipe.graph.layers)
+    return [(key, each.descriptor) for key, each in chosen if not each.traits.is_free]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
+from sartor.tuning.records.measurement import NO_TIME
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 
 _OUTPUT = "output:"
@@ -71,7 +72,7 @@ def compare_plans(first: Plan, second: Plan) -> tuple[Change, ...]:
     Predicted times of both are compared if any layer of either has no time in the network.
     """
     sides = (first, second)
-    in_place = all(each.in_place is not None for plan in sides for each in plan.layers)
+    in_place = all(_seconds_in_place(each) is not None for plan in sides for each in plan.layers)
     groups = nx.Graph()
     for plan in sides:
         for layer in plan.layers:
@@ -114,8 +115,15 @@ def _by_group(
     return layers, adapts
 
 
+def _seconds_in_place(layer: LayerChoice) -> float | None:
+    """Seconds in the network; None if unknown. A reshape takes none, and has no dispatch that could be timed."""
+    if layer.in_place is None and layer.seconds is not None and layer.seconds <= NO_TIME:
+        return 0.0
+    return layer.in_place
+
+
 def _side(layers: Sequence[LayerChoice], adapts: Sequence[AdaptChoice], in_place: bool) -> Side:
-    taken = [each.in_place if in_place else each.seconds for each in layers]
+    taken = [_seconds_in_place(each) if in_place else each.seconds for each in layers]
     known = [each for each in taken if each is not None]
     conversions = sum((each.in_place if in_place else each.seconds) or each.seconds or 0.0 for each in adapts)
     seconds = sum(known) if len(known) == len(taken) and layers else None

@@ -64,7 +64,8 @@ def open_places(base: CompileConfig, targets: Sequence[Target], stack: ExitStack
     """
     if base.workers is not None:
         return {str(each): _elsewhere(replace(base, target=each), stack) for each in targets}
-    pool, directory = stack.enter_context(open_workspace(targets[0], base.jobs))
+    end = TimeBudget.of(base.time_budget).end
+    pool, directory = stack.enter_context(open_workspace(targets[0], base.jobs, end=end))
     store = stack.enter_context(Store.open(base.database, goes_on=True))
     for each in targets[1:]:
         check_target(each, pool)
@@ -73,6 +74,7 @@ def open_places(base: CompileConfig, targets: Sequence[Target], stack: ExitStack
 
 def _elsewhere(config: CompileConfig, stack: ExitStack) -> Place:
     machines = stack.enter_context(machines_of(config))
-    pool, directory = stack.enter_context(open_workspace(config.target, config.jobs, machines.opening))
+    end = TimeBudget.of(config.time_budget).end
+    pool, directory = stack.enter_context(open_workspace(config.target, config.jobs, machines.opening, end))
     store = stack.enter_context(Store.open(config.database, goes_on=True, hardware=machines.hardware))
     return Place(machines.settings(config), pool, directory, store, machines)

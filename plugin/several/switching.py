@@ -94,11 +94,12 @@ def compile_switching(
 def _compile(
     model: Path, output: Path, config: CompileConfig, progress: Progress, publication: Publication
 ) -> Artifact:
+    time = TimeBudget.of(config.time_budget)
     with (
-        open_workspace(config.target, config.jobs) as (pool, directory),
+        open_workspace(config.target, config.jobs, end=time.end) as (pool, directory),
         Store.open(config.database, goes_on=True) as store,
     ):
-        bench = Bench(pool, directory, store, TimeBudget.of(config.time_budget), progress)
+        bench = Bench(pool, directory, store, time, progress)
         imported = import_network(model, config.importing, pool, progress, directory)
         check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench)

@@ -23,7 +23,7 @@ from sartor.codegen.linking.overwriting import plain_name
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.benchmark_case import symbol_of
-from sartor.tuning.records.measurement import Measurement
+from sartor.tuning.records.measurement import NO_TIME, Measurement
 from sartor.tuning.transfers.conversions import adapts_between, distinct_adapts
 
 _Piece = TypeVar("_Piece")
@@ -165,14 +165,13 @@ def _pairs(tables: Tables, found: InNetworkTimes, key: str) -> dict[str, tuple[f
 def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
     """The pairs of variants that differ from ``name`` only in parameters; all pairs of its device if there are none.
 
-    Of a layer whose workgroups share weights that stay in their caches, no pair tells of a variant with another number
-    of these: in a network one core often has to read what another one has.
+    Workgroups that share a layer's weights keep a part of them in each core's cache. What the network does to a variant
+    with another number of these tells nothing of that, so that it keeps its time alone, and runs once.
     """
-    own, device = without_parameters(name), device_in(name)
+    own, device, shares = without_parameters(name), device_in(name), _shares(name)
     same = {other: pair for other, pair in pairs.items() if without_parameters(other) == own}
-    if same:
-        return [pair for other, pair in same.items() if _shares(other) == _shares(name)]
-    return [pair for other, pair in pairs.items() if device_in(other) == device]
+    others = same or {other: pair for other, pair in pairs.items() if device_in(other) == device}
+    return [pair for other, pair in others.items() if _shares(other) == shares]
 
 
 def _shares(name: str) -> int:
@@ -190,6 +189,8 @@ def _moved(
     """
     if alone is None:
         return measurement
+    if alone <= NO_TIME:
+        pairs = ()
     estimates = [scaled(alone, *pair) for pair in pairs] or [alone]
     seconds = in_network if in_network is not None else float(np.mean(estimates))
     return replace(measurement, samples=(seconds,), baseline_samples=())

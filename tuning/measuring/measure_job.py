@@ -25,7 +25,7 @@ from sartor.tuning.measuring.checking import Arbiter, Checker
 from sartor.tuning.measuring.runs.gpu_clock import ReadClock, clock_of
 from sartor.tuning.measuring.runs.steady_clock import ClockedRuns
 from sartor.tuning.measuring.runs.variant_runner import VariantRunner, uninterrupted
-from sartor.tuning.records.measurement import Status
+from sartor.tuning.records.measurement import NO_TIME, Status
 
 
 @dataclass(frozen=True)
@@ -225,8 +225,11 @@ def _known_hopeless(least: float, samples: Iterable[list[float]]) -> float | Non
 
 
 def _hopeful(active: list[str], samples: Mapping[str, list[float]], hopeless: float, done: int) -> list[str]:
-    """Runs that may still turn out fastest after this round; very short ones are always run twice."""
-    best = min(min(samples[name]) for name in active)
+    """Runs that may still turn out fastest after this round; very short ones are always run twice.
+
+    A reshape, which takes no time, is no match for the others: it reads another layout, which may have to be made.
+    """
+    best = min((least for name in active if (least := min(samples[name])) > NO_TIME), default=math.inf)
     if done < _SURE_ROUNDS:
         return [each for each in active if samples[each][0] <= max(_PLAINLY_HOPELESS * best, _CHEAP_SECONDS)]
     most = hopeless if done < _LEAST_ROUNDS else _NEARLY_HOPELESS

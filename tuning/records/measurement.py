@@ -22,6 +22,10 @@ PROTOCOL_VERSION = 7
 """Version of the way variants are measured. Raising it invalidates older measurements."""
 
 
+NO_TIME = 2e-7
+"""Seconds. What takes no more starts no dispatch, as reshapes, and tells nothing of what does."""
+
+
 class Status(StrEnum):
     """How the measurement of a variant ended; ``JobStatus`` describes the values that both have."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
-from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.records.measurement import NO_TIME, Measurement, Status
 
 # Other programs change the ratio of two times by less than that, or the check of the slower one by a factor finds it.
 _NEAR = 1.5
@@ -29,7 +29,8 @@ def _contested(case: BenchmarkCase, known: Mapping[str, Measurement]) -> Benchma
         return None
     stock = right.get(first.descriptor)
     times = {name: each.time if stock is None else each.time_at(stock.time) for name, each in right.items()}
-    near = {name for name, seconds in times.items() if seconds <= _NEAR * min(times.values())}
+    least = min((each for each in times.values() if each > NO_TIME), default=0.0)
+    near = {name for name, seconds in times.items() if seconds <= _NEAR * least}
     if not any(right[name].foreign_load for name in near):
         return None
     return replace(case, variants=(first, *(each for each in others if each.descriptor in near)))

@@ -73,10 +73,11 @@ class Sample:
 
     @staticmethod
     def of(measurement: Measurement) -> Sample | None:
-        """The sample of a measurement; None if it failed or has no facts."""
+        """The sample of a measurement; None if it failed, has no facts, or is of a variant that takes no time."""
         if measurement.status is not Status.OK or not measurement.facts:
             return None
-        return Sample(measurement.facts, described(measurement.key.variant), measurement.time)
+        variant = described(measurement.key.variant)
+        return None if variant.traits.is_free else Sample(measurement.facts, variant, measurement.time)
 
     @functools.cached_property
     def features(self) -> list[float]:

@@ -152,7 +152,12 @@ class VariantSearch:
         return picked
 
     def _measured(self, known: Times) -> list[Sample]:
-        return [Sample(task.facts, each, seconds) for task in self.tasks for each, seconds in _times(known, task)]
+        return [
+            Sample(task.facts, each, seconds)
+            for task in self.tasks
+            for each, seconds in _times(known, task)
+            if not each.traits.is_free
+        ]
 
     def _uninformed(self) -> dict[str, list[DescribedVariant]]:
         """The best variants of each layout, where no other network was measured or few were."""

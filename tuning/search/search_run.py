@@ -10,7 +10,7 @@ from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.digest import digest
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
-from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.records.measurement import NO_TIME, Measurement, Status
 from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, load_ahead, samples_of
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
@@ -165,6 +165,7 @@ class SearchRun:
         if model is not None:
             predicted = model.seconds(case.facts, variants)
         for each, seconds in zip(variants, predicted, strict=True):
+            seconds = NO_TIME if each.traits.is_free else seconds
             key = self.tuner.key(case, each.descriptor)
             yield each.descriptor, Measurement(key, Status.OK, (seconds,), facts=case.facts)
 

@@ -15,11 +15,12 @@ from sartor.codegen.analysis.task_bounds import ideal_seconds, kind_and_sizes
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.descriptor import SHARES
 from sartor.codegen.ir.variants.routine import Parameters, Variant
 from sartor.tuning.search.makespan import shrinking, taken_in_turn
 
 _ROWS, _PANELS, _OTHERS = "row_groups", "panel_groups", "groups"
-WORKGROUP_PARAMETERS = (_ROWS, _PANELS, _OTHERS)
+WORKGROUP_PARAMETERS = (_ROWS, _PANELS, _OTHERS, SHARES)
 """Names of the parameters that are numbers of workgroups."""
 
 # Seconds in which a worker takes a workgroup and begins to compute it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import logging
+import math
 import os
 import platform
 import time
@@ -40,9 +41,19 @@ class Turns:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._end = math.inf
         self._depth = 0
         self._told: set[str] = set()
         self._is_hopeless = False
+
+    @contextmanager
+    def awaited_until(self, end: float) -> Iterator[None]:
+        """No turn is waited for after ``end``, by ``time.monotonic()``, as after that of a time budget."""
+        before, self._end = self._end, min(self._end, end)
+        try:
+            yield
+        finally:
+            self._end = before
 
     @contextmanager
     def turn(self, *, alone: bool, deadline: float) -> Iterator[None]:
@@ -102,7 +113,7 @@ class Turns:
                 # A file system without locks.
                 return
             now = time.monotonic()
-            if now >= min(deadline, end):
+            if now >= min(deadline, end, self._end):
                 self._is_hopeless = now >= end
                 self._tell("another compilation does not end its turn: what is measured now may be too slow")
                 return

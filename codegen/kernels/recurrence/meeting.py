@@ -2,7 +2,11 @@
 
 No workgroup may rely on another one's running at the same time: a worker may run one after the other. So each part of
 a phase has a flag that tells whether it is free, claimed or complete. A workgroup takes its own part and then all that
-are free, so that it gets through alone, and waits only for parts that others are computing.
+are free, so that it gets through alone. Only then it waits for those that others are computing. It does so without
+giving its processor away, which a kernel cannot: where threads of one real-time priority share a processor, it might
+wait for ever.
+
+A flag counts phases. Phases take turns with a few flags, so that the next one is in a core's cache when it is needed.
 """
 
 from __future__ import annotations
@@ -14,23 +18,30 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, memref, scf
 
-FLAG_PITCH = 16
+_PITCH = 16
 """Numbers of 32 bits from one flag to the next: each has a line of the cache to itself."""
 
-# Who claims a part adds one, who completes it sets this number: a part is complete from it on, whoever claims it later.
-_COMPLETE = 1 << 16
+_TURNS = 4
 _FLAG_BYTES = 4
 _PAUSES = "sse2"
+_ACQUIRE, _RELEASE = llvm.AtomicOrdering.acquire, llvm.AtomicOrdering.release
+_ACQUIRE_RELEASE = llvm.AtomicOrdering.acq_rel
+
+
+def flags_of(parts: int) -> int:
+    """Numbers of 32 bits that hold the flags of meetings of so many parts."""
+    return _TURNS * parts * _PITCH
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """A phase of a step that several workgroups compute.
+    """A phase that several workgroups compute.
 
     Attributes:
         asm: emits the code.
         flags: memory of 32-bit integers, zero at first.
-        begin: offset of the phase's flags.
+        begin: offset of the flags of these meetings.
+        phase: number of the phase, counted from 0 among those with these flags.
         own: the part that is this workgroup's.
         parts: number of parts.
     """
@@ -38,6 +49,7 @@ class Meeting:
     asm: Assembler
     flags: ir.Value
     begin: Index
+    phase: Index
     own: Index
     parts: int
 
@@ -45,64 +57,81 @@ class Meeting:
         """Emit the computation of all parts by those who meet; afterwards all of them are complete."""
         asm = self.asm
 
-        def each(turn: Index) -> None:
-            _, part = asm.divide(asm.add(self.own, turn), self.parts)
-            at = asm.value(asm.add(self.begin, asm.mul(part, FLAG_PITCH)))
+        def take(turn: Index) -> None:
+            part = self._part(turn)
+            address = self._address(self.phase, part)
 
             def done() -> None:
                 compute(part)
-                # All that was stored before is visible to who sees this.
-                memref.atomic_rmw(arith.AtomicRMWKind.assign, asm.integer(_COMPLETE, 32), self.flags, [at])
+                # What was stored before is visible to who reads this.
+                llvm.store(self._word(self._complete), address, alignment=_FLAG_BYTES, ordering=_RELEASE)
 
-            asm.when(self._is_needed(at), done)
+            asm.when(self._claims(address), done)
 
-        following = asm.mul(asm.add(self.own, self.parts), FLAG_PITCH)
-        asm.prefetch(self.flags, asm.add(self.begin, following), is_written=True)
-        asm.repeat(0, self.parts, 1, each)
+        asm.prefetch(self.flags, self._offset(asm.add(self.phase, 1), self.own), is_written=True)
+        asm.repeat(0, self.parts, 1, take)
+        asm.repeat(0, self.parts, 1, lambda turn: self._wait(self._address(self.phase, self._part(turn))))
 
-    def _is_needed(self, at: ir.Value) -> ir.Value:
-        """Whether this workgroup has claimed a part and has to compute it; else it waits until the part is complete."""
-        yes, location = arith.constant(_bit(), 1), ir.Location.unknown()
-        loop = scf.WhileOp([_bit(), _bit()], [yes, yes])
-        asked = loop.before.blocks.append(_bit(), _bit(), arg_locs=[location] * 2)
-        with ir.InsertionPoint(asked):
-            scf.condition(asked.arguments[1], list(asked.arguments))
-        body = loop.after.blocks.append(_bit(), _bit(), arg_locs=[location] * 2)
-        with ir.InsertionPoint(body):
-            flag = self._read(at)
-            is_missing = arith.cmpi(arith.CmpIPredicate.slt, flag, self.asm.integer(_COMPLETE, 32))
-            waits = arith.andi(is_missing, arith.xori(self._claims(flag, at), yes))
-            scf.yield_([is_missing, waits])
-        found: ir.Value = loop.results[0]
-        return found
+    def _part(self, turn: Index) -> Index:
+        """The parts in turn, a workgroup's own first."""
+        return self.asm.divide(self.asm.add(self.own, turn), self.parts)[1]
 
-    def _claims(self, flag: ir.Value, at: ir.Value) -> ir.Value:
+    @property
+    def _claimed(self) -> Index:
+        return self.asm.add(self.asm.mul(self.phase, 2), 1)
+
+    @property
+    def _complete(self) -> Index:
+        return self.asm.add(self.asm.mul(self.phase, 2), 2)
+
+    def _claims(self, address: ir.Value) -> ir.Value:
         """Whether a part was free; now it is claimed."""
-        free = self._is_zero(flag)
-        branch = scf.IfOp(free, [_bit()], has_else=True)
+        flag, claimed = self._read(address), self._word(self._claimed)
+        branch = scf.IfOp(arith.cmpi(arith.CmpIPredicate.slt, flag, claimed), [_bit()], has_else=True)
         with ir.InsertionPoint(branch.then_block):
-            kind, one = arith.AtomicRMWKind.addi, self.asm.integer(1, 32)
-            scf.yield_([self._is_zero(memref.atomic_rmw(kind, one, self.flags, [at]))])
+            kind = llvm.StructType.get_literal([claimed.type, _bit()])
+            swapped = llvm.AtomicCmpXchgOp(
+                address, flag, claimed, _ACQUIRE_RELEASE, _ACQUIRE, alignment=_FLAG_BYTES, results=[kind]
+            )
+            scf.yield_([llvm.extractvalue(_bit(), swapped.result, [1])])
         with ir.InsertionPoint(branch.else_block):
-            if self.asm.has(_PAUSES):
-                # It tells the core that this is a loop that waits.
-                llvm.call_intrinsic(None, "llvm.x86.sse2.pause", [], [], [])
-            scf.yield_([free])
+            scf.yield_([arith.constant(_bit(), 0)])
         found: ir.Value = branch.results[0]
         return found
 
-    def _is_zero(self, number: ir.Value) -> ir.Value:
-        found: ir.Value = arith.cmpi(arith.CmpIPredicate.eq, number, self.asm.integer(0, 32))
+    def _wait(self, address: ir.Value) -> None:
+        """Emit a loop that ends when a part is complete."""
+        complete = self._word(self._complete)
+        loop = scf.WhileOp([], [])
+        with ir.InsertionPoint(loop.before.blocks.append()):
+            scf.condition(arith.cmpi(arith.CmpIPredicate.slt, self._read(address), complete), [])
+        with ir.InsertionPoint(loop.after.blocks.append()):
+            if self.asm.has(_PAUSES):
+                # It tells the core that this is a loop that waits.
+                llvm.call_intrinsic(None, "llvm.x86.sse2.pause", [], [], [])
+            scf.yield_([])
+
+    def _read(self, address: ir.Value) -> ir.Value:
+        """A flag; what is read afterwards is at least as new."""
+        kind = ir.IntegerType.get_signless(32)
+        found: ir.Value = llvm.load(kind, address, alignment=_FLAG_BYTES, ordering=_ACQUIRE)
         return found
 
-    def _read(self, at: ir.Value) -> ir.Value:
-        """A flag; what is read afterwards is at least as new."""
+    def _offset(self, phase: Index, part: Index) -> Index:
+        """Offset of a part's flag in a phase."""
+        asm = self.asm
+        _, turn = asm.divide(phase, _TURNS)
+        return asm.add(self.begin, asm.mul(asm.add(asm.mul(turn, self.parts), part), _PITCH))
+
+    def _address(self, phase: Index, part: Index) -> ir.Value:
         words = ir.IntegerType.get_signless(64)
         begin = arith.index_cast(words, memref.extract_aligned_pointer_as_index(self.flags))
-        offset = arith.index_cast(words, self.asm.value(self.asm.mul(at, _FLAG_BYTES)))
-        address = llvm.inttoptr(llvm.PointerType.get(), arith.addi(begin, offset))
-        kind = ir.IntegerType.get_signless(32)
-        found: ir.Value = llvm.load(kind, address, alignment=_FLAG_BYTES, ordering=llvm.AtomicOrdering.acquire)
+        offset = self.asm.value(self.asm.mul(self._offset(phase, part), _FLAG_BYTES))
+        found: ir.Value = llvm.inttoptr(llvm.PointerType.get(), arith.addi(begin, arith.index_cast(words, offset)))
+        return found
+
+    def _word(self, number: Index) -> ir.Value:
+        found: ir.Value = arith.index_cast(ir.IntegerType.get_signless(32), self.asm.value(number))
         return found
 
 

@@ -11,7 +11,7 @@ its core's cache (``meeting.py``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from sartor.codegen.ir.packing import PadTo, Reshape, Step, Transpose
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.recurrence.form import CarriedState, Recurrence, StateProduct
-from sartor.codegen.kernels.recurrence.meeting import FLAG_PITCH, Meeting
+from sartor.codegen.kernels.recurrence.meeting import Meeting, flags_of
 from sartor.codegen.kernels.recurrence.phase import Phase, Place, Slot
 from sartor.codegen.mlir.iree_compiler import ir
 
@@ -90,19 +90,19 @@ class StepsKernel:
         return [CarriedState(index) in factors for index in range(len(self.form.next))]
 
     @property
-    def run(self) -> int:
+    def states_of_run(self) -> int:
         """Elements of all states and stored values of rows that are computed together."""
         return (sum(self.multiplied) + len(self.form.next) + len(self.form.stored)) * self.rows * self.padded
 
     @property
     def flags_of_run(self) -> int:
-        """Numbers that hold the flags of rows that are computed together: one flag to begin with."""
-        return (1 + self.form.steps * len(self.form.products) * self.shares) * FLAG_PITCH
+        """Numbers that hold the flags of these rows: of their first states, of their steps, and of their last state."""
+        return flags_of(1) + flags_of(self.shares) + flags_of(1)
 
     @property
     def workspace(self) -> TensorType | None:
         """Type of the memory of states; None if no workgroups share steps."""
-        return None if self.shares == 1 else TensorType((self.form.batch // self.rows * self.run,), "f32")
+        return None if self.shares == 1 else TensorType((self.form.batch // self.rows * self.states_of_run,), "f32")
 
     @property
     def flags(self) -> TensorType | None:
@@ -204,21 +204,26 @@ class _SharingWriter(_Writer):
         super().__init__(of, asm, memories, row, share)
 
     def _allocated(self, elements: int) -> Slot:
-        begin = self._asm.add(self._asm.mul(self._run, self._of.run), self._used)
+        begin = self._asm.add(self._asm.mul(self._run, self._of.states_of_run), self._used)
         self._used += elements
         return self._workspace, begin
 
     def _begin(self) -> None:
         # A late workgroup would overwrite states of later steps.
-        self._meeting(0, 1).share(lambda _: super(_SharingWriter, self)._begin())
+        self._alone(0, super()._begin)
+
+    def _end(self, state: int) -> None:
+        self._alone(flags_of(1) + flags_of(self._of.shares), lambda: super(_SharingWriter, self)._end(state))
 
     def _compute(self, index: Index, phase: Phase) -> None:
         asm, shares, phases = self._asm, self._of.shares, len(self._of.form.products)
-        number = asm.add(asm.mul(index, phases * shares), (phase.number - 1) * shares, 1)
-        self._meeting(number, shares).share(lambda part: phase.write(part, shares))
+        number = asm.add(asm.mul(index, phases), phase.number - 1)
+        meeting = Meeting(asm, self._flags, self._flags_at(flags_of(1)), number, self._share, shares)
+        meeting.share(lambda part: phase.write(part, shares))
 
-    def _meeting(self, number: Index, parts: int) -> Meeting:
-        """Where workgroups meet whose flags begin with this number."""
-        asm = self._asm
-        begin = asm.add(asm.mul(self._run, self._of.flags_of_run), asm.mul(number, FLAG_PITCH))
-        return Meeting(asm, self._flags, begin, self._share if parts > 1 else 0, parts)
+    def _alone(self, begin: int, write: Callable[[], None]) -> None:
+        """Emit what one workgroup does and the others wait for, by flags that begin there among those of these rows."""
+        Meeting(self._asm, self._flags, self._flags_at(begin), 0, 0, 1).share(lambda _: write())
+
+    def _flags_at(self, begin: int) -> Index:
+        return self._asm.add(self._asm.mul(self._run, self._of.flags_of_run), begin)

@@ -154,7 +154,8 @@ def winograd_tilings(
     depth, lanes = -(-convolution.filter.shape[1] // group), machine.lanes
     tiles, vectors = tile.count(convolution) // batches, -(-channels // lanes)
     shapes = register_shapes(1, tiles, vectors, depth, machine)
-    work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes, _SMALL_BYTES)
+    workspace = _RESIDENT_BYTES if machine.in_subgroups else _SMALL_BYTES
+    work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes, workspace)
     if machine.in_subgroups:
         smaller = (replace(each, columns=-(-each.columns // part)) for part in _SHARES for each in shapes)
         split = dict.fromkeys(work.by_both(each, machine.threads) for each in smaller)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.ir.layouts import CHANNELS_LAST, NHWC, layouts_of
 from sartor.codegen.ir.schema import Schema, physical_types, schemas_of
 from sartor.codegen.ir.target import Target
@@ -29,6 +29,9 @@ Order: TypeAlias = list[list[Part]]
 
 # Where nothing is measured; times are more than zero.
 _SLOWDOWN = 1e-3
+_KINDS = (LayerKind.FIXED, LayerKind.TOLERANT)
+# Most layers are rejected by their text, which is cheaper than reading their ops.
+_COMPUTING = (" arith.", " math.")
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 
 
@@ -51,10 +54,14 @@ class View:
         return Traits("view", slowdown=_SLOWDOWN, is_free=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        if task.weights or len(task.inputs) != 1 or len(task.results) != 1:
+        if task.kind not in _KINDS or task.weights or len(task.inputs) != 1 or len(task.results) != 1:
             return Rejected("it does not rearrange a single tensor")
         if task.inputs[0].dtype != task.results[0].dtype:
             return Rejected("its result has another type than what it reads")
+        if task.inputs[0].elements != task.results[0].elements or any(each in task.body for each in _COMPUTING):
+            return Rejected("it does more than rearrange a tensor")
+        if not (task.inputs[0].shape and task.results[0].shape and task.results[0].elements):
+            return Rejected("it has a scalar, or no elements")
         source, result = self._schemas(task, target)
         turned = ((self.reads, source), (self.writes, result))
         if any(schema.layout != CHANNELS_LAST for is_last, schema in turned if is_last):
@@ -155,7 +162,7 @@ def _rearranged(op: ir.Operation, before: Order) -> Order | None:
 
 def _split(parts: Sequence[Part], sizes: Sequence[int]) -> Order | None:
     """The parts of a dimension that is split into some of these sizes; None if a boundary lies within a step."""
-    left, found = list(parts), list[list[Part]]()
+    left, found = _merged(parts), list[list[Part]]()
     for size in reversed(sizes):
         taken: list[Part] = []
         while size > 1:
@@ -171,3 +178,14 @@ def _split(parts: Sequence[Part], sizes: Sequence[int]) -> Order | None:
             size //= inner
         found.insert(0, taken)
     return found if all(count == 1 for _, count in left) else None
+
+
+def _merged(parts: Sequence[Part]) -> list[Part]:
+    """The same parts with neighbours made one where each step of the outer begins behind the last of the inner."""
+    found: list[Part] = []
+    for step, count in parts:
+        if found and found[-1][0] == step * count:
+            found[-1] = step, found[-1][1] * count
+        else:
+            found.append((step, count))
+    return found

@@ -58,9 +58,9 @@ class Recurrent:
         groups = max(each for each in range(1, machine.threads + 1) if form.batch % each == 0)
         found = [_parameters(form, machine, *sizes, groups) for sizes in _SIZES]
         fitting = [each for each in found if each is not None]
-        shared = [_shared(form, machine, each) for each in fitting]
-        listed = [each for pair in zip(shared, fitting, strict=True) for each in pair if each is not None]
-        return listed or Rejected("its state does not fit the scratch memory")
+        alone = [each for each in fitting if _scratch_bytes(form, machine, each) <= _MOST_SCRATCH_BYTES]
+        shared = [each for given in fitting for each in _shared(form, machine, given)]
+        return [*alone, *shared] or Rejected("its state does not fit the scratch memory")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         return build_kernel(self, task, parameters, target)
@@ -76,7 +76,10 @@ class Recurrent:
             raise ValueError(machine.reason)
         rewrite = Rewrite.plain(task)
         form = _form(rewrite)
-        sizes = (integer(parameters.get(each, 1)) for each in ("vectors", "unroll", "rows", "groups", SHARES))
+        sizes = [integer(parameters.get(each, 1)) for each in ("vectors", "unroll", "rows", "groups", SHARES)]
+        *_, rows, groups, _ = sizes
+        if min(sizes) < 1 or form.batch % (groups * rows):
+            raise ValueError(f"a batch of {form.batch} does not divide into {groups} groups of {rows} rows at a time")
         code = StepsKernel(form, len(task.inputs) + len(task.weights), machine.lanes, *sizes)
         for product in form.products:
             index = product.matrix - len(task.inputs)
@@ -108,16 +111,20 @@ def _parameters(form: Recurrence, machine: Machine, vectors: int, unroll: int, g
     unroll = unroll if form.hidden % unroll == 0 else 1
     if not fitting or (vectors - 1) * machine.lanes >= form.hidden:
         return None
-    padded = -(-form.hidden // (vectors * machine.lanes)) * vectors * machine.lanes
-    memories = 2 * len(form.initial) + len(form.stored)
-    if fitting[-1] * padded * memories * _FLOAT_BYTES > _MOST_SCRATCH_BYTES:
-        return None
     return {"vectors": vectors, "unroll": unroll, "rows": fitting[-1], "groups": groups}
 
 
-def _shared(form: Recurrence, machine: Machine, given: Parameters) -> Parameters | None:
-    """The parameters with as many workgroups for each sequence as there are threads left; None if there are too few
-    blocks for that."""
+def _scratch_bytes(form: Recurrence, machine: Machine, given: Parameters) -> int:
+    """Bytes of the states of rows that are computed together."""
+    block = integer(given["vectors"]) * machine.lanes
+    memories = 2 * len(form.initial) + len(form.stored)
+    return integer(given["rows"]) * -(-form.hidden // block) * block * memories * _FLOAT_BYTES
+
+
+def _shared(form: Recurrence, machine: Machine, given: Parameters) -> list[Parameters]:
+    """The parameters with as many workgroups for each sequence as there are threads left, or half of them; parts are as
+    equal as can be."""
     blocks = -(-form.hidden // (integer(given["vectors"]) * machine.lanes))
-    shares = min(machine.threads // integer(given["groups"]), blocks)
-    return {**given, SHARES: shares} if shares > 1 else None
+    most = min(machine.threads // integer(given["groups"]), blocks)
+    counts = {-(-blocks // -(-blocks // each)) for each in (most, most // 2) if each > 1}
+    return [{**given, SHARES: each} for each in sorted(counts, reverse=True)]

@@ -13,6 +13,7 @@ from sartor.planning.recipe import Recipe
 from sartor.policies import PlanPolicy, Search
 from sartor.profiling.refiner import is_far_slower
 from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import UNLIMITED, Quantity
 
 # A layer's stock code may be much slower alone than as a part of the model: ResNet-50's layers take three times as long
@@ -58,7 +59,13 @@ def is_hopeless(recipe: Recipe, recipes: Sequence[Recipe], tables: Tables) -> bo
 
 
 def _likely(key: str, tables: Tables) -> float:
-    """Seconds of a layer's stock code that the unsplit model takes, too; 0 if it was not measured."""
+    """Seconds of a layer's stock code that the unsplit model takes, too; 0 if it was not measured.
+
+    Code that was stopped at the time limit counts as much as any code can.
+    """
     names = [each.descriptor for each in tables.variants[key]]
     times = {name: seconds for name in names if (seconds := tables.seconds(key, name)) is not None}
+    stock = tables.measured.get(key, {}).get(names[0])
+    if stock is not None and stock.status is Status.TIMEOUT and times:
+        return _MOST * min(times.values())
     return min(times[names[0]], _MOST * min(times.values())) if names[0] in times else 0.0

@@ -42,15 +42,20 @@ def tables(imported: ImportedModel) -> Tables:
     return replace(known, scratch=scratch)
 
 
-def solve(imported: ImportedModel, tables: Tables, allowed: int, planned: Planned) -> list[Recipe]:
-    """The plans within a limit if IREE plans what ``planned`` says, given the routine of each layer."""
+def solver_within(imported: ImportedModel, allowed: int, planned: Planned) -> PlanSolver:
+    """A solver within a limit if IREE plans what ``planned`` says, given the routine of each layer."""
 
     def planned_memory(recipe: Recipe) -> int | None:
         return planned({name: each.descriptor for name, each in recipe.variants.items()})
 
     policy = replace(CONFIG, memory_limit=allowed).planning
-    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), policy, silent, planned_memory=planned_memory)
-    return solver.within(tables, policy.limits)[0]
+    return PlanSolver(imported, cast(Tuner, FakeTuner()), policy, silent, planned_memory=planned_memory)
+
+
+def solve(imported: ImportedModel, tables: Tables, allowed: int, planned: Planned) -> list[Recipe]:
+    """The plans within a limit."""
+    solver = solver_within(imported, allowed, planned)
+    return solver.within(tables, solver.policy.limits)[0]
 
 
 def test_a_plan_of_which_iree_makes_more_than_the_limit_is_replaced(imported: ImportedModel, tables: Tables) -> None:
@@ -82,3 +87,18 @@ def test_without_a_limit_iree_is_not_asked(imported: ImportedModel, tables: Tabl
 
     solver = PlanSolver(imported, cast(Tuner, FakeTuner()), CONFIG.planning, silent, planned_memory=planned_memory)
     assert solver.within(tables, Limits())[0][0].memory is None
+
+
+@pytest.mark.parametrize("quantities", [(Quantity.LATENCY, Quantity.MEMORY), (Quantity.LATENCY, Quantity.COLD)])
+def test_no_point_of_a_front_needs_more_than_the_limit_by_iree(
+    imported: ImportedModel, tables: Tables, quantities: tuple[Quantity, Quantity]
+) -> None:
+    def planned(routines: Mapping[str, str]) -> int:
+        return 50_000 if any(name.endswith(".stock") for name in routines.values()) else 200_000
+
+    solver = solver_within(imported, 100_000, planned)
+    found, complete = solver.front_within(tables, solver.policy.limits, quantities)
+    assert all(each.amounts[Quantity.MEMORY] == 50_000 for each in found)
+    assert not complete
+    every, _ = solver_within(imported, 100_000, lambda _: 1).front_within(tables, solver.policy.limits, quantities)
+    assert len(every) == len(found) + 1

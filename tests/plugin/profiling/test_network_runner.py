@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sartor.config import CompileConfig
 from sartor.errors import CompileError, ReferenceFailedError
 from sartor.pipeline import compile_model
+from sartor.profiling import network_runner
 from sartor.profiling.network_runner import NetRunner
 from sartor.reference.reference_job import ReferenceRun
+from sartor.tuning.networks.profile_job import profile_nets
+from sartor.tuning.workers import calls
 
 ModelFile = Callable[[str], Path]
 OLD = b"what was there before"
@@ -53,3 +57,26 @@ def test_a_crash_of_the_module_is_its_own(
     with pytest.raises(CompileError, match="no plan is right"):
         compile_model(model_file("residual"), output, hurried)
     assert output.read_bytes() == OLD
+
+
+def test_a_network_that_kills_its_worker_leaves_the_others(
+    model_file: ModelFile, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs beside the stock model, and is the first that runs alone."""
+    alone: list[int] = []
+
+    def call(*given: Any, **options: Any) -> object:
+        function, arguments = given[1:3]
+        if function is profile_nets:
+            count = len(arguments["trial"].nets)
+            alone.append(count)
+            if count > 1 or alone.count(1) == 1:
+                raise CompileError("profiling plans ended as crashed: signal 11")
+        return original(*given, **options)
+
+    original = calls.call
+    monkeypatch.setattr(network_runner, "call", call)
+    config = CompileConfig(threads=1, database=tmp_path / "t.db", plans=1)
+    compiled = compile_model(model_file("residual"), output, config)
+    assert alone[:3] == [2, 1, 1]
+    assert compiled.plan.unsplit

@@ -53,3 +53,10 @@ def test_times_in_the_network_count_if_both_have_them() -> None:
     slower = plan_of(replace(choice("a", SLOW), in_place=5e-3))
     assert compare_plans(timed, slower)[0].cost == pytest.approx(3e-3)
     assert compare_plans(timed, plan_of(choice("a", SLOW, 1.5e-3)))[0].cost == pytest.approx(5e-4)
+
+
+def test_a_reshape_takes_no_time_in_the_network() -> None:
+    reshaped = replace(choice("b"), seconds=1e-7, in_place=None)
+    timed = plan_of(replace(choice("a"), in_place=2e-3), reshaped)
+    slower = plan_of(replace(choice("a", SLOW), in_place=5e-3), reshaped)
+    assert compare_plans(timed, slower)[0].cost == pytest.approx(3e-3)

@@ -97,6 +97,14 @@ def test_a_variant_whose_workgroups_share_weights_is_not_scaled_like_one_on_a_si
     assert [found.seconds("a", name) for name in names] == pytest.approx([1.8e-4, 1.8e-4, 1e-4])
 
 
+def test_what_takes_no_time_takes_none_in_the_network() -> None:
+    names = ["cpu:f32/block.stock", "cpu:f32/block.view_from_last"]
+    results = {"a": {names[0]: measured(names[0], 4e-6), names[1]: measured(names[1], 1e-7)}}
+    alone = Tables({"a": tuple(map(Named, names))}, results)  # type: ignore[arg-type]
+    found = corrected(alone, InNetworkTimes({("a", names[0]): 9e-6}))
+    assert [found.seconds("a", each) for each in names] == pytest.approx([9e-6, 1e-7])
+
+
 def test_conversions_that_did_not_run_are_scaled_like_those_that_did() -> None:
     found = corrected(tables(), InNetworkTimes({}, {ADAPT: 2e-5}))
     assert found.adapts == {ADAPT: pytest.approx(2e-5), OTHER: pytest.approx(6e-5)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from sartor.tuning.measuring.measure_job import MeasureSettings, time_in_turn
 
@@ -54,3 +55,11 @@ def test_a_run_that_proved_hopeless_once_is_not_repeated() -> None:
     runs = _Runs(stock=1.0, kernel=0.02)
     time_in_turn(runs.by_name, "stock", SETTINGS)
     assert Counter(runs.done)["stock"] == 1
+
+
+def test_a_reshape_makes_nothing_hopeless() -> None:
+    """It reads another layout than stock code, which has to be made."""
+    runs = _Runs(stock=4e-6, reshape=1e-7)
+    samples = time_in_turn(runs.by_name, "stock", replace(SETTINGS, seconds=1.0))
+    assert len(samples["stock"]) == len(samples["reshape"])
+    assert len(samples["stock"]) >= SETTINGS.rounds

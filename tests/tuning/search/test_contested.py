@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import pytest
@@ -47,6 +47,14 @@ def test_what_decides_is_repeated(disturbed: str, repeated: bool) -> None:
     found = contested([_CASE], _measured(**{disturbed: 0.7}))
     names = [[variant.descriptor for variant in case.variants] for case in found]
     assert names == ([["stock", "fast", "near"]] if repeated else [])
+
+
+def test_a_reshape_decides_nothing() -> None:
+    """It takes no time whatever others do, and they read another layout."""
+    known = _measured(fast=0.7)["t"]
+    known["slow"] = replace(known["slow"], samples=(1e-7,), baseline_samples=())
+    (found,) = contested([_CASE], {"t": known})
+    assert [each.descriptor for each in found.variants] == ["stock", "fast", "near", "slow"]
 
 
 def test_a_task_without_times_is_not_repeated() -> None:

@@ -39,6 +39,12 @@ def test_predictions_are_seconds() -> None:
         assert found == pytest.approx(seconds(new.facts, name), rel=0.3)
 
 
+def test_what_takes_no_time_is_no_sample() -> None:
+    timed = replace(MEASUREMENT, facts=TRAINED[0].facts, key=replace(KEY, variant="cpu:f32/block.stock"))
+    assert Sample.of(timed) is not None
+    assert Sample.of(replace(timed, key=replace(KEY, variant="cpu:f32/block.view_from_last"))) is None
+
+
 def test_a_few_samples_are_no_model() -> None:
     few = samples(*TRAINED)[: FEWEST_SAMPLES - 1]
     assert CostModel.fit(few) is None

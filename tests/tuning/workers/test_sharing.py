@@ -94,6 +94,15 @@ def test_a_deadline_in_vain_does_not_end_the_patience(path: Path) -> None:
         assert all(seconds(turns, alone=True, deadline=0.2) >= 0.2 for _ in range(2))
 
 
+def test_nothing_is_waited_for_after_the_end_of_a_time_budget(path: Path) -> None:
+    turns = Turns(path)
+    with other(path, "alone"):
+        with turns.awaited_until(time.monotonic() + 0.3):
+            assert seconds(turns, alone=True, deadline=30.0) < 30.0
+            assert seconds(turns, alone=False, deadline=30.0) < 30.0
+        assert seconds(turns, alone=True, deadline=0.4) >= 0.4
+
+
 def test_turns_within_a_turn_are_part_of_it(path: Path) -> None:
     turns = Turns(path)
     with turns.turn(alone=True, deadline=math.inf), turns.turn(alone=False, deadline=math.inf):

@@ -96,6 +96,21 @@ def test_a_tied_result_has_no_binding_of_its_own(tied: int | None, bindings: lis
     assert kernel.dispatch(["%a0", "%a1"]).endswith(f" : (tensor<4xf32>, tensor<4xf32>) -> ({place}, tensor<9xbf16>)")
 
 
+@pytest.mark.parametrize(("tied", "bindings"), [(None, [0, 1, 3, 4, 2]), (1, [0, 1, 1, 3, 2])])
+def test_flags_are_a_last_buffer_of_zeros(tied: int | None, bindings: list[int]) -> None:
+    one, other, flags = TensorType((4,), "f32"), TensorType((9,), "bf16"), TensorType((16,), "i32")
+    kernel = Kernel("small", (one, one), (one, other), (1, 1, 1), LANES, tied, flags=flags)
+    text = kernel.executable(HOST, lambda asm, memories, group: None)
+    assert [int(each) for each in re.findall(r"binding\((\d)\)", text)] == bindings
+    (layout,) = set(re.findall(r"#hal.pipeline.layout<bindings = \[(.*?)\]>", text))
+    read_only = [each.endswith("ReadOnly>") for each in layout.split(", #")]
+    assert read_only == [each != tied and each < 2 for each in range(max(bindings) + 1)]
+    zero, filled, dispatch = kernel.dispatch(["%a0", "%a1"]).splitlines()
+    assert (zero, filled) == ("%zero = arith.constant 0 : i32", "  %flags = flow.tensor.splat %zero : tensor<16xi32>")
+    place = "tensor<4xf32>" if tied is None else f"%a{tied}"
+    assert dispatch.endswith(f" : (tensor<4xf32>, tensor<4xf32>, tensor<16xi32>) -> ({place}, tensor<9xbf16>, %flags)")
+
+
 @pytest.mark.parametrize(
     ("architecture", "words"),
     [

@@ -12,7 +12,7 @@ import pytest
 from onnx import ModelProto, NodeProto
 
 import sartor.backend
-from sartor.codegen.ir.layer import LayerKind
+from sartor.codegen.ir.layer import Layer, LayerKind
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.routines.iree.stock import Stock
@@ -20,7 +20,7 @@ from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.reference.random_inputs import sample_inputs
-from tests.codegen.routines.harness import Subject, compiled, load, opened, relative_errors
+from tests.codegen.routines.harness import Subject, compiled, opened, relative_errors
 from tests.codegen.routines.harness import run as run_layer
 from tests.plugin.onnx_model.builders import FLOAT, Value, model, node, relative_error, run, weights
 
@@ -116,15 +116,48 @@ def test_workgroups_that_share_steps_compute_the_same_numbers_whenever_they_run(
         if layer.task.kind is LayerKind.RECURRENCE:
             listed = Recurrent().parameters(layer.task, _ONE_THREAD)
             assert not isinstance(listed, Rejected)
-            built = {each: Recurrent().build(layer.task, {**listed[0], "shares": each}, _TARGET) for each in (1, 3)}
+            given = {**listed[0], "rows": 1}
+            batch = _LAYERS[layer.name.partition("/")[0]][3]
+            built = {(1, 1): Recurrent().build(layer.task, given, _TARGET)}
+            for groups, shares in ((1, 2), (1, 3), (batch, 2)):
+                parameters = {**given, "groups": groups, "shares": shares}
+                built[groups, shares] = Recurrent().build(layer.task, parameters, _TARGET)
             codes = {str(each): code for each, code in built.items() if isinstance(code, Implementation)}
+            assert len(codes) == len(built)
             subjects[layer.name] = Subject(layer, imported.weights, codes)
-    program = load(subjects, _TARGET, 3)
-    for name, subject in subjects.items():
-        inputs = subject.inputs()
-        expected = run_layer(program, subject, "1", inputs)
-        for _ in range(100):
-            assert np.array_equal(run_layer(program, subject, "3", inputs), expected), name
+    content = compiled(subjects, _TARGET)
+    for threads, repeats in ((1, 2), (2, 20), (3, 60)):
+        program = opened(content, _TARGET, threads)
+        for name, subject in subjects.items():
+            inputs = subject.inputs()
+            expected = run_layer(program, subject, "(1, 1)", inputs)
+            for shared in subject.implementations:
+                for _ in range(repeats):
+                    assert np.array_equal(run_layer(program, subject, shared, inputs), expected), (name, shared)
+
+
+@pytest.mark.parametrize("architecture", ["x86-64-v3", "aarch64:generic", "aarch64:neoverse-n1"])
+def test_shared_steps_compile_for_other_cpus(imported: ImportedModel, architecture: str) -> None:
+    target = replace(Target.create("cpu", architecture), threads=4)
+    layer = next(each for each in imported.graph.layers if each.name.startswith("many_steps") and _recurs(each))
+    listed = Recurrent().parameters(layer.task, target)
+    assert not isinstance(listed, Rejected)
+    assert {each.get("shares", 1) for each in listed} >= {1, 2, 4}
+    built = Recurrent().build(layer.task, {**listed[0], "shares": 4}, target)
+    assert isinstance(built, Implementation)
+    assert compiled({"layer": Subject(layer, imported.weights, {"shared": built})}, target)
+
+
+def _recurs(layer: Layer) -> bool:
+    return layer.task.kind is LayerKind.RECURRENCE
+
+
+def test_workgroups_that_would_leave_rows_out_are_refused(imported: ImportedModel) -> None:
+    task = next(each.task for each in imported.graph.layers if each.name.startswith("gru") and _recurs(each))
+    given = {"vectors": 1, "unroll": 1, "rows": 1, "groups": 1, "shares": 1}
+    for wrong in ({"groups": 2}, {"rows": 2}, {"groups": 3, "rows": 3}, {"groups": 0}, {"shares": 0}, {"rows": 0}):
+        assert isinstance(Recurrent().build(task, {**given, **wrong}, _TARGET), Rejected), wrong
+    assert isinstance(Recurrent().build(task, given, _TARGET), Implementation)
 
 
 def test_steps_are_shared_where_threads_are_left(imported: ImportedModel) -> None:

@@ -23,6 +23,7 @@ from sartor.profiling.profiler import Profiler
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from tests.plugin.planning.selecting_fakes import (
     CONFIG,
@@ -71,6 +72,18 @@ def test_layers_that_were_not_measured_prove_nothing(case: tuple[ImportedModel, 
     _, plan, unsplit, tables = case
     given = predicted(plan, lambda _: 1e-9)
     assert not is_hopeless(unsplit, [given, unsplit], replace(tables, measured={}))
+
+
+def test_stock_code_that_was_stopped_is_slow(case: tuple[ImportedModel, Recipe, Recipe, Tables]) -> None:
+    imported, _, unsplit, tables = case
+    (key, listed) = next(pair for pair in tables.variants.items() if len(pair[1]) > 1)
+    count = sum(layer.task.key == key for layer in imported.graph.layers)
+    found = dict(tables.measured[key])
+    first = listed[0].descriptor
+    found[first] = replace(found[first], status=Status.TIMEOUT, samples=(), baseline_samples=())
+    stopped = replace(tables, measured={**tables.measured, key: found})
+    others = UNIT * (len(imported.graph.layers) - count)
+    assert expected_seconds(unsplit, stopped) == pytest.approx(others + 16 * UNIT * count)
 
 
 def test_layers_that_are_slow_alone_prove_little(case: tuple[ImportedModel, Recipe, Recipe, Tables]) -> None:
