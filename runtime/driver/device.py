@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import threading
@@ -11,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.iree_runtime import DriverDevice, NativeDevice, driver_devices, open_cpu, open_gpu
+from sartor.runtime.driver.waiting import let_workers_rest
 
 GPU_KINDS = ("vulkan", "cuda")
 MAX_THREADS = 256  # IREE starts no more workers than this and says nothing.
@@ -57,6 +59,9 @@ class DeviceSettings(NamedTuple):
 
 # Equal settings share one device, its worker threads and its device arrays.
 _OPEN: WeakValueDictionary[DeviceSettings, NativeDevice] = WeakValueDictionary()
+# Devices with worker threads stay open. Closing one waits for these, with Python's lock. A worker that was late to give
+# back what an inference used might need that lock to give a file's memory back, and both would wait for ever.
+_KEPT: list[NativeDevice] = []
 _OPENING = threading.Lock()
 
 
@@ -68,6 +73,7 @@ def _forget_devices() -> None:
     for device in _OPEN.values():
         device.keep()
     _OPEN.clear()
+    _KEPT.clear()
 
 
 os.register_at_fork(after_in_child=_forget_devices)
@@ -117,7 +123,16 @@ def open_device(spec: str = "cpu", threads: int | None = None, spin_us: int = 0)
         if device is None:
             device = _open(settings)
             _OPEN[settings] = device
+            if settings.kind == "cpu" and not device.blocking:
+                _keep_open(device)
         return device
+
+
+def _keep_open(device: NativeDevice) -> None:
+    """Keep a device until the process ends, and then until its workers have nothing to give back."""
+    if not _KEPT:
+        atexit.register(let_workers_rest)
+    _KEPT.append(device)
 
 
 def fresh_cpu() -> NativeDevice:

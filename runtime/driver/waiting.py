@@ -15,6 +15,8 @@ _TASKS = Path("/proc/self/task")
 _LOOKS, _LOOK_SECONDS = 10, 0.001
 _SPINNING = 0.5
 _RUNNING = "R"
+_WORKER = "iree-worker"
+_REST_SECONDS, _RESTING_LOOKS = 2.0, 3
 # A ninth of the processor time of this process's other threads. With even less, a thread that has spun beside other
 # programs waits for some hundred milliseconds for its turn, and so would who waits for it.
 _NICER, _NICEST = 10, 19
@@ -40,6 +42,35 @@ class PatientWait:
     ) -> None:
         if self._chosen:
             _switch(os.SCHED_BATCH, os.SCHED_OTHER)
+
+
+def let_workers_rest(patience: float = _REST_SECONDS) -> None:
+    """Wait until IREE's worker threads have nothing to do, but no longer than some seconds.
+
+    A worker gives back what an inference used after the caller has its result. On other systems than Linux this does
+    nothing.
+    """
+    end = time.monotonic() + patience
+    # A worker that waits for Python's lock sleeps, so that one look is not enough.
+    looks = 0
+    while looks < _RESTING_LOOKS and time.monotonic() < end:
+        looks = 0 if any(_is_busy(each) for each in _workers()) else looks + 1
+        time.sleep(_LOOK_SECONDS)
+
+
+def _workers() -> list[Path]:
+    """The folders of IREE's worker threads."""
+    try:
+        return [each for each in _TASKS.iterdir() if (each / "comm").read_text().startswith(_WORKER)]
+    except OSError:
+        return []
+
+
+def _is_busy(task: Path) -> bool:
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] == _RUNNING
+    except (OSError, IndexError):
+        return False
 
 
 class CalmedThreads:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -56,12 +57,13 @@ def test_every_thread_count_is_had_at_once() -> None:
 
 
 @pytest.mark.skipif(not TASKS.is_dir(), reason="threads are counted in /proc")
-def test_a_device_nobody_uses_is_closed() -> None:
+def test_workers_stay_for_whoever_wants_as_many() -> None:
+    """Closing a device waits for its workers, which may wait for who closes it."""
     before = _workers()
-    device = open_device(threads=9)
-    assert _workers_become(before + 9)
-    del device
-    assert _workers_become(before)
+    for _ in range(3):
+        open_device(threads=9)
+        gc.collect()
+        assert _workers_become(before + 9)
 
 
 def test_equal_settings_share_a_device() -> None:

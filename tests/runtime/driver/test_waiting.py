@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sartor.runtime.driver.waiting import CalmedThreads, PatientWait, busiest_seconds
+from sartor.runtime.driver import waiting
+from sartor.runtime.driver.waiting import CalmedThreads, PatientWait, busiest_seconds, let_workers_rest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="threads have no such policy here")
 
@@ -172,3 +173,29 @@ def test_threads_that_spin_do_not_count() -> None:
     finally:
         ended.set()
         thread.join()
+
+
+def _task(folder: Path, number: int, name: str, state: str) -> None:
+    task = folder / str(number)
+    task.mkdir(exist_ok=True)
+    (task / "comm").write_text(f"{name}\n")
+    (task / "stat").write_text(f"{number} ({name}) {state} 1 2 3\n")
+
+
+def test_workers_rest_when_none_of_them_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "_TASKS", tmp_path)
+    _task(tmp_path, 1, "python", "R")
+    _task(tmp_path, 2, "iree-worker-0", "S")
+    started = time.monotonic()
+    let_workers_rest(30.0)
+    assert time.monotonic() - started < 10.0
+    _task(tmp_path, 3, "iree-worker-1", "R")
+    started = time.monotonic()
+    let_workers_rest(0.2)
+    assert time.monotonic() - started >= 0.2
+    timer = threading.Timer(0.2, _task, (tmp_path, 3, "iree-worker-1", "S"))
+    timer.start()
+    started = time.monotonic()
+    let_workers_rest(30.0)
+    assert 0.1 <= time.monotonic() - started < 10.0
+    timer.join()
