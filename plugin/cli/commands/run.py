@@ -41,6 +41,7 @@ from sartor.runtime.session import Session
 from sartor.samples.feeds import make_feeds
 
 _LOG = logging.getLogger(__name__)
+_LONGEST_NAME = 200
 
 
 def run(
@@ -122,10 +123,11 @@ def _save(path: Path, value: Array) -> None:
 
 
 def _named_files(names: Sequence[str], folder: Path) -> dict[str, Path]:
-    """A .npy file per output, named after it, with other characters than letters, digits, - and _ replaced."""
+    """A .npy file per output, named after it, with other characters than letters, digits, - and _ replaced, and without
+    the end of a name that is longer than file systems take."""
     files: dict[str, Path] = {}
     for index, name in enumerate(names):
-        path = folder / f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.npy"
+        path = folder / f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)[:_LONGEST_NAME]}.npy"
         while path in files.values():
             path = path.with_stem(f"{path.stem}_{index}")
         files[name] = path

@@ -122,7 +122,10 @@ def _is_missing(node: NodeProto, editor: GraphEditor, device: str) -> bool:
 
 def _check_signature(value: ValueInfoProto, editor: GraphEditor) -> None:
     if value.type.tensor_type.elem_type not in _ELEMENT_TYPES:
-        raise UnsupportedModelError(f"'{value.name}' is not a tensor of numbers; only those are supported")
+        raise UnsupportedModelError(
+            f"'{value.name}' is not a tensor of numbers; only those are supported: give the part of the model between "
+            "tensors of numbers, as onnx.utils.extract_model cuts it out"
+        )
     if static_shape(value.type) is None:
         node = editor.producer(value.name)
         computed = f", computed by {describe_node(node)}," if node is not None else ""

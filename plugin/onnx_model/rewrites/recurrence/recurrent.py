@@ -97,7 +97,8 @@ def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) ->
             bound = ",".join([str(sequence.steps)] * sequence.batch)
             raise UnsupportedModelError(
                 f"{describe_node(node)} has lengths of sequences that are not known (input {LENGTHS}, '{name}'); "
-                f"--bind {name}={bound} fixes them where they are an input of the model; or export it without"
+                f"--bind {name}={bound} fixes them where they are an input of the model, and shorter ones are not "
+                "supported; or export it without"
             )
         raise UnsupportedModelError(
             f"{describe_node(node)} has sequences of unequal length (input {LENGTHS}); "

@@ -47,6 +47,11 @@ def test_a_disk_that_is_full_is_called_so() -> None:
 def test_each_output_has_a_file_of_its_own(tmp_path: Path) -> None:
     names = ["x__2", "x.", "x:", "x;"]
     assert len({*command._named_files(names, tmp_path).values()}) == len(names)
+    long = [f"{'y' * 5000}{end}" for end in ("a", "b")]
+    found = command._named_files(long, tmp_path)
+    for path in found.values():
+        path.write_bytes(b"")
+    assert len(set(found.values())) == 2
 
 
 def test_a_mean_is_finite_where_a_sum_is_not() -> None:
