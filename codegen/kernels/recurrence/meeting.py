@@ -18,8 +18,8 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, memref, scf
 
-_PITCH = 16
-"""Numbers of 32 bits from one flag to the next: each has a line of the cache to itself."""
+_PITCH = 32
+"""Numbers of 32 bits from one flag to the next: each has two lines of the cache, as cores fetch both of such a pair."""
 
 _TURNS = 4
 _FLAG_BYTES = 4
