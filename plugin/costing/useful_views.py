@@ -24,8 +24,6 @@ def with_useful_views(candidates: Candidates, graph: LayerGraph) -> Candidates:
         for layer in each.layers:
             listed = candidates.variants[layer.task.key]
             useful[layer.task.key] |= {one.descriptor for one in listed if neighbours.suit(layer, one)}
-    for fusion in graph.fusions:
-        useful[fusion.layer.task.key] |= {each.descriptor for each in candidates.variants[fusion.layer.task.key]}
     variants = {
         key: tuple(each for each in listed if not each.traits.is_free or each.descriptor in useful[key])
         for key, listed in candidates.variants.items()

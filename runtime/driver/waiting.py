@@ -54,22 +54,21 @@ def let_workers_rest(patience: float = _REST_SECONDS) -> None:
     # A worker that waits for Python's lock sleeps, so that one look is not enough.
     looks = 0
     while looks < _RESTING_LOOKS and time.monotonic() < end:
-        looks = 0 if any(_is_busy(each) for each in _workers()) else looks + 1
+        looks = 0 if any(_is_worker(each) and _is_ready(each) for each in _threads()) else looks + 1
         time.sleep(_LOOK_SECONDS)
 
 
-def _workers() -> list[Path]:
-    """The folders of IREE's worker threads."""
+def _threads() -> list[int]:
+    """The threads of this process; none where the system does not tell."""
+    return [int(each.name) for each in _TASKS.glob("[0-9]*")]
+
+
+def _is_worker(thread: int) -> bool:
+    """Whether a thread is one of IREE's that compute."""
     try:
-        return [each for each in _TASKS.iterdir() if (each / "comm").read_text().startswith(_WORKER)]
+        return (_TASKS / str(thread) / "comm").read_text().startswith(_WORKER)
     except OSError:
-        return []
-
-
-def _is_busy(task: Path) -> bool:
-    try:
-        return (task / "stat").read_text().rpartition(")")[2].split()[0] == _RUNNING
-    except (OSError, IndexError):
+        # It has ended.
         return False
 
 

@@ -27,8 +27,6 @@ Part: TypeAlias = tuple[int, int]
 Order: TypeAlias = list[list[Part]]
 """Where in memory a tensor's elements are: the parts of each dimension, outermost first."""
 
-# Where nothing is measured; times are more than zero.
-_SLOWDOWN = 1e-3
 _KINDS = (LayerKind.FIXED, LayerKind.TOLERANT)
 # Most layers are rejected by their text, which is cheaper than reading their ops.
 _COMPUTING = (" arith.", " math.")
@@ -51,7 +49,7 @@ class View:
 
     @property
     def traits(self) -> Traits:
-        return Traits("view", slowdown=_SLOWDOWN, is_free=True)
+        return Traits("view", is_free=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind not in _KINDS or task.weights or len(task.inputs) != 1 or len(task.results) != 1:

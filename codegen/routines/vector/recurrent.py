@@ -116,9 +116,8 @@ def _parameters(form: Recurrence, machine: Machine, vectors: int, unroll: int, g
 
 def _scratch_bytes(form: Recurrence, machine: Machine, given: Parameters) -> int:
     """Bytes of the states of rows that are computed together."""
-    block = integer(given["vectors"]) * machine.lanes
-    memories = 2 * len(form.initial) + len(form.stored)
-    return integer(given["rows"]) * -(-form.hidden // block) * block * memories * _FLOAT_BYTES
+    sizes = (integer(given[each]) for each in ("vectors", "unroll", "rows", "groups"))
+    return StepsKernel(form, 0, machine.lanes, *sizes).states_of_run * _FLOAT_BYTES
 
 
 def _shared(form: Recurrence, machine: Machine, given: Parameters) -> list[Parameters]:
