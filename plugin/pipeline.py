@@ -109,7 +109,7 @@ def _compile_on(
         if not (machines.are_elsewhere or is_here):
             _check_predictable(config)
         load_search(store, config.target, config.search)
-        imported = import_network(model, config.importing, pool, progress, directory)
+        imported = import_network(model, config.importing, pool, progress, directory, time.end)
         check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench, is_tuned_here=not machines.are_elsewhere and is_here)
         explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)

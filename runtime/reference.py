@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import TIMEOUT_MAX, Timer
 from typing import Any
 
 import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from sartor.errors import UnsupportedModelError, UsageError
+from sartor.errors import ReferenceFailedError, UnsupportedModelError, UsageError
 from sartor.runtime.driver.counts import cut_outputs, find_cuts
 from sartor.runtime.driver.signature import Array
 
@@ -99,24 +102,32 @@ class OnnxRuntimeReference:
         self.output_names = [name for index, name in enumerate(self._names) if index not in hidden]
         self.cut_names = frozenset(self._names[index] for index in found)
 
-    def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def __call__(self, feeds: Mapping[str, Array], seconds: float = math.inf) -> list[Array]:
         """Run the model; returns all outputs in the model's order.
+
+        Args:
+            feeds: an array for each input.
+            seconds: after which the run is given up, once the operator that is busy has ended.
 
         Raises:
             UsageError: if the feeds do not fit the model, or running it fails.
+            ReferenceFailedError: if it did not end in time.
         """
         try:
-            outputs = self._run(feeds)
+            with _ending_after(seconds) as options:
+                outputs = self._run(feeds, options)
         except (*_ORT_ERRORS, ValueError) as error:
+            if options.terminate:
+                raise ReferenceFailedError(f"ONNX Runtime did not end an inference within {seconds:.3g} s") from None
             raise UsageError(f"ONNX Runtime cannot run the model: {reason_of(error)}") from None
         for name, output in zip(self._names, outputs, strict=True):
             if output is None:
                 raise UsageError(f"ONNX Runtime cannot run the model: it gives no value for the output '{name}'")
         return cut_outputs(self._names, outputs) if self._cuts else outputs
 
-    def _run(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def _run(self, feeds: Mapping[str, Array], options: Any) -> list[Array]:
         try:
-            outputs = list(self._session.run(None, dict(feeds)))
+            outputs = list(self._session.run(None, dict(feeds), options))
         except _ORT_ERRORS as error:
             if self._load_plainly is None or _WHILE_RUNNING not in str(error):
                 raise
@@ -124,11 +135,27 @@ class OnnxRuntimeReference:
                 session = self._load_plainly()
             except UnsupportedModelError:
                 raise error from None
-            outputs = list(session.run(None, dict(feeds)))
+            outputs = list(session.run(None, dict(feeds), options))
             self._session = session
         # A model that ran once will run again, and its content takes memory.
         self._load_plainly = None
         return outputs
+
+
+@contextmanager
+def _ending_after(seconds: float) -> Iterator[Any]:
+    """Options of a run that ends with an error after some time, where it goes from one operator to the next."""
+    options = onnxruntime.RunOptions()
+    if seconds > TIMEOUT_MAX:
+        yield options
+        return
+    timer = Timer(seconds, partial(setattr, options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield options
+    finally:
+        timer.cancel()
 
 
 def reason_of(error: BaseException) -> str:

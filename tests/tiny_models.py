@@ -294,6 +294,18 @@ def odd_names() -> ModelProto:
     return b.model([("../x", (2, 3))], [("y", (2, 3)), (ODD_NAME, (2, 3))])
 
 
+def looping(steps: int) -> ModelProto:
+    """A loop with a fixed number of steps, which are few operations each."""
+    info = helper.make_tensor_value_info
+    given = [info("step", TensorProto.INT64, []), info("goes", TensorProto.BOOL, []), info("v", TensorProto.FLOAT, [3])]
+    made = [info("goes_on", TensorProto.BOOL, []), info("w", TensorProto.FLOAT, [3])]
+    inner = [helper.make_node("Identity", ["goes"], ["goes_on"]), helper.make_node("Tanh", ["v"], ["w"])]
+    b = Builder()
+    body = helper.make_graph(inner, "body", given, made)
+    b.op("Loop", "y", b.constant(np.array(steps, np.int64)), "", "x", body=body)
+    return b.model([("x", [3])], [("y", [3])])
+
+
 def lenet() -> ModelProto:
     """Convolutions, poolings and dense layers."""
     b = Builder()

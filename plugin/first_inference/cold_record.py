@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from sartor.first_inference.layer_phases import LayerPhases
 from sartor.first_inference.sample import FirstRun
 from sartor.first_inference.timeline import COLOURS
 from sartor.runtime.files.json_fields import FieldError, Fields, listed, named, number, record, text, whole
-from sartor.runtime.files.regular_files import read_text
+from sartor.runtime.files.regular_files import read_json
 
 _MOST_BYTES = 64 << 20
 # Of milliseconds and bytes: sums of them are drawn.
@@ -41,7 +40,7 @@ def read_cold(path: Path) -> ColdRecord:
         UsageError: if it cannot be read, or is something else.
     """
     try:
-        content = json.loads(read_text(path, _MOST_BYTES))
+        content = read_json(path, _MOST_BYTES)
         fields = Fields(content)
         runs = dict(fields.take("cold", listed(_sample)))
         return ColdRecord(runs, fields.take("phases", _layers, ()))
@@ -50,7 +49,7 @@ def read_cold(path: Path) -> ColdRecord:
     except FieldError as error:
         where = f"at '{error.where}', " if error.where else ""
         raise UsageError(f"'{path}' is not what 'sartor bench --cold --json' writes: {where}{error}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"'{path}' is not what 'sartor bench --cold --json' writes: {error}") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -71,6 +72,7 @@ def run_import(
     bindings: Bindings | None = None,
     asked: AskedChildren | None = None,
     exponents: Exponents | None = None,
+    seconds: float = math.inf,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -83,14 +85,16 @@ def run_import(
         bindings: input name to its fixed value.
         asked: childnets that layers have on request; None for none.
         exponents: of channels of tensors to equalise before products; None for none.
+        seconds: what the whole compilation may take from now.
     """
+    end = time.monotonic() + seconds
     splitting = _Splitting(target or Target.create("cpu"), asked or AskedChildren())
     fixed = _Fixed(shapes, bindings or {}, exponents or {})
     try:
         with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
             # Needed once the model is prepared, part of which another process does; whether it fails is seen then.
             beside.submit(get_ready, splitting.target)
-            return _imported(path, fixed, Dumper(dump), splitting, directory, beside)
+            return _imported(path, fixed, Dumper(dump), splitting, directory, beside, end)
     except SartorError as error:
         return WorkerError(error)
 
@@ -119,6 +123,7 @@ def _imported(
     splitting: _Splitting,
     directory: Path | None,
     beside: Executor,
+    end: float,
 ) -> ImportedModel:
     prepared, is_rounding, external = _prepared(path, fixed)
     asked = without_weights(prepared.model)
@@ -128,7 +133,7 @@ def _imported(
     named = take_out_quantisation(prepared.model)
     saving = beside.submit(_saved, serialised(prepared.model), directory)
     # ONNX Runtime takes long to read a long model, and needs no interpreter for it.
-    choosing = beside.submit(lambda: choose_styles(asked, saving.result()[0]))
+    choosing = beside.submit(lambda: choose_styles(asked, saving.result()[0], end))
     if named:
         # Rounding to 8 bits does not commute with Winograd's method, whose childnets are the only ones on request.
         splitting = replace(splitting, asked=AskedChildren())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -64,13 +65,33 @@ def open_workspace(
 
 
 def import_network(
-    model: Path, policy: ImportPolicy, pool: WorkerPool, progress: Progress, directory: Path | None = None
+    model: Path,
+    policy: ImportPolicy,
+    pool: WorkerPool,
+    progress: Progress,
+    directory: Path | None = None,
+    end: float = math.inf,
 ) -> ImportedModel:
-    """Import a model in a worker, as the file is not trusted; large data is written to ``directory``, if given."""
+    """Import a model in a worker, as the file is not trusted.
+
+    Args:
+        model: ONNX file.
+        policy: settings.
+        pool: workers.
+        progress: told about it.
+        directory: for large data; None keeps it in memory.
+        end: when the compilation should end, by ``time.monotonic()``.
+
+    Raises:
+        UnsupportedModelError: if it cannot be imported.
+        ReferenceFailedError: if one inference by ONNX Runtime takes too long for any module to be compared with it.
+        UsageError: if an option names what the model does not have.
+    """
     progress("importing", 0, 1)
     job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
     job |= {"target": policy.target, "bindings": dict(policy.bindings)}
     job |= {"asked": AskedChildren(policy.pins, frozenset(policy.named)), "exponents": dict(policy.exponents)}
+    job |= {"seconds": max(0.0, end - time.monotonic())}
     with ThreadPoolExecutor(1) as beside:
         # Whether it fails is seen where it is needed.
         beside.submit(_get_ready, policy.target)

@@ -12,7 +12,8 @@ from onnx import ModelProto
 
 from sartor.errors import SartorError
 from sartor.precision.precision_switches import PrecisionSwitches, add_switches
-from sartor.reference.expected_outputs import Disturbed
+from sartor.reference.expected_outputs import Disturbed, Expected
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.errors.error_measures import ErrorMeasure
@@ -70,21 +71,18 @@ def round_layers(experiment: Experiment, before: Rounded, seconds: float) -> Rou
         return WorkerError(error)
     found = Rounded((*before.errors, *errors))
     if found.done == experiment.runs:
-        _session.cache_clear()
+        _running.cache_clear()
     return found
 
 
 def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[float]:
-    run, precision, disturbed = _session(experiment.prepared, experiment.switches, experiment.threads)
-    switches, assignments = experiment.switches, experiment.assignments
-    sample, first = divmod(start, len(assignments))
+    running = _running(experiment.prepared, experiment.switches, experiment.threads)
+    sample, first = divmod(start, len(experiment.assignments))
     errors: list[float] = []
     for feeds in experiment.samples.since(sample):
-        expected = run({**feeds, precision: switches.codes({})})
-        scales = disturbed.scales(expected, disturbed(feeds))
-        for assignment in assignments[first:]:
-            outputs = run({**feeds, precision: switches.codes(assignment)})
-            errors.append(experiment.measure.of_sample(outputs, expected, scales))
+        right = running.right(feeds)
+        for assignment in experiment.assignments[first:]:
+            errors.append(experiment.measure.of_sample(running(feeds, assignment), right.outputs, right.scales))
             if time.monotonic() >= deadline:
                 return errors
         if start + len(errors) == experiment.runs:
@@ -93,12 +91,39 @@ def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[fl
     return errors
 
 
-# Calls of one experiment follow each other in one worker, and share the session. The last call frees it.
+class _Running:
+    """A model with switches in ONNX Runtime, and its results on the sample that is at hand.
+
+    These take five inferences, of which a large network makes hardly more within one call.
+    """
+
+    def __init__(self, prepared: Path, switches: PrecisionSwitches, threads: int | None) -> None:
+        model = ModelProto.FromString(prepared.read_bytes())
+        self._switches = switches
+        self._known: tuple[Mapping[str, Array], Expected] | None = None
+        self._disturbed = Disturbed(model, threads=threads, narrow=True)
+        self._precision = add_switches(model, switches)
+        self._reference = OnnxRuntimeReference(model.SerializeToString(), threads=threads)
+
+    def __call__(self, feeds: Mapping[str, Array], assignment: Assignment) -> list[Array]:
+        """The outputs with layers rounded to types."""
+        return self._reference({**feeds, self._precision: self._switches.codes(assignment)})
+
+    def right(self, feeds: Mapping[str, Array]) -> Expected:
+        """The outputs of a sample without rounding, and their scales."""
+        if self._known is None or not _are_same(feeds, self._known[0]):
+            outputs = self(feeds, {})
+            self._known = feeds, Expected(outputs, self._disturbed.scales(outputs, self._disturbed(feeds)))
+        return self._known[1]
+
+
+def _are_same(feeds: Mapping[str, Array], others: Mapping[str, Array]) -> bool:
+    return feeds.keys() == others.keys() and all(
+        array.shape == others[name].shape and array.tobytes() == others[name].tobytes() for name, array in feeds.items()
+    )
+
+
+# Calls of one experiment follow each other in one worker, and share what runs. The last call frees it.
 @lru_cache(maxsize=1)
-def _session(
-    prepared: Path, switches: PrecisionSwitches, threads: int | None
-) -> tuple[OnnxRuntimeReference, str, Disturbed]:
-    model = ModelProto.FromString(prepared.read_bytes())
-    disturbed = Disturbed(model, threads=threads, narrow=True)
-    precision = add_switches(model, switches)
-    return OnnxRuntimeReference(model.SerializeToString(), threads=threads), precision, disturbed
+def _running(prepared: Path, switches: PrecisionSwitches, threads: int | None) -> _Running:
+    return _Running(prepared, switches, threads)

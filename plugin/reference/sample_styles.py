@@ -8,6 +8,8 @@ still cannot be checked.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto
 
-from sartor.errors import SartorError, UsageError
+from sartor.errors import ReferenceFailedError, SartorError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.prepared import is_long
 from sartor.onnx_model.graphs.walk import names_read, nodes
@@ -26,6 +28,10 @@ from sartor.runtime.reference import OnnxRuntimeReference
 
 _LOG = logging.getLogger(__name__)
 _EACH = 2
+# The comparison runs a sample about five times within one call of a worker, which may take fifteen minutes.
+_MOST_SECONDS = 120.0
+# A model that is slow to import is still compiled, though not in time.
+_LEAST_SECONDS = 10.0
 # Floats with only two values are the ends of a saturated Sigmoid or Softmax, 0 and 1.
 _SATURATED = 2
 
@@ -60,12 +66,16 @@ class Chosen:
     doubts: Doubts = NO_DOUBTS
 
 
-def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
+def choose_styles(model: ModelProto, prepared: Path | bytes, end: float = math.inf) -> Chosen:
     """Choose the default style, or others in which outputs can be checked that cannot in the default style.
 
     Args:
         model: the prepared model; weights are not read.
         prepared: the same model with weights, for ONNX Runtime.
+        end: when the compilation should end, by ``time.monotonic()``.
+
+    Raises:
+        ReferenceFailedError: if one inference takes longer than that, or so long that no module can be compared.
     """
     names = dependent_outputs(model)
     try:
@@ -74,12 +84,12 @@ def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
         # The comparison reports this.
         return Chosen()
     wanted = [name for name in reference.output_names if name in names]
-    sampler = InputSampler(model)
-    known = {USUAL: _doubts(sampler, reference, USUAL, wanted)}
+    look = _Look(InputSampler(model), reference, wanted, end)
+    known = {USUAL: look.at_usual()}
     missing = set(known[USUAL].unchecked)
     styles = [USUAL]
     for style in OTHERS if missing else ():
-        known[style] = _doubts(sampler, reference, style, wanted)
+        known[style] = look.at(style)
         silent = set(known[style].unchecked)
         if not silent and style is not UNSET:
             styles, missing = [style], silent
@@ -91,7 +101,7 @@ def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
         # Of two branches the usual samples take one, if an input of truth values or integers decides.
         for style in (UNSET, USUAL):
             if style not in known:
-                known[style] = _doubts(sampler, reference, style, wanted)
+                known[style] = look.at(style)
             if style not in styles and set(known[style].unchecked) < {*wanted}:
                 styles.append(style)
     # An output without any finite number in one of several styles is looked at in another.
@@ -165,11 +175,57 @@ def _reaches(name: str, inputs: Iterable[str], editor: GraphEditor) -> bool:
     return False
 
 
-def _doubts(sampler: InputSampler, reference: OnnxRuntimeReference, style: Style, wanted: Sequence[str]) -> Doubts:
-    """The doubts about outputs in a style; no output can be checked if the model fails on it."""
-    try:
-        found = [reference(sampler(seed, style)) for seed in range(_EACH)]
-    except UsageError as error:
+class _Look:
+    """Looks at outputs on samples of a style, for some time.
+
+    Args:
+        sampler: draws samples.
+        reference: the model.
+        wanted: outputs that matter.
+        end: when the compilation should end, by ``time.monotonic()``.
+    """
+
+    def __init__(
+        self, sampler: InputSampler, reference: OnnxRuntimeReference, wanted: Sequence[str], end: float
+    ) -> None:
+        self._sampler, self._reference, self._wanted = sampler, reference, wanted
+        now = time.monotonic()
+        self._has_less = end - now < _MOST_SECONDS
+        self._end = now + min(_MOST_SECONDS, max(end - now, _LEAST_SECONDS))
+
+    def at_usual(self) -> Doubts:
+        """The doubts about outputs in the usual style, none if there is time for one inference only.
+
+        No output can be checked if the model fails on it.
+
+        Raises:
+            ReferenceFailedError: if there is no time for one inference.
+        """
+        try:
+            runs = [self._run(0, USUAL)]
+        except UsageError as error:
+            return self._none(USUAL, error)
+        except ReferenceFailedError as error:
+            advice = "; allow more by --time-budget" if self._has_less else ""
+            raise ReferenceFailedError(f"{error}, and every module is compared with its results{advice}") from None
+        try:
+            runs.append(self._run(1, USUAL))
+        except UsageError as error:
+            return self._none(USUAL, error)
+        except ReferenceFailedError:
+            return NO_DOUBTS
+        return doubts_of(self._reference, runs, self._wanted)
+
+    def at(self, style: Style) -> Doubts:
+        """The doubts about outputs in another style; none can be checked if the model fails or takes too long."""
+        try:
+            return doubts_of(self._reference, [self._run(seed, style) for seed in range(_EACH)], self._wanted)
+        except SartorError as error:
+            return self._none(style, error)
+
+    def _run(self, seed: int, style: Style) -> list[Array]:
+        return self._reference(self._sampler(seed, style), max(0.0, self._end - time.monotonic()))
+
+    def _none(self, style: Style, error: SartorError) -> Doubts:
         _LOG.debug("no samples in %s: %s", style, error)
-        return Doubts(tuple(wanted))
-    return doubts_of(reference, found, wanted)
+        return Doubts(tuple(self._wanted))

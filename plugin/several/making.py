@@ -57,7 +57,7 @@ def tuned_plan(
         others: what else is written, by the option that names it.
         elsewhere: whether other machines measure, which run the target.
     """
-    imported = import_network(model, config.importing, bench.pool, bench.progress, bench.directory)
+    imported = import_network(model, config.importing, bench.pool, bench.progress, bench.directory, bench.time.end)
     check_files(model, output, config, others, imported.external)
     found = find_variants(imported, config, bench)
     rejections = found.candidates.rejections

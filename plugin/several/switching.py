@@ -100,7 +100,7 @@ def _compile(
         Store.open(config.database, goes_on=True) as store,
     ):
         bench = Bench(pool, directory, store, time, progress)
-        imported = import_network(model, config.importing, pool, progress, directory)
+        imported = import_network(model, config.importing, pool, progress, directory, time.end)
         check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench)
         first, later = (

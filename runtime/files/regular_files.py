@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import stat
 from pathlib import Path
+from typing import Any
 
 _MIB = 1 << 20
 
@@ -37,3 +39,16 @@ def read_text(path: Path, most_bytes: int) -> str:
     if len(content) > most_bytes:
         raise ValueError(f"it is longer than {most_bytes // _MIB} MiB")
     return content.decode("utf-8")
+
+
+def read_json(path: Path, most_bytes: int) -> Any:
+    """What a JSON file holds, which may be a pipe.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is longer than ``most_bytes``, or not JSON.
+    """
+    try:
+        return json.loads(read_text(path, most_bytes))
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None

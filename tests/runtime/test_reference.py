@@ -9,9 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from sartor.errors import UnsupportedModelError, UsageError
+from sartor.errors import ReferenceFailedError, UnsupportedModelError, UsageError
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference, reason_of
+from tests.tiny_models import looping
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 SHAPES = {"x": [1, 4, 5, 5], "y": [1, 8, 3, 3]}
@@ -162,3 +163,12 @@ def test_a_missing_openvino_says_how_to_get_it(onnx_file: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(UsageError, match=r"pip install 'sartor\[peers\]'"):
         OpenVinoReference(onnx_file)
+
+
+def test_an_inference_that_does_not_end_is_given_up(onnx_file: Path) -> None:
+    endless = OnnxRuntimeReference(looping(2_000_000_000).SerializeToString(), threads=1)
+    with pytest.raises(ReferenceFailedError, match=r"^ONNX Runtime did not end an inference within 0\.2 s$"):
+        endless({"x": np.ones(3, np.float32)}, 0.2)
+    np.testing.assert_array_equal(OnnxRuntimeReference(onnx_file)({"x": X}, 60.0)[1], -X)
+    with pytest.raises(UsageError, match="cannot run the model"):
+        OnnxRuntimeReference(onnx_file)({"x": X.astype(np.float64)}, 60.0)

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as validated
 from sartor.errors import UsageError
 from sartor.publishing import written
 from sartor.runtime.driver.bound_input import Number
-from sartor.runtime.files.regular_files import read_text
+from sartor.runtime.files.regular_files import read_json
 
 FORMAT = 5
 # Plans of the largest networks have some megabytes.
@@ -236,10 +236,10 @@ class Plan:
             UsageError: if the file cannot be read or is not a plan.
         """
         try:
-            data = json.loads(read_text(path, _MOST_BYTES))
+            data = read_json(path, _MOST_BYTES)
         except OSError as error:
             raise UsageError(f"the plan '{path}' cannot be read: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise UsageError(f"the plan '{path}' is not JSON: {error}") from None
         return Plan.from_json(data, f"'{path}'")
 

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from sartor.errors import UsageError
 from sartor.publishing import written
-from sartor.runtime.files.regular_files import read_text
+from sartor.runtime.files.regular_files import read_json
 from sartor.tuning.records.plan import Plan
 
 FORMAT = 1
@@ -65,10 +65,10 @@ def load_plans(path: Path) -> Plan | PlanSet:
         UsageError: if the file cannot be read or is neither.
     """
     try:
-        data = json.loads(read_text(path, _MOST_BYTES))
+        data = read_json(path, _MOST_BYTES)
     except OSError as error:
         raise UsageError(f"the plan '{path}' cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"the plan '{path}' is not JSON: {error}") from None
     if not (isinstance(data, dict) and _PLANS in data):
         return Plan.from_json(data, f"'{path}'")

@@ -1,8 +1,10 @@
-"""Keeps what our kernels for CUDA read and write at aligned places.
+"""Keeps what our kernels for GPUs read and write at aligned places.
 
 IREE has a result written where it is concatenated, and a part of a tensor read where it lies. Its own kernels know the
-offset when they are compiled; ours read and write up to 16 bytes at once, and are given the place when they run. Where
-that is not aligned, a barrier has IREE copy. It copies within the device's commands, for which nobody waits.
+offset when they are compiled; ours are given the place when they run. On CUDA they read and write up to 16 bytes at
+once. On Vulkan the place is that of a descriptor, which has to be a multiple of what the driver asks for
+(``minStorageBufferOffsetAlignment``). Where a place is not aligned, a barrier has IREE copy. It copies within the
+device's commands, for which nobody waits.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import defining_op, nested
 from sartor.codegen.mlir.snippet import inline
 
-# Bytes of the widest access.
-_ALIGNMENT = 16
+# Drivers for Vulkan of AMD, NVIDIA, Intel and Arm, and Mesa's for CPUs, ask for 4 to 64 bytes.
+_ALIGNMENTS = {"cuda": 16, "vulkan": 64}
 _SLICE, _UPDATE = "flow.tensor.slice", "flow.tensor.update"
 # What leaves numbers where they are.
 _VIEWS = frozenset({"flow.tensor.bitcast", "flow.tensor.clone", "flow.tensor.reshape", "flow.tensor.transfer", _SLICE})
@@ -30,11 +32,12 @@ def align_buffers(module: ir.Module, target: Target) -> None:
         module: at the flow level, with functions inlined.
         target: what it is compiled for.
     """
-    if target.device != "cuda":
+    alignment = _ALIGNMENTS.get(target.device)
+    if alignment is None:
         return
     with module.context, ir.Location.unknown(module.context):
         for op in [each for each in nested(module.operation) if each.name in (_SLICE, _UPDATE)]:
-            if _is_aligned(op):
+            if _is_aligned(op, alignment):
                 continue
             if op.name == _SLICE:
                 _align_slice(op)
@@ -59,8 +62,8 @@ def _align_update(op: ir.Operation) -> None:
         op.operands[number] = _apart(written, ir.InsertionPoint(op))
 
 
-def _is_aligned(op: ir.Operation) -> bool:
-    """Whether a slice begins, or an update writes, at a multiple of the alignment."""
+def _is_aligned(op: ir.Operation, alignment: int) -> bool:
+    """Whether a slice begins, or an update writes, at a multiple of some bytes."""
     tensor = ir.RankedTensorType(op.operands[0].type)
     if not tensor.has_static_shape:
         return False
@@ -70,7 +73,7 @@ def _is_aligned(op: ir.Operation) -> bool:
         if constant is None or constant.name != "arith.constant":
             return False
         offset = offset * size + ir.IntegerAttr(constant.attributes["value"]).value
-    return bool(offset * tensor.element_type.width % (_ALIGNMENT * _BYTE) == 0)
+    return bool(offset * tensor.element_type.width % (alignment * _BYTE) == 0)
 
 
 def _starts(op: ir.Operation) -> list[ir.Value]:

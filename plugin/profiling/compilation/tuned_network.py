@@ -205,7 +205,7 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
     tables = measure_starts(tables, imported, tuner, pool, policy.quantities)
     cache = SensitivityCache.beside(config.database)
-    rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
+    rounding = Sensitivities(imported, calibration, pool, budget.measure, config.jobs, cache, progress)
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
     profiler = Profiler(store, builder, runner, policy)
     solver = PlanSolver(imported, tuner, policy, progress, tuple(others), builder.planned_memory)
@@ -282,7 +282,7 @@ def predicted_recipe(
     tables, costs = predicted_tables(imported, found.candidates, tuner, policy)
     tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
     cache = SensitivityCache.beside(config.database)
-    rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
+    rounding = Sensitivities(imported, calibration, pool, budget.measure, config.jobs, cache, progress)
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
     selector = PlanSelector(PlanSolver(imported, costs, policy, progress), budget, plan_errors)
     try:

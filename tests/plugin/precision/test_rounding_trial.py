@@ -224,6 +224,28 @@ def test_fewer_samples_and_another_measure(trial: RoundingTrial, pool: WorkerPoo
     assert steps[-1] == (4, 4)
 
 
+def test_what_is_right_is_computed_once_for_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large networks make one inference or two in a call, beside which the five of what is right would take longest."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(_model().SerializeToString())
+    switches = PrecisionSwitches.of(_model(), LAYERS, DTYPES, RANGES)
+    experiment = Experiment(path, switches, ASSIGNMENTS, SAMPLES, 2, ErrorMeasure(MeasureKind.RELATIVE), 1)
+    computed: list[Mapping[str, Array]] = []
+    disturbed = Disturbed.__call__
+
+    def run(runs: Disturbed, feeds: Mapping[str, Array]) -> list[list[Array]]:
+        computed.append(feeds)
+        return disturbed(runs, feeds)
+
+    monkeypatch.setattr(Disturbed, "__call__", run)
+    found = Rounded()
+    while found.done < experiment.runs:
+        rounded = round_layers(experiment, found, seconds=0.0)
+        assert isinstance(rounded, Rounded)
+        found = rounded
+    assert len(computed) == 2
+
+
 def test_a_trial_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(_model().SerializeToString())

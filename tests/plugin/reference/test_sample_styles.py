@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.config import CompileConfig
+from sartor.errors import ReferenceFailedError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.precision.calibration import calibrate
+from sartor.reference import sample_styles
 from sartor.reference.random_inputs import OTHERS, USUAL, Indices, Style, sample_inputs
 from sartor.reference.sample_styles import Doubts, choose_styles, dependent_outputs, says_nothing
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -23,6 +26,7 @@ from sartor.samples.sample_sets import DRAWN, sample_set
 from sartor.samples.samples_job import look_at
 from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, model, node, weights
+from tests.tiny_models import looping
 
 X: list[Value] = [("x", (1, 16), FLOAT)]
 W = {"w": weights(16, 8), "low": np.float32(30), "one": np.float32(1)}
@@ -216,3 +220,34 @@ def test_who_compiles_is_told_what_is_not_checked(
         np.save(tmp_path / "zeros.npy", np.zeros((1, 16), np.float32))
         given = replace(config, calibration=tmp_path / "zeros.npy")
         assert calibrate(imported, given.calibrating, pool).samples.doubts.unchecked == ("right", "y")
+
+
+def test_a_model_that_runs_for_ever_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even without a budget: nothing could be compared with its results."""
+    built = looping(2_000_000_000)
+    monkeypatch.setattr(sample_styles, "_MOST_SECONDS", 0.3)
+    with pytest.raises(ReferenceFailedError, match=r"within 0\.3 s, and every module is compared with its results$"):
+        choose_styles(built, built.SerializeToString())
+
+
+def test_a_model_that_runs_longer_than_the_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = looping(2_000_000_000)
+    monkeypatch.setattr(sample_styles, "_LEAST_SECONDS", 0.2)
+    with pytest.raises(ReferenceFailedError, match="allow more by --time-budget"):
+        choose_styles(built, built.SerializeToString(), time.monotonic() - 1)
+
+
+def test_outputs_are_not_doubted_for_want_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = looping(3)
+    taken: list[float] = []
+
+    def run(reference: OnnxRuntimeReference, feeds: object, seconds: float) -> list[np.ndarray]:
+        taken.append(seconds)
+        if len(taken) > 1:
+            raise ReferenceFailedError("slow")
+        return [np.ones(3, np.float32)]
+
+    monkeypatch.setattr(OnnxRuntimeReference, "__call__", run)
+    assert choose_styles(built, built.SerializeToString()).doubts == Doubts()
+    assert len(taken) == 2
+    assert taken[1] <= taken[0] <= 120

@@ -81,7 +81,7 @@ def test_what_is_no_plan_is_refused(content: bytes, tmp_path: Path) -> None:
 def test_deeply_nested_json_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text("[" * 100_000, encoding="ascii")
-    with pytest.raises(UsageError, match="is not JSON"):
+    with pytest.raises(UsageError, match="is not JSON: its values are nested too deeply"):
         Plan.load(path)
 
 
