@@ -28,6 +28,7 @@ _KINDS = (
 # Folders with the names of a process's open files.
 _DESCRIPTORS = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OWN_STATUS = Path("/proc/self/status")
 # A multiple of a huge page.
 _WRITTEN_AT_ONCE = 16 << 20
 
@@ -356,6 +357,10 @@ def open_to_others(path: Path) -> None:
 
 
 def _umask() -> int:
+    # To set it for a moment would change the permissions of files that other threads make meanwhile.
+    with suppress(OSError):
+        if found := re.search(r"(?m)^Umask:\s+([0-7]+)", _OWN_STATUS.read_text(encoding="ascii", errors="replace")):
+            return int(found[1], 8)
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -72,6 +72,7 @@ class Module(NamedTuple):
         if found is None:
             raise UsageError(f"{self.label} has no part '{name}', which its manifest names; compile it again")
         content = bytes(found) if isinstance(self.content, bytes) else found
+        check_content(content, label, whole=False)
         return Module(parse_module(content, label), label, self.content, self.mapped)
 
     @property
@@ -162,6 +163,7 @@ def _loaded(
         # It might change at any time.
         return _read(file, size), None
     mapped = map_file(path, file.fileno(), verify)
+    mapped.keep_from_writers(waits=huge_pages)
     return mapped.content, mapped
 
 

@@ -30,7 +30,7 @@ from sartor.runtime.opening import Place, open_model
 from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
 from sartor.runtime.runs.given_arguments import check_path, check_type
 from sartor.runtime.runs.interface import Feeds, Interface, NodeArg
-from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_seconds
+from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_seconds, result_in
 from sartor.runtime.runs.small import SmallRuns, is_small
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Session:
         selected = self._interface.selected(output_names)
         if (small := self._small) is not None and _are_arrays(feeds):
             return self._run_small(small, feeds, selected)
-        arrays = _owned(self._run(feeds), selected, self._interface.cuts)
+        arrays = _owned(self._run(feeds), selected, self._interface.cuts, _shared(feeds))
         if self._may_keep:
             # Not before the first inference: a process may need no second one.
             self._keep_memory()
@@ -195,11 +195,11 @@ class Session:
         arguments = self._interface.arguments(signature, feeds)
         selected = self._interface.selected(output_names)
         # It must not refer to the session, which waits for its runs when it is forgotten.
-        finish = partial(_owned, selected=selected, cuts=self._interface.cuts)
+        finish = partial(_owned, selected=selected, cuts=self._interface.cuts, given=_shared(feeds))
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in signature.inputs]
             future = self._own_thread.submit(partial(self._run, dict(zip(names, arguments, strict=True))))
-            return PendingRun(future.result, selected, finish)
+            return PendingRun(partial(result_in, os.getpid(), future), selected, finish)
         fences, overlap = Fences(self._device), self._overlap
         with self._lock:
             overlap.begin_run()
@@ -383,15 +383,24 @@ def _are_arrays(feeds: Feeds) -> TypeGuard[dict[str, Array]]:
     return isinstance(feeds, dict) and not any(isinstance(each, DeviceArray) for each in feeds.values())
 
 
-def _owned(outputs: list[DeviceArray], selected: Sequence[int], cuts: Mapping[int, Cut]) -> list[Array]:
-    return _independent(to_host(outputs, selected, cuts))
+def _shared(feeds: Feeds) -> list[DeviceArray]:
+    """Inputs whose memory the device does not copy, so that an output may be the same."""
+    return [] if _are_arrays(feeds) else [each for each in feeds.values() if isinstance(each, DeviceArray)]
 
 
-def _independent(arrays: list[Array]) -> list[Array]:
-    # A model may return one buffer as two outputs. Callers own their outputs, so these must not share memory.
+def _owned(
+    outputs: list[DeviceArray], selected: Sequence[int], cuts: Mapping[int, Cut], given: Sequence[DeviceArray] = ()
+) -> list[Array]:
+    return _independent(to_host(outputs, selected, cuts), [each.to_host() for each in given if each.shares_host_memory])
+
+
+def _independent(arrays: list[Array], given: Sequence[Array] = ()) -> list[Array]:
+    # A model may return one buffer as two outputs, or an input. Callers own their outputs, so these must not share
+    # memory.
     kept: list[Array] = []
     for array in arrays:
-        kept.append(array.copy() if any(np.may_share_memory(array, other) for other in kept) else array)
+        is_shared = any(np.may_share_memory(array, other) for other in (*kept, *given))
+        kept.append(array.copy() if is_shared else array)
     return kept
 
 

@@ -25,11 +25,14 @@ def _of_machine() -> int | None:
 
 
 def _of_groups() -> list[int | None]:
-    """What the process's control group and those above it leave (version 2)."""
+    """What the process's control group and those above it leave (version 2).
+
+    In a container the group that limits it may be the root of what it sees.
+    """
     own = next((line[3:] for line in _text(_OWN_GROUP).splitlines() if line.startswith("0::")), "")
     folder = _GROUPS / own.lstrip("/")
     inside = [folder, *folder.parents]
-    return [_of_group(each) for each in inside[: len(inside) - len(_GROUPS.parts)]]
+    return [_of_group(each) for each in inside[: len(inside) - len(_GROUPS.parts) + 1]]
 
 
 def _of_group(folder: Path) -> int | None:

@@ -121,8 +121,12 @@ class MappedFile:
         # It may have been closed meanwhile, as all that was mapped has become the process's own.
         return self.is_own
 
+    def keep_from_writers(self, *, waits: bool) -> None:
+        """Note that somebody reads the file, until ``let_write``; others wait meanwhile, if ``waits``."""
+        self._held.keep_from_writers(waits=waits)
+
     def let_write(self) -> None:
-        """Let others write the file, if they had to wait."""
+        """Let others write the file, if they had to wait, unless somebody else still reads it."""
         self._held.let_write()
 
     def close_file(self) -> None:
@@ -144,6 +148,8 @@ class _Held:
         self.handle: int | None = handle
         self._address = self._size = 0
         self._process = os.getpid()
+        self._readers = 0
+        self._counting = threading.Lock()
 
     def reserve(self, size: int) -> int:
         """The address of as many bytes, rounded to huge pages.
@@ -155,10 +161,19 @@ class _Held:
         self._address = pages.reserve(self._size)
         return self._address
 
+    def keep_from_writers(self, *, waits: bool) -> None:
+        """Count a reader, for whom writers wait if that is wanted and possible."""
+        with self._counting:
+            self._readers += 1
+            if waits and (handle := self.handle) is not None and self._is_own:
+                leases.take(handle)
+
     def let_write(self) -> None:
-        """Let others write the file, if they had to wait for this process."""
-        if (handle := self.handle) is not None and self._is_own:
-            leases.give_back(handle)
+        """Forget a reader; after the last one let others write the file, if they had to wait for this process."""
+        with self._counting:
+            self._readers -= 1
+            if self._readers <= 0 and (handle := self.handle) is not None and self._is_own:
+                leases.give_back(handle)
 
     def close_file(self) -> None:
         """Close the file, if it is open."""

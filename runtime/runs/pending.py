@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from numbers import Real
@@ -83,6 +84,18 @@ class PendingRun:
         import asyncio
 
         return asyncio.to_thread(self.result).__await__()
+
+
+def result_in(process: int, future: Future[list[DeviceArray]], timeout: float | None) -> list[DeviceArray]:
+    """The result of a run in a thread of a process.
+
+    Raises:
+        UsageError: if the run had not finished when this process was forked from that one.
+        TimeoutError, DeviceError: as ``PendingRun.device_result``.
+    """
+    if os.getpid() != process and not future.done():
+        raise UsageError("the run was not finished when this process was forked, and its thread stayed with the parent")
+    return future.result(timeout)
 
 
 class OwnThread:

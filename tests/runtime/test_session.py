@@ -238,6 +238,15 @@ def test_outputs_do_not_share_memory(foreign: Path) -> None:
     assert not value.any()
 
 
+def test_outputs_do_not_share_memory_with_an_array_on_the_device(foreign: Path) -> None:
+    """Which the caller may change, as the next run's input."""
+    with Session(foreign, entry="twice_the_same") as session:
+        given = session.to_device(np.zeros(8, np.float32))
+        found = session.run(None, {"input0": given}) + session.run_async(None, {"input0": given}).result()
+        given.copy_from(np.ones(8, np.float32))
+    assert not any(each.any() for each in found)
+
+
 def test_outputs_of_a_run_that_was_waited_for_do_not_share_memory(foreign: Path) -> None:
     with Session(foreign, entry="twice_the_same") as session:
         one, other = session.run_async(None, {"input0": np.zeros(8, np.float32)}).result()

@@ -113,6 +113,7 @@ class WorkerProcess:
         self._job_id: str | None = None
         self._started = False
         self._stopped_since: float | None = None
+        self._owner = os.getpid()
         self.lost = ""
         """The disturbance that ended the process while it started; empty if there was none."""
         self.growth = 0
@@ -248,6 +249,8 @@ class WorkerProcess:
 
     def signal_end(self) -> None:
         """Kill the worker's processes without waiting for their end, which whoever reads its answers meets with."""
+        if os.getpid() != self._owner:
+            return
         with suppress(ProcessLookupError):
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -255,6 +258,10 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kill the worker and all processes that it started; does nothing if it is already killed."""
         if self.channel.closed:
+            return
+        if os.getpid() != self._owner:
+            # In a forked process, at whose end exit handlers run: the worker answers the parent.
+            self.channel.close()
             return
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -40,7 +40,8 @@ from sartor.runtime.dispatch_statistics import DispatchStatistics
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import Array, Signature
-from sartor.runtime.manifest import Manifest
+from sartor.runtime.manifest import Manifest, find_manifest
+from sartor.runtime.module import open_module
 from sartor.runtime.module_facts import (
     check_first_part,
     inference_functions,
@@ -248,7 +249,7 @@ def _statistics(
     module: Path, signature: Signature, feeds: Mapping[str, Array], kind: str, workers: int | None
 ) -> DispatchStatistics:
     arrays = [feeds[spec.name] for spec in signature.inputs]
-    weights = module_weights(module, module_manifest(module))
+    weights = module_weights(module, find_manifest(open_module(module)))
     settings = {"device": kind, "threads": workers, "parameters": weights}
     with open_pool(1, machine_turns()) as (pool, _):
         found = dispatches_in_worker(pool, {"path": module, "entry": signature.entry, "inputs": arrays, **settings})

@@ -28,10 +28,11 @@ from sartor.errors import UsageError
 from sartor.publishing import check_apart, publication
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.manifest import find_manifest
+from sartor.runtime.module import open_module
 from sartor.runtime.module_facts import (
     bound_inputs,
     input_names,
-    module_manifest,
     module_signature,
     module_weights,
     session_signature,
@@ -135,7 +136,7 @@ def _named_files(names: Sequence[str], folder: Path) -> dict[str, Path]:
 
 
 def _check_files(files: Mapping[str, Path], module: Path, sources: Mapping[str, str]) -> None:
-    weights = module_weights(module, module_manifest(module))
+    weights = module_weights(module, find_manifest(open_module(module)))
     used = [("the module", module), *(("the weights", path) for path in weights.values())]
     used += [(f"the input '{name}'", Path(source)) for name, source in sources.items()]
     check_apart({f"output '{name}'": path for name, path in files.items()}, used)

@@ -8,8 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
-from sartor.errors import DeviceError
+from sartor.errors import DeviceError, UsageError
+from sartor.runtime.driver.archive import part_of
 from sartor.runtime.driver.device import open_device
+from sartor.runtime.manifest import read_manifest
+from sartor.runtime.module import open_module
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from tests.plugin.calling import assert_refused, call, parsed
@@ -62,6 +65,20 @@ def test_commands_take_the_plan_of_the_device(folder: Path) -> None:
     assert (shown["devices"], shown["inputs"][0]["shape"]) == (["vulkan"], [3, 64])
     result = call("sartor", "bench", folder / "net.vmfb", "--device", "vulkan", "--rounds", 1, "--dispatches")
     assert_refused(result, 6, "runs the first part")
+
+
+def test_the_damaged_program_of_a_device_is_not_parsed(folder: Path, tmp_path: Path) -> None:
+    content = (folder / "net.vmfb").read_bytes()
+    manifest = read_manifest(folder / "net.vmfb")
+    name = next(each.part for each in manifest.alternatives if each.device == "vulkan")
+    assert name is not None
+    program = bytes(part_of(part_of(content, name) or b"", "module.fb") or b"")
+    changed = bytearray(content)
+    changed[content.index(program) + len(program) // 2] ^= 1
+    (tmp_path / "net.vmfb").write_bytes(changed)
+    open_module(folder / "net.vmfb").part(name)
+    with pytest.raises(UsageError, match=f"'{name}' in .* is damaged"):
+        open_module(tmp_path / "net.vmfb").part(name)
 
 
 def test_a_page_leads_to_the_report_of_each_plan(folder: Path) -> None:

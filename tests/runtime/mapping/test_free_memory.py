@@ -42,6 +42,12 @@ def test_groups_that_hold_the_process_limit_it(machine: Path) -> None:
     assert free_bytes() == 50 * _MIB
 
 
+def test_in_a_container_the_root_of_what_it_sees_limits_it(machine: Path) -> None:
+    (machine / "cgroup").write_text("0::/\n", encoding="ascii")
+    _limit(machine / "groups", str(70 * _MIB), 30 * _MIB, 10 * _MIB)
+    assert free_bytes() == 50 * _MIB
+
+
 def test_it_may_be_unknown(machine: Path) -> None:
     for file in ("meminfo", "cgroup"):
         (machine / file).unlink()

@@ -104,8 +104,13 @@ def test_sessions_share_one_copy(large: Path, feeds: dict[str, Array]) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_writer_waits_until_the_file_is_moved(large: Path, feeds: dict[str, Array]) -> None:
+@pytest.mark.parametrize("huge", [True, False])
+def test_a_writer_waits_until_the_file_is_moved(large: Path, feeds: dict[str, Array], huge: bool) -> None:
+    """Also where others have opened and closed the file before and after."""
+    before = Session(large, huge_pages=huge)
     session = Session(large)
+    Session(large, huge_pages=huge).close()
+    before.close()
     cutter = subprocess.Popen([sys.executable, "-c", "import os, sys; os.truncate(sys.argv[1], 9)", large])
     with pytest.raises(subprocess.TimeoutExpired):
         cutter.wait(0.5)
