@@ -155,10 +155,11 @@ class _Joiner:
             if op.name == "util.global" and symbol(op) not in self._globals:
                 self._globals.add(symbol(op))
                 op.move_before(self.module.body.operations[0].operation)
-        tensors = {name: part.tensor(name) for name in part.exports}
         body = body_of(entry_function(part.module))
         for name, op in part.imports:
             self._take_import(name, op)
+        # A part may return what it imported, which is another part's by now.
+        tensors = {name: part.tensor(name) for name in part.exports}
         part.returned.erase()
         for name, export in part.exports.items():
             self._take_export(name, export, tensors[name])

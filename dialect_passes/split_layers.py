@@ -98,11 +98,15 @@ class _Splitter:
     def split(self, graph: LayerGraph) -> LayerGraph:
         """The graph with childnets, whose layers may have childnets too."""
         names = {layer.name for layer in graph.all_layers()}
+        activations = {layer.task.key: len(layer.task.inputs) for layer in graph.all_layers()}
         found = []
         for layer in graph.layers:
             for each in (*self._childnets(layer), *self._by_winograd(layer)):
+                tasks = [child.task for child in each.graph.layers]
+                # Code does not tell which of its arguments are weights, and a key may be that of the code alone.
+                is_other = any(activations.get(task.key, len(task.inputs)) != len(task.inputs) for task in tasks)
                 # A plan identifies layers by their names alone.
-                if not names & {child.name for child in each.graph.layers}:
+                if not is_other and not names & {child.name for child in each.graph.layers}:
                     inner = self.split(find_fusions(each.graph))
                     found.append(replace(each, graph=inner))
                     names.update(child.name for child in inner.all_layers())

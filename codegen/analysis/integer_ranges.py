@@ -17,7 +17,6 @@ from sartor.codegen.mlir.operations import body_of, defining_op, loop_sizes, nes
 _INDEX_TYPES = ("i64", "i32")
 _INTEGER_TYPES = ("i64", "i32", "i16", "i8", "i1")
 _MOVING = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.extract", "tensor.extract_slice")
-_CONCATENATING = ("tensor.concat", "tensor.insert_slice")
 _SHIFTING = ("arith.shli", "arith.shrsi", "arith.shrui")
 _DIVIDING = ("arith.divsi", "arith.divui", "arith.floordivsi", "arith.ceildivsi", "arith.remsi", "arith.remui")
 
@@ -167,7 +166,9 @@ def _result(op: ir.Operation, given: Sequence[Span]) -> Span:
     if op.name in _MOVING:
         # Further operands are indices.
         return Span(given[0].bounds, unknown(given).roots)
-    if op.name in _CONCATENATING:
+    if op.name == "tensor.concat":
+        return union(given)
+    if op.name == "tensor.insert_slice":
         return union(given[:2])
     return given[0] if op.name == "linalg.fill" else computed(op, given)
 

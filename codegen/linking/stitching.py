@@ -392,5 +392,6 @@ def _initial_value(array: np.ndarray, name: str, tensor: ir.Type) -> ir.Attribut
     facilities for type `llvm::APInt`".
     """
     if array.dtype == np.bool_:
-        return ir.DenseElementsAttr.get(array, type=ir.IntegerType.get_signless(1), shape=array.shape)
+        shape = ir.RankedTensorType(tensor).shape
+        return ir.DenseElementsAttr.get(array, type=ir.IntegerType.get_signless(1), shape=shape)
     return ir.DenseResourceElementsAttr.get_from_buffer(array, name, tensor)

@@ -29,7 +29,7 @@ from sartor.onnx_model.rewrites.arithmetic.activations import (
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
-from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed
+from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed, whole_indices
 from sartor.onnx_model.rewrites.arithmetic.gathered_parts import gather_parts
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.reductions import (
@@ -181,6 +181,7 @@ LOWER: tuple[Rewrite, ...] = (
     ordered_nan,
     gather_reversed,
     gather_one_element,
+    whole_indices,
     gather_windows,
     doubled_volumes,
     gather_pool_indices,

@@ -9,6 +9,7 @@ import numpy as np
 from sartor.onnx_model.graphs.emit import Emitter
 
 _STEPS = 255.0
+_LEAST_STEP = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ def emit_dynamic_range(emit: Emitter) -> DynamicRange:
     low = emit("Min", emit("ReduceMin", source, part="min", keepdims=0), nothing, part="low")
     high = emit("Max", emit("ReduceMax", source, part="max", keepdims=0), nothing, part="high")
     step = emit("Div", emit("Sub", high, low, part="extent"), most, part="step")
+    # IREE takes subnormal numbers for zero, by which the values would then be divided.
+    step = emit("Max", step, emit.constant(_LEAST_STEP, "least", np.float32), part="normal_step")
     emit("Where", emit("Equal", high, low, part="is_empty"), one, step, part="scale", output=scale)
     start = emit("Div", emit("Neg", low, part="below"), scale, part="start")
     zero = emit("Round", emit("Clip", start, nothing, most, part="inside"), part="zero")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
@@ -11,6 +11,7 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optio
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.walk import describe_node
 
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _INT64_MAX = 2**63 - 1
 # IREE 3.13 repeats the edges of the last three dimensions, where there are at least two.
 _MOST_REPEATED = 4
@@ -29,6 +30,23 @@ def gather_reversed(model: ModelProto) -> tuple[str, ...]:
         # What negative pads were cropped to has no shape yet.
         infer_shapes(model)
     return rewrite_nodes(model, _lowered)
+
+
+def whole_indices(model: ModelProto) -> tuple[str, ...]:
+    """Drop the fractions of a ``OneHot``'s indices, as ONNX does; returns the names of the replaced nodes.
+
+    IREE 3.13 compares them with whole numbers as they are.
+    """
+    return rewrite_nodes(model, _with_whole_indices)
+
+
+def _with_whole_indices(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "OneHot" or editor.element_type(node.input[0]) not in _FLOATS:
+        return None
+    emit = Emitter(editor, node)
+    whole = emit("Cast", node.input[0], part="whole", to=TensorProto.INT64)
+    emit.copy([whole, *node.input[1:]], node.output[0])
+    return emit.nodes
 
 
 def _is_mirrored(node: NodeProto) -> bool:

@@ -75,10 +75,12 @@ def _split(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _sizes(node: NodeProto, editor: GraphEditor, whole: int) -> list[int]:
-    """The sizes of a Split's parts; none if they are computed."""
+    """The sizes of a Split's parts; none if they are computed, or all are empty."""
     if name := optional_input(node, 1):
         known = editor.constant(name)
         return [] if known is None else known.tolist()
+    if not whole:
+        return []
     # The last part is the smallest.
     size = -(-whole // len(node.output))
     return [min(size, whole - begin) for begin in range(0, whole, size)]

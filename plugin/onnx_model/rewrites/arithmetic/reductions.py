@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
@@ -21,12 +22,16 @@ _COMPUTED_IN: Mapping[int, int] = {
 }
 """The type in which the exponentials or squares of another one are summed."""
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
-_OF_ONE = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log", "ReduceLogSumExp": "Identity"}
+_OF_ONE = {
+    **{"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log", "ReduceLogSumExp": "Identity"},
+    "ReduceSumSquare": "Mul",
+}
 
 
 def written_unit_reductions(model: ModelProto) -> tuple[str, ...]:
     """Replace reductions over dimensions of one element by what they compute of it; returns the nodes' names.
 
+    So are those with ``noop_with_empty_axes`` and no axes, of which IREE's importer passes on the operand.
     IREE 3.13 aborts on those of ``ReduceL2`` and ``ReduceLogSumExp``: "dialect conversion attempted to replace a root
     operation that has no parent block".
     """
@@ -39,11 +44,12 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
     if before is None or after is None:
         return None
-    axes = _axes(node, editor, len(before))
+    axes = [] if _keeps_all(node, editor) else _axes(node, editor, len(before))
     if axes is None or any(before[axis] != 1 for axis in axes):
         return None
     emit = Emitter(editor, node)
-    value = emit(_OF_ONE[node.op_type], node.input[0])
+    count = 2 if node.op_type == "ReduceSumSquare" else 1
+    value = emit(_OF_ONE[node.op_type], *[node.input[0]] * count)
     emit("Reshape", value, emit.constant(list(after), "shape"), part="shape", output=node.output[0])
     return emit.nodes
 
@@ -142,6 +148,12 @@ def _integer_mean(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | Non
     mean = emit("Div", total, count, part="mean")
     emit("Reshape", mean, emit.constant(list(after), "shape"), part="shape", output=node.output[0])
     return emit.nodes
+
+
+def _keeps_all(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether no dimension is reduced, as the node says that none is where no axes are given."""
+    given = editor.constant(optional_input(node, 1)) if optional_input(node, 1) else np.empty(0)
+    return bool(attributes(node).get("noop_with_empty_axes")) and given is not None and not given.size
 
 
 def _axes(node: NodeProto, editor: GraphEditor, rank: int) -> list[int] | None:

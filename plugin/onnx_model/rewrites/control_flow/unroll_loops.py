@@ -97,9 +97,11 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
         if new
     ):
         return None
-    true = emit.constant(np.asarray(True), "true")
+    # ONNX's are scalars; ONNX Runtime passes vectors of one element where the body declares such.
+    step_shape, true_shape = ([1] * len(static_shape(each.type) or ()) for each in body.graph.input[:2])
+    true = emit.constant(np.full(true_shape, True), "true")
     for step in range(steps):
-        results = body.step([emit.constant(np.asarray(step, np.int64), "step"), true, *carried])
+        results = body.step([emit.constant(np.full(step_shape, step, np.int64), "step"), true, *carried])
         carried, added = results[1 : 1 + len(carried)], results[1 + len(carried) :]
         for values, value in zip(collected, added, strict=True):
             values.append(value)

@@ -19,6 +19,7 @@ from sartor.onnx_model.rewrites.exceptional.integer_powers import (
 _BASES = frozenset({"bfloat16", "float16", "float32", "float64", "int32", "int64"})
 _LARGEST_PRODUCT = 64
 """Whole exponents up to this one are products in IREE."""
+_SQUARE = 2
 _NEVER_NEGATIVE = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sigmoid", "Softmax", "Softplus"})
 _KEEP_SIGNS = frozenset({"Add", "Div", "Identity", "Max", "Mul", "Pow", "ReduceMax", "ReduceMean", "ReduceSum", "Sqrt"})
 _CHAIN = 8
@@ -82,9 +83,10 @@ def _widens(values: Array, shape: tuple[int, ...] | None) -> bool:
 
 
 def _computed_in(emit: Emitter) -> np.dtype[Any]:
-    """The type in which a power is computed; short floats in float32, as numbers beside 1 have large powers."""
-    base, exponent = (emit.dtype(name) for name in emit.node.input)
-    return np.dtype(np.float64 if "float64" in (base.name, exponent.name if base.kind == "i" else "") else np.float32)
+    """The type in which a power is computed; short floats in float32, as numbers beside 1 have large powers, and
+    integers in float64, as in ONNX Runtime: float32 holds few of them."""
+    base = emit.dtype(emit.node.input[0])
+    return np.dtype(np.float64 if base.kind == "i" or base.name == "float64" else np.float32)
 
 
 def _cast(emit: Emitter, name: str, part: str, kind: np.dtype[Any]) -> str:
@@ -102,11 +104,16 @@ def _constant_power(emit: Emitter, power: float, kind: np.dtype[Any]) -> str:
     """The power with one finite exponent; an empty name if the node may stay."""
     source, is_whole = emit.node.input[0], power.is_integer()
     is_float = emit.dtype(source).kind != "i"
-    if is_float and (_is_positive(emit.editor, source, _CHAIN) if not is_whole else 0 <= power <= _LARGEST_PRODUCT):
+    is_product = is_whole and 0 <= power <= _LARGEST_PRODUCT
+    # Products of more than two short floats are rounded more than once.
+    is_exact = is_product and (emit.dtype(source) == kind or power <= _SQUARE)
+    if is_float and (is_exact or (not is_whole and _is_positive(emit.editor, source, _CHAIN))):
         return ""
     base = _cast(emit, source, "base", kind)
     if not is_whole:
         return _broken_power(emit, base, power, kind)
+    if is_product:
+        return emit("Pow", base, emit.constant(power, "power", kind))
     if power == -1:
         return emit("Reciprocal", base)
     if -_LARGEST_PRODUCT <= power < 0:

@@ -102,8 +102,8 @@ def _cast_result(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None
 def plain_quantization(model: ModelProto) -> tuple[str, ...]:
     """Write (de)quantisation that is blocked, or of types in ``_LACKING``, as arithmetic.
 
-    So is dequantisation of 16 bits and more to other floats than f32. That is ``(q - z) s`` and
-    ``saturate(round(x / s) + z)``; casting to small floats rounds and saturates by itself.
+    So is dequantisation of 16 bits and more to other floats than f32, and quantisation of those to 16 bits. That is
+    ``(q - z) s`` and ``saturate(round(x / s) + z)``; casting to small floats rounds and saturates by itself.
     """
     return rewrite_nodes(model, _plain)
 
@@ -137,7 +137,10 @@ def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     element = editor.element_type(quantised)
     shape, scales = editor.shape(node.input[0]), editor.shape(node.input[1])
     scale_kind = editor.element_type(node.input[1]) or TensorProto.FLOAT
-    overflows = node.op_type == "DequantizeLinear" and _float(editor, node) != scale_kind
+    # Zero points of 16 bits, and sums with them, are no numbers of f16.
+    is_narrow = node.op_type == "QuantizeLinear" and element == TensorProto.INT16
+    is_wider = node.op_type == "DequantizeLinear" and _float(editor, node) != scale_kind
+    overflows = is_wider or (is_narrow and scale_kind != TensorProto.FLOAT)
     if shape is None or scales is None or not (block or element in _LACKING or overflows):
         return None
     emit = Emitter(editor, node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
 from sartor.onnx_model.rewrites.structure.fold_constants import SUMMING
 
 _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -22,13 +22,21 @@ def widen_reductions(model: ModelProto) -> tuple[str, ...]:
 
 def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     narrow = editor.element_type(node.input[0]) if node.input else 0
-    if node.op_type not in SUMMING or narrow not in _NARROW or len(node.output) > 1:
+    is_sum = node.op_type in SUMMING or (node.op_type == "Einsum" and _adds_alone(node))
+    if not is_sum or narrow not in _NARROW or len(node.output) > 1:
         return None
     emit = Emitter(editor, node)
     operands = [_wide(emit, name) if name and editor.element_type(name) == narrow else name for name in node.input]
     result = emit.copy(operands)
     emit("Cast", result, part="narrow", output=node.output[0], to=narrow)
     return emit.nodes
+
+
+def _adds_alone(node: NodeProto) -> bool:
+    """Whether an Einsum adds along an index of one operand, which is no product of matrices."""
+    read, _, written = str(attributes(node).get("equation", "")).replace(" ", "").partition("->")
+    operands = [set(each) for each in read.split(",")]
+    return any(sum(letter in each for each in operands) == 1 for letter in set().union(*operands) - {*written})
 
 
 def _wide(emit: Emitter, name: str) -> str:

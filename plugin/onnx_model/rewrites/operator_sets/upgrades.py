@@ -121,7 +121,9 @@ def _cast(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
 def _clip(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     if version >= 11:
         return None
-    found = attributes(node)
+    # A bound that is left out is the largest number of float32, beyond which infinity alone is.
+    is_bounded = version >= 6 and editor.element_type(node.input[0]) == TensorProto.FLOAT
+    found = ({"min": -_LARGEST, "max": _LARGEST} if is_bounded else {}) | attributes(node)
     emit = Emitter(editor, node)
     bounds = [emit.like(found[key], node.input[0], key) if key in found else "" for key in ("min", "max")]
     while bounds and not bounds[-1]:
@@ -306,6 +308,7 @@ def _upsample(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePr
     return emit.nodes
 
 
+_LARGEST = float(np.finfo(np.float32).max)
 _FIRST_OPSET_INPLACE = (
     *("Abs", "Ceil", "Elu", "Exp", "Floor", "HardSigmoid", "InstanceNormalization", "LeakyRelu", "Log", "Max", "Mean"),
     *("Min", "Neg", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sqrt", "Sum", "Tanh"),

@@ -16,6 +16,7 @@ _NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor")
 # IREE 3.13 interpolates in no other.
 _RANK_OF_IMAGES = 4
 _KEPT_ASPECT = {"not_larger": min, "not_smaller": max}
+_NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 # ONNX Runtime interpolates these integers in f32 and drops the fraction; of others it does not tell the rounding.
 _TRUNCATED = (TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32)
@@ -60,14 +61,19 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
             f"{describe_node(node)} resizes a dimension to more than the {_MOST_ROWS} elements that are supported"
         )
     emit = Emitter(editor, node)
-    is_whole = _is_whole(node, editor.element_type(node.input[0]), found)
-    value = emit("Cast", node.input[0], part="float", to=TensorProto.FLOAT) if is_whole else node.input[0]
+    element = editor.element_type(node.input[0])
+    is_whole, is_widened = _is_whole(node, element, found), _is_widened(element, found)
+    is_cast = is_whole or is_widened
+    value = emit("Cast", node.input[0], part="float", to=TensorProto.FLOAT) if is_cast else node.input[0]
     outside = _outside(axes, target) if found.get("coordinate_transformation_mode") == CROP else None
     for axis in axes:
-        last = axis is axes[-1] and outside is None and not is_whole
+        last = axis is axes[-1] and outside is None and not is_cast
         value = _resize_axis(emit, value, axis, found, node.output[0] if last else "")
     if is_whole:
         value = _truncated(emit, value, node.output[0] if outside is None else "")
+    elif is_widened:
+        output = node.output[0] if outside is None else ""
+        value = emit("Cast", value, part="" if output else "narrow", output=output, to=element)
     if outside is not None:
         filler = emit.like(found.get("extrapolation_value", 0.0), node.input[0], "filler")
         emit("Where", emit.constant(outside, "outside"), filler, value, part="fill", output=node.output[0])
@@ -92,6 +98,11 @@ def _is_whole(node: NodeProto, element: int, found: dict[str, object]) -> bool:
     )
 
 
+def _is_widened(element: int, found: dict[str, object]) -> bool:
+    """Whether many taps of numbers of 16 bits are added, whose sums would be rounded as often."""
+    return element in _NARROW and (found.get("mode") == "cubic" or bool(found.get("antialias")))
+
+
 def _truncated(emit: Emitter, value: str, output: str) -> str:
     """The input's type of f32 values, towards zero."""
     element = emit.editor.element_type(emit.node.input[0])
@@ -107,7 +118,8 @@ def _outside(axes: list[Axis], target: tuple[int, ...]) -> Array:
     """Where the result reads outside the input, in a shape that broadcasts to the result's."""
     outside = np.zeros([1] * len(target), bool)
     for axis in axes:
-        where = coordinates(axis, CROP)
+        # In ONNX Runtime's type: rounding decides whether the last element is read.
+        where = coordinates(axis, CROP, np.float32)
         column = [-1 if index == axis.index else 1 for index in range(len(target))]
         outside = outside | ((where < 0) | (where > axis.size - 1)).reshape(column)
     return outside
@@ -186,7 +198,8 @@ def _resize_axis(emit: Emitter, value: str, axis: Axis, found: dict[str, object]
         part = "" if output else f"axis{axis.index}"
         return emit("Gather", value, emit.constant(rows[0], "rows"), part=part, output=output, axis=axis.index)
     rank = len(emit.editor.shape(emit.node.input[0]) or ())
-    dtype = emit.dtype(emit.node.input[0]) if element in _FLOATS else np.dtype(np.float32)
+    is_cast = element not in _FLOATS or _is_widened(element, found)
+    dtype = np.dtype(np.float32) if is_cast else emit.dtype(emit.node.input[0])
     if is_wide:
         matrix = np.zeros((axis.size, axis.target))
         np.add.at(matrix, (rows, np.arange(axis.target)), weights)

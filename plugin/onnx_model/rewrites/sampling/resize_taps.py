@@ -82,10 +82,10 @@ def coordinates(axis: Axis, transform: str, dtype: type[np.floating[Any]] = np.f
     if transform == "align_corners":
         return out * (axis.size - 1) / (axis.target - 1) if axis.target > 1 else np.zeros_like(out)
     if transform == CROP:
-        begin, end = axis.crop
+        begin, end = map(dtype, axis.crop)
         if axis.target == 1:
             return np.full_like(out, 0.5 * (begin + end) * (axis.size - 1))
-        return begin * (axis.size - 1) + out * (end - begin) * (axis.size - 1) / (axis.target - 1)
+        return np.asarray(begin * (axis.size - 1) + out * (end - begin) * (axis.size - 1) / (axis.target - 1))
     if transform == "asymmetric":
         return out / axis.scale
     if transform == "pytorch_half_pixel" and axis.target == 1:

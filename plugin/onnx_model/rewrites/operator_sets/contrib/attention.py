@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx import NodeProto
 
@@ -137,7 +139,8 @@ def _causal(emit: Emitter, mask: str, heads: _Heads) -> str:
         )
     source = emit.node.input[0]
     future = np.triu(np.ones((heads.length, heads.key_length), np.bool_), k=1)
-    least = emit.like(float(np.finfo(emit.dtype(source)).min), source, "least")
+    limits: Any = ml_dtypes.finfo(emit.dtype(source))  # type: ignore[no-untyped-call]
+    least = emit.like(float(limits.min), source, "least")
     return emit("Where", emit.constant(future, "future"), least, mask or emit.like(0.0, source, "none"), part="causal")
 
 

@@ -24,12 +24,6 @@ def test_without_axes_all_are_reduced(operator: str, inputs: list[str], keep: in
     np.testing.assert_allclose(run(prepared, feeds)["y"], run(built, feeds)["y"], rtol=1e-6)
 
 
-def test_without_axes_none_may_be_reduced(prepare_quickly: Prepare) -> None:
-    nodes = [node("ReduceL2", ["x"], ["y"], noop_with_empty_axes=1)]
-    prepared = prepare_quickly(model(nodes, [("x", (1, 1), FLOAT)], ["y"], opset=18)).model
-    assert "Abs" not in [item.op_type for item in prepared.graph.node]
-
-
 @pytest.mark.parametrize("keeps", [0, 1])
 @pytest.mark.parametrize("opset", [13, 18])
 def test_the_largest_value_is_subtracted_first(keeps: int, opset: int, prepare_quickly: Prepare) -> None:
