@@ -11,7 +11,7 @@ _SAMPLE = 32
 # only if nothing is lost by that.
 _DEVIATION = 2.0**-16
 # Channels whose weights are all smaller are zeros: f32 cannot hold the inverse of their scale, or not its products.
-_LEAST_WEIGHT = 1e-30
+_LEAST_WEIGHT = 1e-22
 
 
 def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -19,7 +19,7 @@ def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Weights of a quantised model are ``scale * integer``, so the largest magnitude is 1 to 128 times the scale. The
     first of these multiples for which all weights are integers gives the model's own scale. A channel without such a
-    multiple gets the symmetric scale ``largest / 127``, one of numbers below 1e-30, which become zeros, the scale 1.
+    multiple gets the symmetric scale ``largest / 127``, one of numbers below 1e-22, which become zeros, the scale 1.
 
     Args:
         rows: ``[channels, elements]``, floats.

@@ -33,7 +33,8 @@ def overwriting_layers(
     """The layers that write their result over an activation, with the code that does.
 
     Only the last reader of an activation may overwrite it: the layer must depend on all other readers, so that they
-    have ended whatever runs concurrently. Otherwise IREE would copy the activation first.
+    have ended whatever runs concurrently. Otherwise IREE would copy the activation first. None of them may be code
+    that is no kernel: what it returns may be a view of the activation, and the layer may read that too.
 
     Args:
         layers: in execution order.
@@ -54,7 +55,9 @@ def overwriting_layers(
         operand = code.overwriting.operand
         ref = layer.inputs[operand]
         is_free = ref not in kept and _is_written(ref, code.inputs[operand], implementations)
-        if is_free and _is_last(layer, readers[ref], layers, order):
+        others = [each for each in readers[ref] if each != layer.name]
+        is_seen = any(implementations[each].kernel is None for each in others)
+        if is_free and not is_seen and _is_last(layer, readers[ref], layers, order):
             found[layer.name] = code.overwriting
     return found
 

@@ -39,6 +39,8 @@ CHUNK_BYTES = 256 << 20
 """Limit on the values of tensors that are observed in one run."""
 
 _STEP = "calibrating"
+# Products of the steps of smaller values and of weights may be subnormal numbers, which IREE takes for zero.
+_LEAST_EXTENT = 1e-10
 _OBSERVABLE = ("float16", "float32", "float64")
 
 
@@ -115,7 +117,10 @@ def _tensor_ranges(
         # A tensor of integers has no range; an empty entry in the cache records that.
         known |= {name: seen[name].range() if name in seen else () for name in missing}
         cache.put(known, *key)
-    return {name: QuantisedRange.of(known[name][0], known[name][1]) for name in sorted(names) if known[name]}
+    limits = {name: (known[name][0], known[name][1]) for name in sorted(names) if known[name]}
+    return {
+        name: QuantisedRange.of(low, high) for name, (low, high) in limits.items() if not 0 < high - low < _LEAST_EXTENT
+    }
 
 
 def _is_range(numbers: tuple[float, ...]) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.kernels.amx.contraction import filled
 from sartor.codegen.kernels.amx.emitter import TileKernel
 from sartor.codegen.kernels.amx.packing import pack_filters, pack_runs
 from sartor.codegen.kernels.amx.tilings import TileTiling, tile_depth
 from sartor.codegen.kernels.isa.amx import TileElement
+from sartor.codegen.kernels.isa.multipliers import check_sums
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import PLANES_BELOW, ImageLayer
 from sartor.codegen.kernels.loops.tiles import Axis
@@ -30,6 +33,7 @@ def tile_contraction(
     Raises:
         ValueError: if the layer cannot be computed so.
     """
+    check_sums(math.prod(convolution.filter.shape[1:]), is_quantised=element.is_quantised)
     merged = is_merged(convolution)
     if merged:
         pixel = filled(convolution.filter.shape[1], element)

@@ -8,6 +8,7 @@ from sartor.codegen.kernels.amx.interleaving import Interleaving
 from sartor.codegen.kernels.amx.packing import pack_matrix
 from sartor.codegen.kernels.amx.tilings import TileTiling
 from sartor.codegen.kernels.isa.amx import TileElement
+from sartor.codegen.kernels.isa.multipliers import check_sums
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 
 
@@ -18,6 +19,7 @@ def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) 
         ValueError: if the layer cannot be computed so.
     """
     depth = layer.shape.depth
+    check_sums(depth, is_quantised=element.is_quantised)
     interleaving = None
     if layer.is_by_weight:
         filters = TensorType((depth, layer.shape.columns), element.dtype)

@@ -10,6 +10,7 @@ from sartor.codegen.ir.machines.cuda import CudaArchitecture, cuda_architecture
 from sartor.codegen.ir.packing import Quantise, Reshape, Round, RoundMantissa, Step, Transpose, cut
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Rejected
+from sartor.codegen.kernels.isa.multipliers import check_sums
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
@@ -105,6 +106,7 @@ def pack_filters(convolution: Convolution, tiling: BlockTiling, instruction: Mat
     Panels of integers are followed by scales and sums, for each tap if the image is padded.
     """
     channels, depth, height, width = convolution.filter.shape
+    check_sums(depth * height * width, is_quantised=instruction.is_integer)
     turned: tuple[Step, ...] = (Transpose((2, 3, 1, 0)), Reshape((height * width * depth, channels)))
     packed = (*turned, *pack_columns(height * width * depth, channels, tiling, instruction))
     if not instruction.is_integer:
@@ -119,6 +121,7 @@ def weight_product(product: ProductLayer, tiling: BlockTiling, instruction: Matr
         ValueError: if the layer cannot be computed so.
     """
     shape = product.shape
+    check_sums(shape.depth, is_quantised=instruction.is_integer)
     index = product.weight
     packed = pack_columns(shape.depth, shape.columns, tiling, instruction)
     product.rewrite.extend_packing(index, (Quantise(1, tiling.columns, packed),) if instruction.is_integer else packed)

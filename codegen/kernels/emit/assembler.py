@@ -294,8 +294,12 @@ class Assembler(ControlFlow):
         real, byte = ir.F32Type.get(), self.vector_type(ir.IntegerType.get_signless(8))
         multiple = self.known.multiples.get(value)
         if multiple is not None and self.known.constants[multiple.factor] == scale.known:
-            words = arith.fptosi(self.vector_type(ir.IntegerType.get_signless(32)), multiple.number)
-            return arith.addi(arith.trunci(byte, words), vector.broadcast(byte, scale.number))
+            word = ir.IntegerType.get_signless(32)
+            words = arith.fptosi(self.vector_type(word), multiple.number)
+            words = arith.addi(words, vector.broadcast(self.vector_type(word), arith.extsi(word, scale.number)))
+            # A model that clips does not need it, and CPUs saturate as they narrow.
+            low, high = (self.splat(ir.IntegerAttr.get(word, int(each))) for each in _LIMITS)
+            return arith.trunci(byte, arith.minsi(arith.maxsi(words, low), high))
         low, high, large = (self.splat(ir.FloatAttr.get(real, each)) for each in (*_LIMITS, _LARGE))
         found = vector.fma(value, scale.inverse, scale.zero)
         found = arith.minimumf(arith.maximumf(found, low), high)

@@ -31,6 +31,16 @@ TOP_BITS = -0x7F7F7F80
 """Flips the top bit of each byte of a word, which adds a bias of 128 to signed numbers."""
 
 
+def check_sums(products: int, *, is_quantised: bool = True) -> None:
+    """Make sure that sums of so many products of 8-bit integers fit 32 bits.
+
+    Raises:
+        ValueError: if they may not.
+    """
+    if is_quantised and products > MOST_PRODUCTS:
+        raise ValueError(f"sums of {products} products may exceed 32 bits")
+
+
 class Multiplier(Protocol):
     """How a step of the innermost loop multiplies."""
 

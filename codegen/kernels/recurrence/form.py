@@ -13,6 +13,8 @@ from sartor.codegen.mlir.snippet import tensor_parts
 _LOOP = "scf.for"
 _SLICE = "tensor.extract_slice"
 _INSERT = "tensor.insert_slice"
+# They compute the row of a step, and the zeros that products start from.
+_HARMLESS = frozenset({"arith.addi", "arith.constant", "arith.subi", "linalg.fill", "tensor.empty"})
 _MATRIX_MAPS = ("(d0, d1, d2) -> (d0, d2)", "(d0, d1, d2) -> (d2, d1)", "(d0, d1, d2) -> (d0, d1)")
 
 
@@ -167,6 +169,7 @@ class _Reader:
             self._take(op)
         (inputs,) = set(self._rows.values())
         (steps, batch, columns), _ = tensor_parts(self._arguments[inputs])
+        self._check_range(steps)
         following = list(end.operands)[:-1]
         last = [following.index(value) for value, row in self._written if row == steps]
         (hidden,) = [following.index(value) for value, row in self._written if row is None]
@@ -175,10 +178,21 @@ class _Reader:
             products=tuple(self._products.values()),
             maps=self._maps,
             initial=tuple(self._argument(value) for value in list(self._loop.operands)[3:-1]),
-            next=tuple(self._values[value] for value in following),
+            next=tuple(self._known(value) for value in following),
             hidden_state=hidden,
             last_state=last[0] if last else None,
         )
+
+    def _check_range(self, steps: int) -> None:
+        """Make sure that the loop takes one step after the other; the number of one alone is hidden."""
+        lower, upper, step = (_constant(each) for each in list(self._loop.operands)[:3])
+        if (lower, step) != (0, 1) or upper not in (steps, None if steps == 1 else steps):
+            raise ValueError("the loop does not take a step for each row of its inputs")
+
+    def _known(self, value: ir.Value) -> Operand:
+        if value not in self._values:
+            raise ValueError("the loop computes with what is neither its state nor its inputs")
+        return self._values[value]
 
     def _is_reversed(self) -> bool:
         return any(view.operation.name == "arith.subi" for view in self._block.operations)
@@ -198,12 +212,14 @@ class _Reader:
             if not _is_zero(start):
                 raise ValueError("a product of the state starts from a value that is not zero")
             width, hidden = tensor_parts(matrix)[0][1], tensor_parts(factor)[0][1]
-            product = StateProduct(self._values[factor], self._argument(matrix), width // hidden)
+            product = StateProduct(self._known(factor), self._argument(matrix), width // hidden)
             self._products[op.results[0]] = product
             self._values[op.results[0]] = StateGate(len(self._products) - 1, 0)
         elif is_elementwise(op) and not copies(op):
             self._maps[op.results[0]] = tuple(self._operand(each) for each in list(op.operands)[:-1])
             self._values[op.results[0]] = op.results[0]
+        elif op.name not in _HARMLESS and not (op.name == "linalg.generic" and copies(op)):
+            raise ValueError(f"the loop has an op that recurrent layers have not, {op.name}")
 
     def _take_slice(self, op: ir.Operation) -> None:
         source, result = op.operands[0], op.results[0]
@@ -227,6 +243,13 @@ class _Reader:
 
     def _operand(self, value: ir.Value) -> Operand:
         return self._values[value] if value in self._values else Column(self._argument(value))
+
+
+def _constant(value: ir.Value) -> int | None:
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        return None
+    return int(ir.IntegerAttr(op.attributes["value"]).value)
 
 
 def _is_matrix_product(op: ir.Operation) -> bool:

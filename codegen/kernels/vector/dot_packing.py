@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Step, cut, narrowed
-from sartor.codegen.kernels.isa.multipliers import MOST_PRODUCTS, DotElement
+from sartor.codegen.kernels.isa.multipliers import DotElement, check_sums
 from sartor.codegen.kernels.vector.contraction import FilterStrides
 from sartor.codegen.kernels.vector.integer_sums import IntegerSums
 
@@ -65,8 +65,7 @@ def _checked(depth: int, taps: int, channels: int, panel: int, element: DotEleme
     long."""
     if depth < least:
         raise ValueError(f"it has {depth} input channels, too few to multiply {element.group} at once")
-    if element.is_quantised and depth * taps > MOST_PRODUCTS:
-        raise ValueError(f"sums of {depth * taps} products may exceed 32 bits")
+    check_sums(depth * taps, is_quantised=element.is_quantised)
     return -(-channels // panel), -(-depth // element.group)
 
 

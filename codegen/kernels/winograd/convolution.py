@@ -11,7 +11,7 @@ from sartor.codegen.analysis.winograd_tiles import OutputTile
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, Transpose, WinogradFilter, cut
 from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS
-from sartor.codegen.kernels.isa.multipliers import FMA, MOST_PRODUCTS, DotElement
+from sartor.codegen.kernels.isa.multipliers import FMA, DotElement, check_sums
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.tilings import Shape, register_shapes
@@ -118,8 +118,7 @@ def _integer_packing(convolution: Convolution, tile: OutputTile, panel: int, gro
     sides = [size + each - 1 for size, each in zip((tile.height, tile.width), taps, strict=True)]
     if max(sides) > MOST_POINTS_OF_INTEGERS:
         raise ValueError(f"tiles of {sides[0]}x{sides[1]} pixels are encoded by more than sums and differences")
-    if depth > MOST_PRODUCTS:
-        raise ValueError(f"sums of {depth} products may exceed 32 bits")
+    check_sums(depth)
     panels, points, steps = -(-channels // panel), tile.points(convolution), -(-depth // group)
     packed = cut(((steps, group), (panels, points, panel)), (2, 3, 0, 4, 1))
     return (

@@ -15,6 +15,8 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelRoutine, build_kernel
+from sartor.codegen.mlir.operations import body_of
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.routines.iree.stored import MULTIPLYING, stored
 
 
@@ -67,11 +69,20 @@ class IntegerFactor:
             raise ValueError("the kernel multiplies nothing")
         if factor >= len(layer.inputs) or layer.inputs[factor].dtype != self.storage:
             raise ValueError("the operand that it multiplies by weights is not stored in 8 bits")
+        if self.calibrated and _is_read_twice(task, factor):
+            raise ValueError("the operand that it multiplies by weights is added too, and must not be rounded there")
         inputs = tuple(
             schema if index == factor else schema.stored_as(each.dtype)
             for index, (each, schema) in enumerate(zip(task.inputs, layer.inputs, strict=True))
         )
         return replace(layer, inputs=inputs, output=layer.output.stored_as(task.results[0].dtype))
+
+
+def _is_read_twice(task: Task, index: int) -> bool:
+    """Whether several ops of a layer read an activation."""
+    rewrite = Rewrite.plain(task)
+    with rewrite.module.context:
+        return len(list(body_of(rewrite.function).arguments[index].uses)) > 1
 
 
 @dataclass(frozen=True)

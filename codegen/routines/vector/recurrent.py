@@ -77,9 +77,11 @@ class Recurrent:
         rewrite = Rewrite.plain(task)
         form = _form(rewrite)
         sizes = [integer(parameters.get(each, 1)) for each in ("vectors", "unroll", "rows", "groups", SHARES)]
-        *_, rows, groups, _ = sizes
+        _, unroll, rows, groups, _ = sizes
         if min(sizes) < 1 or form.batch % (groups * rows):
             raise ValueError(f"a batch of {form.batch} does not divide into {groups} groups of {rows} rows at a time")
+        if form.hidden % unroll:
+            raise ValueError(f"{form.hidden} rows of a matrix do not divide into {unroll} in an iteration")
         code = StepsKernel(form, len(task.inputs) + len(task.weights), machine.lanes, *sizes)
         for product in form.products:
             index = product.matrix - len(task.inputs)

@@ -129,6 +129,13 @@ def test_an_adapt_for_an_ancestor_does_not_matter() -> None:
     assert _found(RESIDUAL, {"last": 1}, inner=inner) == {"last"}
 
 
+def test_a_value_of_which_there_may_be_a_view_is_kept() -> None:
+    """The layer that would overwrite it reads what an ancestor that is no kernel returns, too."""
+    graph: Graph = {"first": ("in",), "view": ("first",), "last": ("view", "first"), "end": ("last",)}
+    assert _found(graph, {"last": 1}) == {"last"}
+    assert _found(graph, {"last": 1}, view=replace(_code(1), kernel=None)) == set()
+
+
 def test_what_may_be_an_argument_reshaped_is_kept() -> None:
     """Code that is no kernel may return what it was given, which others read."""
     assert _found(RESIDUAL, {"last": 1}, first=replace(_code(1), kernel=None)) == set()

@@ -155,7 +155,8 @@ def _recurs(layer: Layer) -> bool:
 def test_workgroups_that_would_leave_rows_out_are_refused(imported: ImportedModel) -> None:
     task = next(each.task for each in imported.graph.layers if each.name.startswith("gru") and _recurs(each))
     given = {"vectors": 1, "unroll": 1, "rows": 1, "groups": 1, "shares": 1}
-    for wrong in ({"groups": 2}, {"rows": 2}, {"groups": 3, "rows": 3}, {"groups": 0}, {"shares": 0}, {"rows": 0}):
+    uneven = {"groups": 2}, {"rows": 2}, {"groups": 3, "rows": 3}, {"unroll": 2}
+    for wrong in (*uneven, {"groups": 0}, {"shares": 0}, {"rows": 0}):
         assert isinstance(Recurrent().build(task, {**given, **wrong}, _TARGET), Rejected), wrong
     assert isinstance(Recurrent().build(task, given, _TARGET), Implementation)
 
@@ -179,6 +180,22 @@ def test_steps_are_shared_where_threads_are_left(imported: ImportedModel) -> Non
 def test_other_layers_are_rejected(imported: ImportedModel) -> None:
     product = next(each.task for each in imported.graph.layers if each.task.kind is LayerKind.CONTRACTION)
     assert Recurrent().parameters(product, _TARGET) == Rejected("not a recurrent layer")
+
+
+def _computed_weights() -> ModelProto:
+    """IREE's own loop of a layer whose weights are inputs; only its last state is an output."""
+    gru = node("GRU", ["x", "w", "r"], ["", "last"], name="gru", hidden_size=5)
+    shapes = {"x": (300, 2, 3), "w": (1, 15, 3), "r": (1, 15, 5)}
+    return model([gru], [(name, shape, FLOAT) for name, shape in shapes.items()], [("last", (1, 2, 5), FLOAT)], {})
+
+
+def test_other_loops_are_rejected(tmp_path: Path) -> None:
+    onnx.save(_computed_weights(), tmp_path / "m.onnx")
+    found = run_import(tmp_path / "m.onnx", {}, None)
+    assert isinstance(found, ImportedModel), found
+    loops = [each.task for each in found.graph.layers if "scf.for" in each.task.body]
+    assert loops
+    assert all(isinstance(Recurrent().parameters(each, _TARGET), Rejected) for each in loops)
 
 
 def test_a_matrix_that_is_read_elsewhere_is_not_packed(tmp_path: Path) -> None:
