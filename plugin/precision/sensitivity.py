@@ -35,6 +35,7 @@ class Sensitivities:
         threads: of ONNX Runtime.
         cache: stores the errors.
         progress: told about every inference.
+        is_hurried: whether one sample has to do, as there is no time for more.
     """
 
     imported: ImportedModel
@@ -44,6 +45,7 @@ class Sensitivities:
     threads: int
     cache: SensitivityCache
     progress: Progress = silent
+    is_hurried: bool = False
 
     def together(self, assignment: Mapping[str, str]) -> float:
         """The error of the outputs, by the user's measure, with layers rounded to types by layer name; 0 for no layers.
@@ -56,10 +58,11 @@ class Sensitivities:
             return 0.0
         measure = self.measure
         name = " ".join(f"{layer}={dtype}" for layer, dtype in sorted(assignment.items()))
-        key = self._key("together", measure.identity, str(_SAMPLES_TOGETHER))
+        count = 1 if self.is_hurried else _SAMPLES_TOGETHER
+        key = self._key("together", measure.identity, str(count))
         known = self.cache.get(*key).get(name)
         if not known:
-            trial = replace(self._trial, measure=measure, most_samples=_SAMPLES_TOGETHER)
+            trial = replace(self._trial, measure=measure, most_samples=count)
             (found,) = trial.together([assignment])
             known = found.samples
             self.cache.put({name: known}, *key)
@@ -76,7 +79,7 @@ class Sensitivities:
             UsageError, CompileError: as ``together``.
         """
         measure = layer_measure(self.measure)
-        count = 1 if roughly else min(max(_RUNS_ALONE // max(len(pairs), 1), 1), _MOST_SAMPLES_ALONE)
+        count = 1 if roughly or self.is_hurried else min(max(_RUNS_ALONE // max(len(pairs), 1), 1), _MOST_SAMPLES_ALONE)
         key = self._key("alone", measure.identity, str(count))
         known = self.cache.get(*key)
         missing = [pair for pair in sorted(pairs) if _named(pair) not in known]

@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 from sartor.errors import SartorError
 from sartor.precision.precision_switches import PrecisionSwitches, add_switches
-from sartor.reference.expected_outputs import Disturbed, Expected
+from sartor.reference.expected_outputs import Disturbed, Expected, KnownOutputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
@@ -64,19 +64,21 @@ class Rounded:
 
 
 def round_layers(experiment: Experiment, before: Rounded, seconds: float) -> Rounded | WorkerError:
-    """Make further runs after those in ``before``, at least one, until ``seconds`` have passed."""
+    """Make further runs after those in ``before``, at least one, until ``seconds`` have passed.
+
+    Where loading the model takes longer, runs take as long as that: the next call may have to load it again.
+    """
     try:
-        errors = _errors_from(experiment, before.done, time.monotonic() + seconds)
+        errors = _errors_from(experiment, before.done, seconds)
     except SartorError as error:
         return WorkerError(error)
-    found = Rounded((*before.errors, *errors))
-    if found.done == experiment.runs:
-        _running.cache_clear()
-    return found
+    return Rounded((*before.errors, *errors))
 
 
-def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[float]:
+def _errors_from(experiment: Experiment, start: int, seconds: float) -> list[float]:
+    begin = time.monotonic()
     running = _running(experiment.prepared, experiment.switches, experiment.threads)
+    deadline = (loaded := time.monotonic()) + max(seconds, loaded - begin)
     sample, first = divmod(start, len(experiment.assignments))
     errors: list[float] = []
     for feeds in experiment.samples.since(sample):
@@ -92,15 +94,11 @@ def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[fl
 
 
 class _Running:
-    """A model with switches in ONNX Runtime, and its results on the sample that is at hand.
-
-    These take five inferences, of which a large network makes hardly more within one call.
-    """
+    """A model with switches in ONNX Runtime, and its results without rounding, which take five inferences."""
 
     def __init__(self, prepared: Path, switches: PrecisionSwitches, threads: int | None) -> None:
         model = ModelProto.FromString(prepared.read_bytes())
-        self._switches = switches
-        self._known: tuple[Mapping[str, Array], Expected] | None = None
+        self._switches, self._known = switches, KnownOutputs()
         self._disturbed = Disturbed(model, threads=threads, narrow=True)
         self._precision = add_switches(model, switches)
         self._reference = OnnxRuntimeReference(model.SerializeToString(), threads=threads)
@@ -111,19 +109,14 @@ class _Running:
 
     def right(self, feeds: Mapping[str, Array]) -> Expected:
         """The outputs of a sample without rounding, and their scales."""
-        if self._known is None or not _are_same(feeds, self._known[0]):
-            outputs = self(feeds, {})
-            self._known = feeds, Expected(outputs, self._disturbed.scales(outputs, self._disturbed(feeds)))
-        return self._known[1]
+        return self._known.of(feeds, self._computed)
+
+    def _computed(self, feeds: Mapping[str, Array]) -> Expected:
+        outputs = self(feeds, {})
+        return Expected(outputs, self._disturbed.scales(outputs, self._disturbed(feeds)))
 
 
-def _are_same(feeds: Mapping[str, Array], others: Mapping[str, Array]) -> bool:
-    return feeds.keys() == others.keys() and all(
-        array.shape == others[name].shape and array.tobytes() == others[name].tobytes() for name, array in feeds.items()
-    )
-
-
-# Calls of one experiment follow each other in one worker, and share what runs. The last call frees it.
+# Calls of one experiment follow each other in one worker, as do experiments with plans, and share what runs.
 @lru_cache(maxsize=1)
 def _running(prepared: Path, switches: PrecisionSwitches, threads: int | None) -> _Running:
     return _Running(prepared, switches, threads)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
 from sartor.codegen.ir.layer import NetworkValue
 from sartor.errors import SartorError
 from sartor.progress import Progress
-from sartor.reference.expected_outputs import Expectation
+from sartor.reference.expected_outputs import Expectation, Expected, KnownOutputs
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
@@ -91,7 +91,10 @@ class Verified:
 
 
 def verify(check: Check, before: Verified, seconds: float) -> Verified | WorkerError:
-    """Compare on further samples after those in ``before``, at least one, until ``seconds`` have passed."""
+    """Compare on further samples after those in ``before``, at least one, until ``seconds`` have passed.
+
+    If models were loaded, it goes on for as long as that took: the next call may have to load them again.
+    """
     try:
         return before + _verify(check, before.done, time.monotonic() + seconds)
     except SartorError as error:
@@ -109,14 +112,13 @@ def samples_to_run(check: Check, before: Verified, most: int) -> list[Mapping[st
 def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified | WorkerError:
     """Compare the outputs of a module that ran elsewhere on further samples after those in ``before``."""
     try:
-        expectation = _expectation(check)
-        found = before + Verified(refused=tuple(expectation.refused))
+        references, found = _references(check.models, check.threads, check.narrow, check.bound), before
         for feeds, run in zip(check.samples.since(before.done), runs, strict=False):
-            expected = expectation(feeds)
+            expected = references(feeds)
             error = check.measure.of_sample(run.outputs, expected.outputs, expected.scales)
             where = _where(check, run.outputs, expected.outputs, expected.scales)
             found += Verified((error,), (run.seconds,), where=where)
-        return found
+        return found + Verified(refused=references.refused)
     except SartorError as error:
         return WorkerError(error)
 
@@ -127,55 +129,76 @@ def _where(check: Check, outputs: Sequence[Array], expected: Sequence[Array], sc
     return worst_output(net_signature(check.values), outputs, expected, scales) if is_relative else ""
 
 
-def _expectation(check: Check) -> Expectation:
-    return Expectation(check.models, check.models[-1], threads=check.threads, narrow=check.narrow, bound=check.bound)
-
-
 class _References:
     """The reference outputs of samples, by ONNX Runtime where they are not known.
 
+    Loading a large model takes longer than many inferences, and one module after the other is compared on the same
+    samples. So what was loaded is kept until all samples were compared, and what was computed for the next module.
+
     Args:
-        check: what to check.
+        models, threads, narrow, bound: as of ``Check``.
+
+    Attributes:
+        refused: as of ``Verified``.
+        seconds: that loading took.
     """
 
-    def __init__(self, check: Check) -> None:
-        self._check = check
+    def __init__(
+        self, models: tuple[Path, Path | bytes], threads: int, narrow: bool, bound: tuple[BoundInput, ...]
+    ) -> None:
+        self._load = partial(Expectation, models, models[-1], threads=threads, narrow=narrow, bound=bound)
+        self._loaded: Expectation | None = None
+        self._known = KnownOutputs()
+        self.refused: tuple[str, ...] = ()
+        self.seconds = 0.0
 
-    @cached_property
-    def _expectation(self) -> Expectation:
-        return _expectation(self._check)
+    def __call__(self, feeds: Mapping[str, Array]) -> Expected:
+        """The outputs of a sample, and their scales.
 
-    def of(self, number: int, feeds: Mapping[str, Array]) -> tuple[Sequence[Array], Sequence[Array]]:
-        """The outputs of a sample, and their scales."""
-        first = self._check.first
-        if number == 0 and first is not None:
-            return first.outputs, first.scales
-        expected = self._expectation(feeds)
-        return expected.outputs, expected.scales
+        Raises:
+            SartorError: if ONNX Runtime fails on the model.
+        """
+        return self._known.of(feeds, self._computed)
 
-    @property
-    def refused(self) -> tuple[str, ...]:
-        """As of ``Verified``."""
-        known = "_expectation" in vars(self)
-        return tuple(self._expectation.refused) if known else ()
+    def _computed(self, feeds: Mapping[str, Array]) -> Expected:
+        if self._loaded is None:
+            begin = time.monotonic()
+            self._loaded = self._load()
+            self.seconds += time.monotonic() - begin
+            self.refused = tuple(self._loaded.refused)
+        return self._loaded(feeds)
+
+    def unload(self) -> None:
+        """Free the memory that the models take."""
+        self._loaded = None
+
+
+@lru_cache(maxsize=1)
+def _references(
+    models: tuple[Path, Path | bytes], threads: int, narrow: bool, bound: tuple[BoundInput, ...]
+) -> _References:
+    return _References(models, threads, narrow, bound)
 
 
 def _verify(check: Check, start: int, deadline: float) -> Verified:
-    references = _References(check)
-    files = check.files
+    references = _references(check.models, check.threads, check.narrow, check.bound)
+    files, before = check.files, references.seconds
     signature = net_signature(check.values)._replace(entry=files.entry)
     device = files.open_device(check.device, check.threads)
     found = Verified()
     session = Session(files.module, device=device, signature=signature, parameters=files.parameters, huge_pages=False)
     with session:
         for feeds in check.samples.since(start):
-            expected, scales = references.of(start + found.done, feeds)
+            right = (check.first if start + found.done == 0 else None) or references(feeds)
             begin = time.perf_counter()
             outputs = session.run(None, dict(feeds))
             taken = time.perf_counter() - begin
-            error = check.measure.of_sample(outputs, expected, scales)
-            found += Verified((error,), (taken,), where=_where(check, outputs, expected, scales))
-            if start + found.done == check.count or time.monotonic() >= deadline:
+            error = check.measure.of_sample(outputs, right.outputs, right.scales)
+            found += Verified((error,), (taken,), where=_where(check, outputs, right.outputs, right.scales))
+            if start + found.done == check.count:
+                references.unload()
+                break
+            if time.monotonic() >= deadline + 2 * (references.seconds - before):
                 break
     return found + Verified(refused=references.refused)
 
