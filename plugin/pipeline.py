@@ -36,10 +36,9 @@ from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.costing.machines import Machines, machines_of
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import UsageError
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import check_measurable, runs_here
-from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.guessed_recipe import check_predictable, guessed_recipe
 from sartor.planning.recipe import unsplit_recipe
 from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.profiling.builder import Builder
@@ -107,7 +106,7 @@ def _compile_on(
         # Asked of targets that the compiler knows alone, as LLVM ends a process that asks about others.
         is_here = runs_here(config.target)
         if not (machines.are_elsewhere or is_here):
-            _check_predictable(config)
+            check_predictable(config.planning, wants_front=bool(config.pareto))
         load_search(store, config.target, config.search)
         imported = import_network(model, config.importing, pool, progress, directory, time.end)
         check_files(model, output, config, publication.others, imported.external)
@@ -146,19 +145,6 @@ def _compile_only(
     builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress)
     stage_unchecked(recipe, builder, output, publication)
     return _artifact(recipe.plan, None, output, config, publication)
-
-
-def _check_predictable(config: CompileConfig) -> None:
-    """Make sure that what is asked for can be had without measuring.
-
-    Raises:
-        UsageError: if not.
-    """
-    why = f"this machine does not run {config.target} code"
-    if config.pareto:
-        raise UsageError(f"{why}, so there are no plans to compare by what they need; leave --pareto out")
-    if config.planning.limits.memory is not None and not config.target.has_models:
-        raise UsageError(f"{why}, and what its code needs of memory is not known; leave --memory-limit out")
 
 
 def replay_plan(

@@ -132,8 +132,7 @@ class PredictedCosts:
         return (cycles + self.core.dispatch_cycles) / self.core.hertz
 
     def _predicted(self, case: BenchmarkCase, variant: Variant, seconds: float) -> Measurement:
-        packings = variant.implementation.packings
-        packed = sum(packing.type_of(logical).bytes for packing, logical in zip(packings, case.weights, strict=True))
+        packed = case.packed_bytes(variant)
         key = self.tuner.key(case, variant.descriptor)
         return Measurement(key, Status.OK, (max(seconds, _LEAST),), packed_bytes=packed, facts=case.facts)
 

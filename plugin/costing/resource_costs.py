@@ -81,7 +81,8 @@ def measure_starts(
     """
     if Quantity.COLD not in quantities or tuner.target.device != "cpu" or pool.measures_elsewhere:
         return tables
-    promising = {key: _promising(tables, key) for key in tables.variants}
+    # Of several devices the tuner is the CPU's, on which what others run says nothing.
+    promising = {key: _promising(tables, key, tuner.target.device) for key in tables.variants}
     cases = [case for case in tuned_cases(imported.graph, promising) if case.variants]
     found = first_runs(cases, tuner, pool)
     dearest: dict[str, float] = {}
@@ -91,13 +92,15 @@ def measure_starts(
         (key, variant.descriptor): found.get((key, variant.descriptor), dearest.get(key, 0.0))
         for key in tables.variants
         for variant, _ in tables.usable(key)
+        if variant.device == tuner.target.device
     }
     return replace(tables, starting=starting)
 
 
-def _promising(tables: Tables, key: str) -> tuple[Variant, ...]:
-    """Variants of a task that a plan for the first inference may choose, the fastest first."""
-    timed = [(tables.seconds(key, each.descriptor) or 0.0, each, found) for each, found in tables.usable(key)]
+def _promising(tables: Tables, key: str, device: str) -> tuple[Variant, ...]:
+    """Variants of a task on a device that a plan for the first inference may choose, the fastest first."""
+    usable = [(each, found) for each, found in tables.usable(key) if each.device == device]
+    timed = [(tables.seconds(key, each.descriptor) or 0.0, each, found) for each, found in usable]
     timed.sort(key=lambda entry: entry[0])
     least = [entry for index, entry in enumerate(timed) if _reads_least(entry[2], [each[2] for each in timed[:index]])]
     near = [entry for entry in timed if entry[0] <= _NEAR * timed[0][0] and entry not in least]

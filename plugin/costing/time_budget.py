@@ -53,6 +53,13 @@ class TimeBudget:
         """A budget of ``seconds`` from now; None for no budget."""
         return TimeBudget() if seconds is None else TimeBudget(time.monotonic() + seconds, seconds)
 
+    def part(self, count: int) -> TimeBudget:
+        """The budget of the first of ``count`` plans that share what is left of this one."""
+        if not self.is_bounded or self.is_spent:
+            return self
+        left = (self.end - time.monotonic()) / count
+        return TimeBudget(time.monotonic() + left, self.seconds)
+
     def tuning_deadline(self, imported: ImportedModel) -> float | None:
         """The time at which tuning has to stop, by ``time.monotonic()``; None without a budget.
 
@@ -64,10 +71,10 @@ class TimeBudget:
         now = time.monotonic()
         if self.end - finishing <= now:
             message = (
-                "the time budget of %g s leaves nothing for tuning: importing the model took %.0f s, and building and "
-                "checking it takes about %.0f s; a valid module is written, with guessed routines and not in time"
+                "the time budget of %g s leaves nothing for tuning: %.0f s of it are left for this plan, and building "
+                "and checking it takes about %.0f s; a valid module is written, with guessed routines and not in time"
             )
-            _LOG.warning(message, self.seconds, now - self.end + self.seconds, finishing)
+            _LOG.warning(message, self.seconds, max(0.0, self.end - now), finishing)
         return self.end - finishing
 
     def allows_timing_in_network(self, imported: ImportedModel) -> bool:

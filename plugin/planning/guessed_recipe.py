@@ -11,13 +11,35 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.schema import QUANTISED, Schema
 from sartor.codegen.ir.variants.routine import Variant
-from sartor.errors import InfeasibleError
+from sartor.errors import InfeasibleError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import named_ranges
 from sartor.planning.recipe import Recipe, adapt_choice, empty_plan, layer_choice, used_ranges
 from sartor.policies import PlanPolicy, Precision
 from sartor.precision.eligibility import eligibility
+from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.transfers.conversions import adapts_between
+
+
+def check_predictable(policy: PlanPolicy, *, wants_front: bool = False) -> None:
+    """Make sure that what is asked for can be had where the target is not measured.
+
+    Args:
+        policy: target, objective and limits.
+        wants_front: whether a Pareto front is asked for.
+
+    Raises:
+        UsageError: if not.
+    """
+    why = f"this machine does not run {policy.target} code"
+    if wants_front:
+        raise UsageError(f"{why}, so there are no plans to compare by what they need; leave --pareto out")
+    if policy.target.has_models:
+        return
+    if policy.limits.memory is not None:
+        raise UsageError(f"{why}, and what its code needs of memory is not known; leave --memory-limit out")
+    if policy.objective is not Objective.LATENCY:
+        raise UsageError(f"{why}, and what its code needs is not known; leave --objective {policy.objective} out")
 
 
 def guessed_recipe(

@@ -56,7 +56,11 @@ def recipe_of_plan(
         UsageError: if the plan was made for another model, target or version.
     """
     check_plan(plan, target, {each.spec.name: each.values for each in imported.bound})
-    _check_same("model", plan.model_sha256, imported.sha256)
+    if plan.model_sha256 != imported.sha256:
+        raise UsageError(
+            f"the plan is for another model, or for other shapes of its inputs: it says {plan.model_sha256}, this is "
+            f"{imported.sha256}; give --shape as it was given then, or tune again"
+        )
     unmeasured = plan.unmeasured()
     if plan.unsplit:
         return Recipe(unmeasured, imported.graph, {})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.frontend.imported_model import ImportedModel
@@ -107,6 +107,17 @@ def sample_set(imported: ImportedModel, given: Path | None, *, narrow: bool) -> 
         return SampleSet(HeldSamples((imported.samples,)), named, *known)
     count = _EACH * len(styles)
     return SampleSet(DrawnSamples(imported.skeleton, count, styles), f"{count} drawn{named}", *known)
+
+
+def check_shapes(imported: ImportedModel, given: Path, shapes: Iterable[Mapping[str, tuple[int, ...]]]) -> None:
+    """Make sure, before anything is tuned, that the user's samples fit the model with each of several shapes.
+
+    Raises:
+        UsageError: if a file does not fit.
+    """
+    specs = list(map(value_spec, imported.graph.inputs))
+    for each in shapes:
+        Samples.open(given, [replace(spec, shape=each.get(spec.name, spec.shape)) for spec in specs])
 
 
 def _digest(path: Path) -> str:

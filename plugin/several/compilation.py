@@ -17,6 +17,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.several.level import best_first, level_of, portable
 from sartor.dialect_passes.dump import folder_of_plan
 from sartor.errors import UsageError
+from sartor.frontend.target_check import check_target
 from sartor.profiling.builder import Build
 from sartor.profiling.compilation.outputs import check_files
 from sartor.profiling.publisher import stage_files
@@ -33,7 +34,7 @@ from sartor.tuning.networks.joined_job import JoinedModule, JoinedPlan, build_jo
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.records.plan_set import PlanSet
-from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.calls import call, open_pool
 
 _TIMEOUT = 1800.0
 
@@ -61,11 +62,13 @@ def compile_several(
     """
     external = several.base.external_weights
     base = replace(several.base, external_weights=None)
+    _check_known(several.targets)
     targets = _ordered(several.targets)
     saved = None if plans is None else _saved(plans, targets, several.shapes)
     with ExitStack() as stack:
         publication = stack.enter_context(part_of(whole))
         check_files(model, output, several.base, publication.others)
+        written = {**publication.others, **({} if external is None else {"the external weights": external})}
         places = open_places(base, targets, stack)
         made: list[Made] = []
         for target, shapes in itertools.product(targets, several.shapes):
@@ -75,10 +78,11 @@ def compile_several(
             config = replace(place.config, shapes=dict(shapes), dump_directory=dumped)
             if saved is None:
                 elsewhere = place.machines.are_elsewhere
-                made.append(tuned_plan(model, output, config, bench, publication.others, elsewhere=elsewhere))
+                tuned = tuned_plan(model, output, config, bench, written, shapes=several.shapes, elsewhere=elsewhere)
+                made.append(tuned)
             else:
                 plan = saved[str(target), _key(shapes)]
-                made.append(replayed_plan(model, output, plan, config, bench, publication.others))
+                made.append(replayed_plan(model, output, plan, config, bench, written))
         manifest = manifest_of(made, external)
         files = _joined(made, manifest, places[str(targets[0])], external, progress)
         staged = stage_files(files, output, external, publication)
@@ -93,6 +97,19 @@ def compile_several(
             rejections=tuple(each.rejections for each in made),
             weights=external,
         )
+
+
+def _check_known(targets: Sequence[Target]) -> None:
+    """Have a worker ask for levels of the CPU that are then compared here, as LLVM ends a process that asks for others.
+
+    Raises:
+        UsageError: if the compiler does not know a level.
+    """
+    levels = [target for target in targets if target.device == "cpu"]
+    if len(levels) > 1:
+        with open_pool(1) as (pool, _):
+            for each in levels:
+                check_target(each, pool)
 
 
 def _ordered(targets: Sequence[Target]) -> list[Target]:

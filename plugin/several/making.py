@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from sartor.config import CompileConfig
 from sartor.errors import CompileError
 from sartor.frontend.loading import import_network
 from sartor.frontend.target_check import runs_here
-from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.guessed_recipe import check_predictable, guessed_recipe
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.profiling.builder import Builder
@@ -29,11 +29,13 @@ from sartor.profiling.refiner import Refined
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import budget_of_model, judged, refusal
 from sartor.samples.checked_samples import check_measure, checked_samples
+from sartor.samples.sample_sets import check_shapes
 from sartor.several.file_manifest import Made
-from sartor.several.settings import shapes_text
+from sartor.several.settings import Shapes, shapes_text
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.cost import Objective
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ def tuned_plan(
     bench: Bench,
     others: Mapping[str, Path],
     *,
+    shapes: Sequence[Shapes] = (),
     elsewhere: bool = False,
 ) -> Made:
     """Tune one plan, or predict it if no machine at hand runs its target.
@@ -55,13 +58,19 @@ def tuned_plan(
         config: settings of this plan.
         bench: what plans are made with.
         others: what else is written, by the option that names it.
+        shapes: those of all plans of the file, which the samples have to fit.
         elsewhere: whether other machines measure, which run the target.
     """
+    is_measured = elsewhere or runs_here(config.target)
+    if not is_measured:
+        check_predictable(config.planning)
     imported = import_network(model, config.importing, bench.pool, bench.progress, bench.directory, bench.time.end)
     check_files(model, output, config, others, imported.external)
+    if config.calibration is not None:
+        check_shapes(imported, config.calibration, shapes)
     found = find_variants(imported, config, bench)
     rejections = found.candidates.rejections
-    if not (elsewhere or runs_here(config.target)):
+    if not is_measured:
         recipe = _predicted(found, config, bench, output)
         return Made(config.target, config.shapes, found.imported, recipe, recipe.plan, rejections=rejections)
     tuned = tune_network(found, config, bench, output.parent, whole=False)
@@ -139,7 +148,8 @@ def _beside_stock(refined: Refined, tuned: Tuned, found: Candidacy, config: Comp
     own, whole = profiler.run_of(recipe), profiler.run_of(stock)
     if own is None or whole is None or whole.status is not Status.OK:
         return plan
-    if whole.time < own.time:
+    # By another objective, or within a limit, a file of its own may not have it either.
+    if whole.time < own.time and config.objective is Objective.LATENCY and config.memory_limit is None:
         _LOG.warning(
             "IREE's stock module of the whole model is faster than the plan for %s with %s: %.3f against %.3f ms; a "
             "file with several plans cannot contain it, a file for this target and these shapes alone does",

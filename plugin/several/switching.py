@@ -87,7 +87,11 @@ def compile_switching(
     """
     with part_of(whole) as publication:
         check_files(model, output, config, publication.others)
-        _check(config)
+        if config.target.others or config.target.device != "cpu":
+            raise UsageError(
+                f"the objective {Objective.COLD_LATENCY} is for the CPU, where a file's weights are used in place; "
+                f"choose {Objective.LATENCY}"
+            )
         return _compile(model, output, config, progress, publication)
 
 
@@ -99,25 +103,21 @@ def _compile(
         open_workspace(config.target, config.jobs, end=time.end) as (pool, directory),
         Store.open(config.database, goes_on=True) as store,
     ):
+        _check(config)
         bench = Bench(pool, directory, store, time, progress)
         imported = import_network(model, config.importing, pool, progress, directory, time.end)
         check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench)
-        first, later = (
-            _make(found, replace(config, objective=each, pareto=front), bench, output.parent)
-            for each, front in ((Objective.COLD, None), (Objective.LATENCY, config.pareto))
-        )
+        sharing = replace(bench, time=time.part(2))
+        first = _make(found, replace(config, objective=Objective.COLD, pareto=None), sharing, output.parent)
+        later = _make(found, replace(config, objective=Objective.LATENCY), bench, output.parent)
         staged = _staged(first, later, found.imported, config, bench, output, publication)
         artifact = replace(staged, size=publication.place_of(output).stat().st_size, others=pool.others)
         return replace(artifact, pareto=later.tuned.pareto, rejections=found.candidates.rejections)
 
 
 def _check(config: CompileConfig) -> None:
-    if config.target.others or config.target.device != "cpu":
-        raise UsageError(
-            f"the objective {Objective.COLD_LATENCY} is for the CPU, where a file's weights are used in place; choose "
-            f"{Objective.LATENCY}"
-        )
+    """Make sure that this machine runs a target, which the compiler is known to know."""
     if not runs_here(config.target):
         raise UsageError(
             f"the objective {Objective.COLD_LATENCY} compares first inferences, and this machine does not run "

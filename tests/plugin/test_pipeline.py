@@ -17,14 +17,13 @@ from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, UsageError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.pipeline import _check_predictable, compile_model, replay_plan
+from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.records.plan import Plan
-from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
@@ -210,20 +209,6 @@ def test_weights_in_another_folder_are_refused_first(config: CompileConfig, tmp_
     apart = replace(config, external_weights=tmp_path / "weights.irpa")
     with pytest.raises(UsageError, match="must lie in the folder of"):
         compile_model(tmp_path / "none.onnx", tmp_path / "out" / "net.vmfb", apart)
-
-
-@pytest.mark.parametrize(
-    ("known", "option"),
-    [
-        ({"pareto": (Quantity.LATENCY, Quantity.MEMORY)}, "--pareto"),
-        ({"target": "cuda:sm_75", "memory_limit": 1}, "--memory-limit"),
-    ],
-)
-def test_what_cannot_be_had_without_measuring_is_refused(known: dict[str, Any], option: str) -> None:
-    config = CompileConfig(**{"target": "cpu:aarch64:neoverse-n1", **known})
-    with pytest.raises(UsageError, match=f"does not run {config.target} code.* leave {option} out"):
-        _check_predictable(config)
-    _check_predictable(replace(config, pareto=None, memory_limit=None))
 
 
 def test_an_output_may_depend_on_no_input(config: CompileConfig, model_file: ModelFile, tmp_path: Path) -> None:

@@ -41,6 +41,11 @@ class BenchmarkCase:
     integers: tuple[range | None, ...] = ()
     step: float = 0.0
 
+    def packed_bytes(self, variant: Variant) -> int:
+        """Bytes of the weights as one of the variants reads them."""
+        pairs = zip(variant.implementation.packings, self.weights, strict=True)
+        return sum(packing.type_of(logical).bytes for packing, logical in pairs)
+
 
 def adapt_case(kind: AdaptKind) -> BenchmarkCase:
     """A conversion as something to measure."""

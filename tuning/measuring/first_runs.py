@@ -81,7 +81,8 @@ def _measure(cases: list[BenchmarkCase], tuner: Tuner, pool: WorkerPool) -> None
         if found
     ]
     done = 0
-    for result in pool.map_unordered(entry_point(first_executions), jobs, _TIMEOUT, quiet=True):
+    ended = pool.map_unordered(entry_point(first_executions), jobs, _TIMEOUT, quiet=True, deadline=tuner.deadline)
+    for result in ended:
         case, done = cases[int(result.job_id)], done + 1
         tuner.progress("measuring first executions", done, len(jobs))
         if result.status is not JobStatus.OK:

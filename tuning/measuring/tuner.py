@@ -201,6 +201,11 @@ class Tuner:
         return self._settings.deadline is not None
 
     @property
+    def deadline(self) -> float | None:
+        """The deadline, by ``time.monotonic()``."""
+        return self._settings.deadline
+
+    @property
     def is_late(self) -> bool:
         """Whether the deadline has passed, or jobs were left out because of it."""
         deadline = self._settings.deadline

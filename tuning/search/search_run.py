@@ -160,14 +160,15 @@ class SearchRun:
     def _predictions(
         self, case: BenchmarkCase, model: CostModel | None, known: Mapping[str, Measurement]
     ) -> Iterator[tuple[str, Measurement]]:
-        variants = [each.described for each in case.variants if each.descriptor not in known]
+        missing = [each for each in case.variants if each.descriptor not in known]
+        variants = [each.described for each in missing]
         predicted = [analytic_seconds(case.facts, each) for each in variants]
         if model is not None:
             predicted = model.seconds(case.facts, variants)
-        for each, seconds in zip(variants, predicted, strict=True):
+        for each, seconds in zip(missing, predicted, strict=True):
             seconds = NO_TIME if each.traits.is_free else seconds
-            key = self.tuner.key(case, each.descriptor)
-            yield each.descriptor, Measurement(key, Status.OK, (seconds,), facts=case.facts)
+            key, packed = self.tuner.key(case, each.descriptor), case.packed_bytes(each)
+            yield each.descriptor, Measurement(key, Status.OK, (seconds,), packed_bytes=packed, facts=case.facts)
 
 
 def _size(picks: Picks) -> int:

@@ -252,8 +252,10 @@ def _run(model: Path, output: Path, plan: Plan | PlanSet | None, config: Compile
 def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Subject:
     """What a report shows of a module that was just compiled."""
     subject = with_readable(open_subject(new.place_of(artifact.path), artifact.plan), config.database)
-    error = {} if artifact.error is None else {f"{artifact.measure} error to ONNX Runtime": f"{artifact.error:.2g}"}
-    return replace(subject, name=artifact.path.name, rejections=artifact.rejections, others=error)
+    facts = {} if artifact.error is None else {f"{artifact.measure} error to ONNX Runtime": f"{artifact.error:.2g}"}
+    if artifact.successor is not None:
+        facts["of the file's two plans"] = "that for the first inference"
+    return replace(subject, name=artifact.path.name, rejections=artifact.rejections, others=facts)
 
 
 def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) -> Plan | PlanSet:

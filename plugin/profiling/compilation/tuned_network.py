@@ -205,7 +205,9 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
     tables = measure_starts(tables, imported, tuner, pool, policy.quantities)
     cache = SensitivityCache.beside(config.database)
-    rounding = Sensitivities(imported, calibration, pool, budget.measure, config.jobs, cache, progress)
+    rounding = Sensitivities(
+        imported, calibration, pool, budget.measure, config.jobs, cache, progress, is_hurried=tuner.is_late
+    )
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
     profiler = Profiler(store, builder, runner, policy)
     solver = PlanSolver(imported, tuner, policy, progress, tuple(others), builder.planned_memory)

@@ -72,6 +72,8 @@ def test_a_bad_model_is_refused_and_nothing_is_written(
         (["--target", "vulkan,cuda"], "several devices are cpu,vulkan or cpu,cuda"),
         (["--arch", "sm_80"], "--cpu"),
         (["--cpu", "nonsense"], "no architecture 'nonsense' of the target cpu; name host, generic"),
+        (["--cpu", "x86-64-v3,nonsense"], "no architecture 'nonsense' of the target cpu; name host, generic"),
+        (["--cpu", "nonsense", "--objective", "cold+latency"], "no architecture 'nonsense' of the target cpu"),
         (["--cpu", "aarch64:nonsense"], "for example aarch64:neoverse-n1"),
         (["--target", "vulkan", "--arch", "nonsense"], "name llvmpipe"),
         (["--target", "cuda", "--arch", "sm_999"], "name sm_80"),

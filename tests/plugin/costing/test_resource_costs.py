@@ -107,6 +107,27 @@ def test_what_reads_least_is_measured_however_slow_it_is(
         assert len(own) <= 10
 
 
+def test_variants_of_another_device_are_not_executed_on_the_cpu(
+    imported_of: ImportedOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = imported_of("lenet")
+    tables, asked = _tables(imported), list[BenchmarkCase]()
+    key = next(key for key, each in tables.variants.items() if len(each) > 1)
+    first, *others = tables.variants[key]
+    there = replace(first, device="vulkan")
+
+    def first_runs(cases: Iterable[BenchmarkCase], *_: Any) -> dict[tuple[str, str], float]:
+        asked.extend(cases)
+        return {(case.key, each.descriptor): 0.25 for case in asked for each in case.variants}
+
+    monkeypatch.setattr(resource_costs, "first_runs", first_runs)
+    found = _measured(imported, replace(tables, variants={**tables.variants, key: (there, *others)}))
+    (case,) = (each for each in asked if each.key == key)
+    assert first.descriptor not in [each.descriptor for each in case.variants]
+    assert (key, first.descriptor) not in found.starting
+    assert found.starting[key, others[0].descriptor] == 0.25
+
+
 @pytest.mark.parametrize("quantities", [(Quantity.LATENCY,), (Quantity.MEMORY,)])
 def test_where_the_first_inference_does_not_count_nothing_is_measured(
     imported_of: ImportedOf, monkeypatch: pytest.MonkeyPatch, quantities: tuple[Quantity, ...]

@@ -43,6 +43,15 @@ def test_a_budget_that_leaves_nothing_for_tuning_is_named(
     assert "the time budget of 1.5 s leaves nothing for tuning" in caplog.text
 
 
+def test_plans_share_a_budget() -> None:
+    whole = TimeBudget.of(100.0)
+    part = whole.part(2)
+    assert 49.0 < part.end - time.monotonic() <= 50.0
+    assert part.seconds == 100.0
+    assert TimeBudget.of(None).part(2) == TimeBudget.of(None)
+    assert TimeBudget.of(-1.0).part(2).is_spent
+
+
 def test_nodes_that_are_alike_take_less_than_kinds_of_layers(imported: ImportedModel) -> None:
     """Ten thousand nodes of a few kinds are built in about a minute, as their layers share code."""
     many = replace(imported, node_count=10_000)

@@ -210,6 +210,27 @@ def test_levels_that_a_module_cannot_tell_apart_are_refused(made: Made, tmp_path
         compile_several(made.model, tmp_path / "net.vmfb", replace(several, base=base))
 
 
+def test_the_models_own_weights_are_not_overwritten(made: Made, tmp_path: Path) -> None:
+    model, weights = tmp_path / "net.onnx", tmp_path / "net.irpa"
+    net = onnx.load(made.model)
+    onnx.save(net, model, save_as_external_data=True, location=weights.name, size_threshold=0)
+    content = weights.read_bytes()
+    base = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db", external_weights=weights)
+    with pytest.raises(UsageError, match=r"net\.irpa"):
+        compile_several(model, tmp_path / "net.vmfb", SeveralConfig(base, (Target.create("cpu"),), SHAPES))
+    assert weights.read_bytes() == content
+
+
+def test_samples_that_do_not_fit_all_shapes_are_refused_before_tuning(made: Made, tmp_path: Path) -> None:
+    np.savez(tmp_path / "samples.npz", x=inputs(ONE))
+    base = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db", calibration=tmp_path / "samples.npz")
+    steps: list[str] = []
+    several = SeveralConfig(base, (Target.create("cpu"),), SHAPES)
+    with pytest.raises(UsageError, match=r"expects float32\[3, 8, 6, 6\]"):
+        compile_several(made.model, tmp_path / "net.vmfb", several, lambda step, *_: steps.append(step))
+    assert steps == ["importing"]
+
+
 def test_saved_plans_give_the_same_bytes_without_measuring(made: Made) -> None:
     assert replayed(made).read_bytes() == made.path.read_bytes()
 

@@ -133,7 +133,10 @@ def test_a_search_that_was_cut_off_is_taken_up_again(store: Store, tmp_path: Pat
     assert pool.compiled
 
 
-def test_without_time_nothing_is_measured_and_all_is_guessed(store: Store, tmp_path: Path) -> None:
+def test_without_time_nothing_is_measured_and_all_is_guessed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BenchmarkCase, "packed_bytes", lambda _, variant: len(variant.descriptor))
     pool = RulePool()
     late = run(store, pool, tmp_path, time.monotonic() - 1.0)
     measured = late.measured()
@@ -144,6 +147,9 @@ def test_without_time_nothing_is_measured_and_all_is_guessed(store: Store, tmp_p
         times = {name: found.time for name, found in guessed[each.key].items()}
         assert set(times) == set(VARIANTS)
         assert min(times, key=times.__getitem__) in KERNELS
+        assert {name: found.packed_bytes for name, found in guessed[each.key].items()} == {
+            name: len(name) for name in VARIANTS
+        }
     assert list(store.measurements()) == []
 
 
