@@ -65,7 +65,7 @@ def _between(problem: Problem, fixed: dict[str, Choice], last: str) -> Problem:
     def bounded(node: Node) -> Node:
         if node.name in fixed:
             return Node(node.name, (fixed[node.name],))
-        return replace(node, output_bytes=0.0, kept=False) if node.name == last else node
+        return replace(node, output_bytes=0.0, kept=False, stored=()) if node.name == last else node
 
     adapts = {
         key: cost

@@ -92,7 +92,9 @@ class Symbols:
         return tuple(median(total.get(name, UNKNOWN) for total in totals) for name in self.names)
 
     def in_network(self, seconds: Sequence[float]) -> InNetworkTimes:
-        """Times by layer and by conversion, from times in the order of ``names``."""
+        """Times by layer and by conversion, from times in the order of ``names``; none if there are more or fewer."""
+        if len(seconds) != len(self.names):
+            return InNetworkTimes({}, {})
         found = {name: taken for name, taken in zip(self.names, seconds, strict=True) if taken != UNKNOWN}
         return InNetworkTimes(
             {what: found[symbol] for symbol, what in self.layers.items() if symbol in found},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from sartor.codegen.ir.graph import INPUT_PREFIX, OUTPUT_PREFIX, Childnet, LayerGraph
 from sartor.codegen.ir.layer import Layer, TensorType
@@ -107,8 +108,25 @@ class _Builder:
         links = list(links_of(graph))
         for link in links:
             self._add_adapts(link, by_name[link.edge.producer], by_name[link.edge.consumer])
+        nodes = self._stored(nodes, links)
         problem = Problem(tuple(nodes), tuple(link.edge for link in links), self._adapts, self._objective)
         return self._sharing_transfers(problem, links) if self._tables.transfers else problem
+
+    def _stored(self, nodes: Sequence[Node], links: Sequence[Link]) -> list[Node]:
+        """The nodes with the sizes of their outputs in narrower types; within a fused kernel a value takes nothing.
+
+        Of several results a choice tells the schema of the first alone.
+        """
+        single = {layer.name: layer.task.results[0] for layer in self._graph.layers if len(layer.task.results) == 1}
+        single |= {INPUT_PREFIX + each.name: each.type for each in self._graph.inputs}
+        choices = {node.name: node.choices for node in nodes}
+        schemas = {node.name: {choice.output for choice in node.choices} for node in nodes}
+        for edge in (link.edge for link in links):
+            schemas[edge.producer] |= {choice.inputs[edge.slot] for choice in choices[edge.consumer]}
+        sizes = {
+            node.name: _sizes_in(single[node.name], schemas[node.name], node) for node in nodes if node.name in single
+        }
+        return [replace(node, stored=sizes.get(node.name, ())) for node in nodes]
 
     def _sharing_transfers(self, problem: Problem, links: Sequence[Link]) -> Problem:
         carried = {link.edge.value: link for link in links}
@@ -234,6 +252,13 @@ class _Builder:
     def _seconds(self, logical: TensorType, source: Schema, target: Schema) -> float:
         kind = AdaptKind.between(logical, source, target)
         return 0.0 if kind is None else adapt_seconds(kind, self._tables)
+
+
+def _sizes_in(tensor: TensorType, schemas: Iterable[Schema], node: Node) -> tuple[tuple[Schema, float], ...]:
+    """Sizes of a tensor in those schemas in which it takes another size than in its own type."""
+    sizes = {each: 0 if is_inside(each) else replace(tensor, dtype=each.dtype).bytes for each in schemas}
+    rounded = {each: size if node.kept else aligned(size) for each, size in sizes.items()}
+    return tuple(sorted((each, float(size)) for each, size in rounded.items() if size != node.output_bytes))
 
 
 def _result_bytes(layer: Layer, given: bool) -> int:

@@ -102,18 +102,26 @@ def _shared(plan: Assignment) -> Iterator[tuple[str, float]]:
         yield from _shared(inside)
 
 
-def held_bytes(problem: Problem) -> list[float]:
-    """For each layer the bytes of the outputs that live while it runs; they do not depend on the choices."""
+def lifetimes(problem: Problem) -> list[range]:
+    """For each layer the layers, by number, that run while its output lives; they do not depend on the choices."""
+    count = len(problem.nodes)
     position = {node.name: index for index, node in enumerate(problem.nodes)}
-    last = list(range(len(problem.nodes)))
+    last = list(range(count))
     for edge in problem.edges:
         last[position[edge.producer]] = max(last[position[edge.producer]], position[edge.consumer])
+    return [range(count) if node.kept else range(index, last[index] + 1) for index, node in enumerate(problem.nodes)]
+
+
+def held_bytes(problem: Problem, plan: Assignment | None = None) -> list[float]:
+    """For each layer the bytes of the outputs that live while it runs, as a plan stores them.
+
+    Without a plan all have their ``output_bytes``.
+    """
     change = [0.0] * (len(problem.nodes) + 1)
-    for index, node in enumerate(problem.nodes):
-        if node.kept:
-            last[index] = len(problem.nodes) - 1
-        change[0 if node.kept else index] += node.output_bytes
-        change[last[index] + 1] -= node.output_bytes
+    for node, alive in zip(problem.nodes, lifetimes(problem), strict=True):
+        size = node.output_bytes if plan is None else node.bytes_in(plan.choices[node.name].output)
+        change[alive.start] += size
+        change[alive.stop] -= size
     return list(accumulate(change[:-1]))
 
 
@@ -127,8 +135,8 @@ def _copies(problem: Problem, plan: Assignment) -> list[float]:
         if plan.choices[edge.producer].output != needed:
             readers.setdefault((edge.value or edge, needed), []).append(edge)
     change = [0.0] * (len(problem.nodes) + 1)
-    for edges in readers.values():
-        size = problem.nodes[position[edges[0].producer]].output_bytes
+    for (_, needed), edges in readers.items():
+        size = problem.nodes[position[edges[0].producer]].bytes_in(needed)
         change[min(position[edge.consumer] for edge in edges)] += size
         change[max(position[edge.consumer] for edge in edges) + 1] -= size
     return list(accumulate(change[:-1]))
@@ -136,8 +144,9 @@ def _copies(problem: Problem, plan: Assignment) -> list[float]:
 
 def peak_bytes(problem: Problem, plan: Assignment) -> float:
     """The peak of the plan's temporary memory in bytes, without weights."""
-    sizes = {node.name: node.output_bytes for node in problem.nodes}
-    live = {name: sum(held) for name, *held in zip(sizes, held_bytes(problem), _copies(problem, plan), strict=True)}
+    names = [node.name for node in problem.nodes]
+    held, copies = held_bytes(problem, plan), _copies(problem, plan)
+    live = {name: sum(sizes) for name, *sizes in zip(names, held, copies, strict=True)}
     for name, choice in plan.choices.items():
         live[name] += choice.scratch
         if choice.childnet is not None:

@@ -48,14 +48,27 @@ class Choice:
 class Node:
     """A layer and its choices. Of equally good choices the earlier is preferred.
 
-    ``output_bytes`` is the size of its output. It does not depend on the schema, because layouts permute elements
-    without padding. An output that is ``kept``, as network inputs and outputs are, lives all the time.
+    Attributes:
+        name: unique in the net.
+        choices: ways to compute it.
+        output_bytes: size of its output. Layouts permute elements without padding, so it does not depend on them.
+        kept: whether the output lives all the time, as network inputs and outputs do.
+        stored: sizes of the output in schemas with elements of another width.
     """
 
     name: str
     choices: tuple[Choice, ...]
     output_bytes: float = 0.0
     kept: bool = False
+    stored: tuple[tuple[Schema, float], ...] = ()
+
+    def bytes_in(self, schema: Schema) -> float:
+        """Bytes of the output in a schema."""
+        return self._sizes.get(schema, self.output_bytes)
+
+    @cached_property
+    def _sizes(self) -> Mapping[Schema, float]:
+        return dict(self.stored)
 
 
 @dataclass(frozen=True, order=True)
@@ -153,8 +166,9 @@ class Problem:
 def _check_node(node: Node, objective: Objective) -> None:
     if not node.choices:
         raise ValueError(f"layer '{node.name}' has no choices")
-    if not _is_size(node.output_bytes):
-        raise ValueError(f"layer '{node.name}' has an output of {node.output_bytes} bytes")
+    for size in (node.output_bytes, *(each for _, each in node.stored)):
+        if not _is_size(size):
+            raise ValueError(f"layer '{node.name}' has an output of {size} bytes")
     if len({choice.name for choice in node.choices}) < len(node.choices):
         raise ValueError(f"layer '{node.name}' has two choices of the same name")
     for choice in node.choices:

@@ -28,7 +28,7 @@ import numpy as np
 from sartor.codegen.ir.schema import Schema
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.indexed import Floats
-from sartor.tuning.selection.problem.limits import Quantity, held_bytes
+from sartor.tuning.selection.problem.limits import Quantity, held_bytes, lifetimes
 from sartor.tuning.selection.problem.problem import Choice, Edge, Problem, Value
 from sartor.tuning.selection.problem.selection import Assignment
 from sartor.tuning.selection.problem.trade_offs import worth_keeping
@@ -156,8 +156,18 @@ class Program:
                     inside[column], peak = self._add_net(choice.childnet, column)
                     live[layer] += [(peak, 1.0)] if peak is not None else []
         net = Net(problem, choices, columns, inside)
+        self._add_stored(net, live)
         self._add_links(net, live, owner)
         return net, self._add_peak(problem, live, owner)
+
+    def _add_stored(self, net: Net, live: list[list[Term]]) -> None:
+        """Add what outputs take less or more in the schema of a choice, while they live."""
+        layers = zip(net.problem.nodes, net.choices, net.columns, lifetimes(net.problem), strict=True)
+        for node, offered, columns, alive in layers:
+            for choice, column in zip(offered, columns, strict=True):
+                terms = self._bytes(column, node.bytes_in(choice.output) - node.output_bytes)
+                for layer in alive if terms else ():
+                    live[layer] += terms
 
     def _add_layer(self, offered: Sequence[Choice], owner: int | None) -> range:
         """Add columns for the options of a layer, of which exactly one is 1."""
@@ -198,8 +208,8 @@ class Program:
             self._place = net.problem.first_reader[edge.value or edge] if owner is None else self._place
             for schema, column in self._add_link(net.problem, edge, written[producer], read, shared):
                 copies.setdefault((edge.value or edge, schema), {}).setdefault(consumer, []).append(column)
-        for (carried, _), readers in copies.items():
-            size = net.problem.nodes[position[carried.producer]].output_bytes
+        for (carried, copied), readers in copies.items():
+            size = net.problem.nodes[position[carried.producer]].bytes_in(copied)
             if size and Quantity.MEMORY in self._quantities:
                 self._add_copy(readers, size, live)
 
@@ -281,13 +291,17 @@ class Program:
     def _bytes(self, column: int, size: float) -> list[Term]:
         if size == 0 or Quantity.MEMORY not in self._quantities:
             return []
-        self.sizes.append(size)
+        self.sizes.append(abs(size))
         return [(column, size / _UNIT)]
 
 
 def _at_least(peak: int, size: float, terms: Sequence[Term], owner: int | None) -> Row:
     """The row by which the peak is at least ``size`` plus the terms, if the column ``owner`` is 1."""
-    taken = [(peak, 1.0), *((column, -factor) for column, factor in terms)]
+    # A choice's scratch and its output may be two terms, and a solver takes one for each column.
+    factors: dict[int, float] = {}
+    for column, factor in terms:
+        factors[column] = factors.get(column, 0.0) + factor
+    taken = [(peak, 1.0), *((column, -factor) for column, factor in factors.items() if factor)]
     if owner is None:
         return Row(taken, size / _UNIT, np.inf)
     return Row([*taken, (owner, -size / _UNIT)], 0, np.inf)

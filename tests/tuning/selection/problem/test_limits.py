@@ -44,8 +44,18 @@ def _sized(problem: Problem, rng: Random) -> Problem:
             shared=tuple(weight for weight in _WEIGHTS if rng.random() < 0.2),
         )
 
+    def stored(node: Node) -> tuple[tuple[Schema, float], ...]:
+        """Other sizes of the output in some of the schemas that choices write or read."""
+        schemas = {schema for each in problem.nodes for one in each.choices for schema in (one.output, *one.inputs)}
+        return tuple((each, float(rng.randint(0, 9))) for each in sorted(schemas) if rng.random() < 0.4)
+
     nodes = tuple(
-        replace(node, choices=tuple(map(choice, node.choices)), output_bytes=float(rng.randint(0, 9)))
+        replace(
+            node,
+            choices=tuple(map(choice, node.choices)),
+            output_bytes=float(rng.randint(0, 9)),
+            stored=stored(node),
+        )
         for node in problem.nodes
     )
     return replace(problem, nodes=nodes)
