@@ -9,7 +9,9 @@ from functools import partial
 
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
+from sartor.runtime.driver.device import list_devices
 from sartor.tuning.measuring.compile_job import compile_cases
+from sartor.tuning.records.hardware import host
 from sartor.tuning.workers.calls import Opening
 from sartor.tuning.workers.entry_points import entry_point
 
@@ -38,6 +40,12 @@ class Machines:
         return config if self.threads is None or config.fixes_threads else replace(config, threads=self.threads)
 
 
+def own_hardware(device: str) -> str | None:
+    """As of ``Machines``: GPUs of one architecture differ, and one may be exchanged, so their names are part of it."""
+    names = [f"{device}:{each.name}" for each in list_devices() if each.spec.partition(":")[0] == device]
+    return None if device == "cpu" or not names else " + ".join((host().key, *names))
+
+
 @contextmanager
 def machines_of(config: CompileConfig) -> Iterator[Machines]:
     """Where the settings say that is measured.
@@ -47,7 +55,7 @@ def machines_of(config: CompileConfig) -> Iterator[Machines]:
         DeviceError: if no machine that suits is connected.
     """
     if config.workers is None:
-        yield Machines()
+        yield Machines(hardware=own_hardware(config.target.device))
         return
     try:
         from sartor.tuning.cluster.link import Scheduler

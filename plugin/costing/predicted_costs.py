@@ -22,7 +22,7 @@ from sartor.tuning.cost_tables.tables import Tables, tuned_cases
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import NO_TIME, Measurement, MeasurementKey, Status
-from sartor.tuning.search.cost_model import CostModel, Sample, samples_of
+from sartor.tuning.search.cost_model import CostModel, Sample, is_readable, samples_of
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.shortlist import shortlist
 
@@ -121,7 +121,7 @@ class PredictedCosts:
 
     def _scale(self) -> float:
         """How many times longer variants take on the other machine than the analytic model says."""
-        samples = filter(None, map(Sample.of, self.known.values()))
+        samples = filter(is_readable, filter(None, map(Sample.of, self.known.values())))
         return median([each.seconds / analytic_seconds(each.facts, each.variant, self.core) for each in samples] or [1])
 
     def _converting(self, case: BenchmarkCase) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
-from sartor.costing.machines import Machines, machines_of
+from sartor.costing.machines import Machines, machines_of, own_hardware
 from sartor.costing.time_budget import TimeBudget
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import check_target
@@ -66,10 +66,15 @@ def open_places(base: CompileConfig, targets: Sequence[Target], stack: ExitStack
         return {str(each): _elsewhere(replace(base, target=each), stack) for each in targets}
     end = TimeBudget.of(base.time_budget).end
     pool, directory = stack.enter_context(open_workspace(targets[0], base.jobs, end=end))
-    store = stack.enter_context(Store.open(base.database, goes_on=True))
     for each in targets[1:]:
         check_target(each, pool)
-    return {str(each): Place(replace(base, target=each), pool, directory, store, Machines()) for each in targets}
+    found, stores = {}, dict[str | None, Store]()
+    for each in targets:
+        hardware = own_hardware(each.device)
+        if hardware not in stores:
+            stores[hardware] = stack.enter_context(Store.open(base.database, goes_on=True, hardware=hardware))
+        found[str(each)] = Place(replace(base, target=each), pool, directory, stores[hardware], Machines())
+    return found
 
 
 def _elsewhere(config: CompileConfig, stack: ExitStack) -> Place:

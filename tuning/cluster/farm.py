@@ -308,7 +308,7 @@ class Farm:
             for attempt in role.dispatcher.lost_with(there):
                 self._lost(attempt, role, "its worker is gone")
         measuring = self._roles[True].dispatcher
-        for job in measuring.stranded(self._machines):
+        for job in measuring.stranded(self._roles[True].hosts):
             measuring.withdraw(job.name)
             sent = self._sent.pop(job.name, None)
             if sent is not None and sent.order.at_home:

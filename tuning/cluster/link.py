@@ -20,6 +20,8 @@ from sartor.tuning.cluster.service import run_job
 
 _LOG = logging.getLogger(__name__)
 _CONNECT_SECONDS = 5.0
+# Outputs of samples may be many MiB.
+_RESULT_SECONDS = 300.0
 _LAST_PORT = 65_535
 # Larger contents do not travel within the description of a task, which Dask keeps.
 _LARGE_BYTES = 1 << 20
@@ -210,7 +212,7 @@ class DaskLink:
 def _end_of(future: Any) -> tuple[Answer | None, str]:
     """The answer of a job that has ended, or the reason why there is none."""
     if future.status == "finished":
-        return future.result(timeout=_CONNECT_SECONDS), ""
+        return future.result(timeout=_RESULT_SECONDS), ""
     raised = future.exception(timeout=_CONNECT_SECONDS) if future.status == "error" else None
     return None, _told(raised) if raised else f"it was {future.status}"
 

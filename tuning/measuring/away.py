@@ -98,7 +98,7 @@ def _runnable(variant: Variant) -> Variant:
         step=code.step,
         known_digest=code.digest,
     )
-    return replace(variant, implementation=kept, traits=PLAIN_TRAITS)
+    return replace(variant, implementation=kept, traits=replace(PLAIN_TRAITS, weights=variant.traits.weights))
 
 
 def absent(arbiter: Arbiter | None) -> AbsentArbiter | None:

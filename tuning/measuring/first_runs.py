@@ -49,8 +49,10 @@ def first_runs(cases: Iterable[BenchmarkCase], tuner: Tuner, pool: WorkerPool) -
 
 def excess(measured: Measurement) -> float:
     """Seconds that the first execution took longer than later ones of the same loaded code; never negative."""
-    differences = (first - later for first, later in zip(measured.samples, measured.baseline_samples, strict=True))
-    return max(0.0, typical_time(tuple(max(each, 0.0) for each in differences)))
+    # What was imported may have any number of either.
+    differences = (first - later for first, later in zip(measured.samples, measured.baseline_samples, strict=False))
+    found = tuple(max(each, 0.0) for each in differences)
+    return max(0.0, typical_time(found)) if found else 0.0
 
 
 def _key(case: BenchmarkCase, descriptor: str, tuner: Tuner) -> MeasurementKey:

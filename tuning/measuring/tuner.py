@@ -247,13 +247,17 @@ class Tuner:
     def _measure(self, cases: list[BenchmarkCase], directory: Path) -> None:
         """Measure each case; if a case crashed or hung, measure its variants one by one to find the faulty one.
         A variant alone with candidate 0 cannot outvote it, and without candidate 0 there is no reference. In both cases
-        all variants that run are measured together again.
+        all variants that run are measured together again. Each is compiled once more, in a module of its own: code that
+        cannot be loaded takes all that is in its module with it.
         """
         failed = self._attempt(cases, directory)
         for case, result in failed:
             if len(case.variants) == 1:
                 self._blame(case, result)
         apart = {case.key: case for case, _ in failed if len(case.variants) > 1}.values()
+        for case in apart:
+            for each in case.variants:
+                self._modules.pop((case.key, each.descriptor), None)
         for parts in ([_alone(case) for case in apart], [pair for case in apart for pair in _pairs(case)]):
             for case, result in self._attempt(parts, directory):
                 self._blame(case, result)

@@ -19,6 +19,7 @@ from sartor.runtime.files.regular_files import read_json
 FORMAT = 5
 # Plans of the largest networks have some megabytes.
 _MOST_BYTES = 64 << 20
+_MOST_OPERATIONS = 1 << 63
 _RANGE_NAME = re.compile(r".*:[0-9]{1,9}", re.DOTALL)
 # Normal numbers of float32, and integers of 8 bits.
 _LEAST_SCALE, _LARGEST_SCALE = 2.0**-126, 2.0**128
@@ -64,7 +65,9 @@ class LayerChoice:
     @property
     def rate(self) -> float | None:
         """Predicted operations per second; None if time or operations are unknown."""
-        return self.operations / self.seconds if self.operations and self.seconds else None
+        known = self.operations and self.seconds
+        # A file may have any whole number.
+        return min(self.operations, _MOST_OPERATIONS) / self.seconds if known and self.seconds else None
 
 
 @validated(frozen=True, config=_STRICT)

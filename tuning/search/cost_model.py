@@ -129,7 +129,7 @@ class CostModel:
             favours_fast: whether a slow variant weighs less than the fastest of its task, by the ratio of their times.
                 Which of the fast ones is best matters, but few samples are too few for this.
         """
-        known = [each for each in samples if _is_readable(each)]
+        known = [each for each in samples if is_readable(each)]
         if len(known) < FEWEST_SAMPLES or not _IS_LOADABLE:
             return None
         # Imported here because it takes seconds, and only tuning without stored measurements needs it.
@@ -164,7 +164,8 @@ class CostModel:
         return [variants[index] for index in sorted(range(len(variants)), key=lambda index: predicted[index])]
 
 
-def _is_readable(sample: Sample) -> bool:
+def is_readable(sample: Sample) -> bool:
+    """Whether the facts of a sample, which may be from anywhere, are those of a task."""
     try:
         ideal_seconds(sample.facts)
     except ValueError:

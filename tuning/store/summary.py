@@ -52,7 +52,10 @@ class SummaryRow:
     @property
     def used_here(self) -> bool:
         """Whether a compilation on this machine with these versions uses the rows."""
-        return (self.hardware, self.runtime) == (host().key, runtime_key())
+        own = host().key
+        # Beside the processor's key there may be names of GPUs.
+        is_own = self.hardware == own or self.hardware.startswith(f"{own} + ")
+        return is_own and self.runtime == runtime_key()
 
 
 def summarize(connection: sqlite3.Connection) -> tuple[SummaryRow, ...]:

@@ -114,7 +114,11 @@ class _Server:
                 resolved(setup.initializer)()
             self._held = _data_bytes()
             if setup.memory_limit is not None:
-                resource.setrlimit(resource.RLIMIT_DATA, (self._held + setup.memory_limit,) * 2)
+                _, most = resource.getrlimit(resource.RLIMIT_DATA)
+                wanted = self._held + setup.memory_limit
+                # Who may not raise a limit keeps the one that the system set.
+                wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+                resource.setrlimit(resource.RLIMIT_DATA, (wanted, wanted))
         self._reply(b"", caught, 0.0)
         return caught.status is JobStatus.OK
 

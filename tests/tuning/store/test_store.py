@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -111,3 +113,28 @@ def test_a_scratch_copy_is_a_store_of_its_own(store: Store) -> None:
         assert copy.get(KEY) == MEASUREMENT
         copy.put(FAILURE)
     assert store.get(FAILURE.key) is None
+
+
+_LOOK = """
+import sys
+from pathlib import Path
+from sartor.tuning.store.store import Store
+with Store.open(Path(sys.argv[1])) as store:
+    print(len(list(store.measurements())))
+"""
+
+
+def test_two_stores_of_one_process_do_not_end_each_others_locks(tmp_path: Path) -> None:
+    """Another process, which opens and closes the file meanwhile, would take its log away."""
+    path = tmp_path / "tuning.db"
+
+    def seen_elsewhere() -> int:
+        done = subprocess.run([sys.executable, "-c", _LOOK, path], check=True, capture_output=True, text=True)
+        return int(done.stdout)
+
+    with Store.open(path) as one, Store.open(path) as other:
+        assert seen_elsewhere() == 0
+        one.put(MEASUREMENT)
+        assert seen_elsewhere() == 1
+        assert other.get(KEY) == MEASUREMENT
+        assert path.with_name("tuning.db-wal").exists()

@@ -25,11 +25,14 @@ _KEY = "first-reading"
 
 
 def cold_read_bandwidth(store: Store, folder: Path) -> float | None:
-    """Bytes per second, from the store, or measured with a file in ``folder`` and stored.
+    """Bytes per second of the disk that has ``folder``, from the store, or measured with a file there and stored.
 
     None if the system cannot drop a file from the page cache, so that nothing can be measured.
     """
-    key = MeasurementKey(_KEY, f"read ahead {_BYTES} B", "", store.hardware, 1, runtime_key(), "file")
+    # Another disk, or one in memory, reads at another pace.
+    device = folder.stat().st_dev
+    disk = f"file on device {os.major(device)}:{os.minor(device)}"
+    key = MeasurementKey(_KEY, f"read ahead {_BYTES} B", "", store.hardware, 1, runtime_key(), disk)
     known = store.get_many([key]).get(key)
     if known is None:
         samples = _samples(folder)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from sartor.codegen.ir.variants.traits import DescribedVariant
-from sartor.tuning.search.cost_model import CostModel, Sample
+from sartor.tuning.search.cost_model import CostModel, Sample, is_readable
 
 # The median of fewer ratios may be that of a few odd layers.
 _FEWEST_RATIOS = 8
@@ -56,7 +56,7 @@ def at_pace_of(own: Sequence[Sample], foreign: Sequence[Sample], model: CostMode
     seen = {kin(each.variant) for each in foreign}
     tasks: defaultdict[str, list[Sample]] = defaultdict(list)
     for each in own:
-        if kin(each.variant) in seen:
+        if kin(each.variant) in seen and is_readable(each):
             tasks[each.facts].append(each)
     ratios = [
         each.seconds / predicted

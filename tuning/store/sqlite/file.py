@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from sartor.errors import UsageError
 from sartor.runtime.files.regular_files import check_regular
@@ -23,6 +24,8 @@ _COMPANIONS = ("-journal", "-shm", "-wal")
 
 def is_tuning_database(path: Path) -> bool:
     """Whether the file's header is that of a tuning database; it may be damaged, or of any version."""
+    if _is_connected(path):
+        return True
     with path.open("rb") as file:
         return _is_ours(file.read(_HEADER_BYTES))
 
@@ -39,6 +42,38 @@ def _is_ours(header: bytes) -> bool:
     return header.startswith(_MAGIC) and application_id == schema.APPLICATION_ID
 
 
+class _Connection(sqlite3.Connection):
+    """A connection that tells which file it has open."""
+
+    file: tuple[int, int] | None = None
+
+    def close(self) -> None:
+        """Close it; the file may be opened by other means again."""
+        super().close()
+        self.file = None
+
+
+_CONNECTIONS: WeakSet[_Connection] = WeakSet()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_connected(path: Path) -> bool:
+    """Whether this process is connected to a file, which then was checked.
+
+    It must not be opened by other means: closing it again would end the locks that SQLite has on it (POSIX), and
+    another process would take the log for that of nobody.
+    """
+    own = _identity(path)
+    return own is not None and any(each.file == own for each in list(_CONNECTIONS))
+
+
 def check_file(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:
     """Refuse a file that is not a valid tuning database, before anything writes to it. It need not exist.
 
@@ -50,6 +85,8 @@ def check_file(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:
         check_regular(path)
     except OSError as error:
         raise UsageError(f"the tuning database {path} cannot be read: {error.strerror}") from None
+    if _is_connected(path):
+        return
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
@@ -77,8 +114,10 @@ def check_file(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:
 
 def _connect(path: Path, mode: str, busy_timeout: float = 0.0) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=busy_timeout, isolation_level=None)
+    connection = sqlite3.connect(uri, uri=True, timeout=busy_timeout, isolation_level=None, factory=_Connection)
+    _CONNECTIONS.add(connection)
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.file = _identity(path)
     return connection
 
 
@@ -158,7 +197,9 @@ def private_copy(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> sqlite3.Conn
     with explained(str(path)):
         try:
             _copy(path, "ro", busy_timeout, copy)
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
             # The log cannot be opened in a folder without write access. A file opened as immutable needs none.
             _copy(path, "ro&immutable=1", busy_timeout, copy)
     return copy
