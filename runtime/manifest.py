@@ -39,6 +39,7 @@ BOUND_SUFFIX = "$bound"
 INITIALIZER = "__init"
 
 _SHOWN_DIGITS = 40
+_MOST_BYTES = 1 << 63
 _SHA256_DIGITS, _HEXADECIMAL = 64, frozenset("0123456789abcdef")
 
 
@@ -250,7 +251,7 @@ def _read_successor(content: object, where: str) -> dict[str, Any]:
 
 
 def _check_bytes(count: int) -> None:
-    if count < 0:
+    if not 0 <= count < _MOST_BYTES:
         raise ValueError(f"{count} is no number of bytes")
 
 

@@ -46,9 +46,10 @@ def main() -> None:
 
 def _feeds(described: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs, each from a file of its bytes."""
-    if any(each["dtype"] == "bfloat16" or each["dtype"].startswith("float8") for each in described.values()):
-        import ml_dtypes  # noqa: F401
     import numpy as np
+
+    if any(not hasattr(np, each["dtype"]) for each in described.values()):
+        import ml_dtypes  # noqa: F401
 
     return {
         name: np.fromfile(each["file"], np.dtype(each["dtype"])).reshape(each["shape"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape as escaped
 
 from sartor.first_inference.layer_phases import LayerPhases
 from sartor.first_inference.sample import FirstRun
@@ -107,7 +107,7 @@ def _panel(panel: Panel) -> str:
     last = max((bar.end for bar in panel.bars), default=0.0) or 1.0
     scale = (_WIDTH - _LEFT - 20) / last
     parts = [
-        f'<text x="10" y="22" font-size="15">{escape(panel.title)}</text>',
+        f'<text x="10" y="22" font-size="15">{_escape(panel.title)}</text>',
         *(_lane(lane, _TOP + _LANE * index) for index, lane in enumerate(lanes)),
         *(_bar(bar, _TOP + _LANE * lanes.index(bar.lane), scale) for bar in panel.bars),
         *_axis(last, scale, _TOP + _LANE * len(lanes)),
@@ -117,7 +117,7 @@ def _panel(panel: Panel) -> str:
 
 
 def _lane(name: str, top: int) -> str:
-    return f'<text x="10" y="{top + 19}">{escape(name)}</text>'
+    return f'<text x="10" y="{top + 19}">{_escape(name)}</text>'
 
 
 def _bar(bar: Bar, top: int, scale: float) -> str:
@@ -126,7 +126,7 @@ def _bar(bar: Bar, top: int, scale: float) -> str:
     said += f", {bar.size / (1 << 20):.1f} MiB" if bar.size else ""
     return (
         f'<rect x="{left:.1f}" y="{top + 4}" width="{width:.1f}" height="{_LANE - 10}" fill="{COLOURS[bar.kind]}" '
-        f'stroke="white" stroke-width="0.5"><title>{escape(said)}</title></rect>'
+        f'stroke="white" stroke-width="0.5"><title>{_escape(said)}</title></rect>'
     )
 
 
@@ -144,3 +144,8 @@ def _legend(kinds: set[str], y: int) -> Iterator[str]:
         x = _LEFT + 180 * index
         yield f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{COLOURS[kind]}"/>'
         yield f'<text x="{x + 17}" y="{y}">{_MEANING[kind]}</text>'
+
+
+def _escape(text: str) -> str:
+    """Text of a picture, which may have no control characters."""
+    return escaped("".join(each if each.isprintable() else " " for each in text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sartor.samples.array_stream import StoredArray, array_names, is_archive, is
 RANDOM = "random"
 ZEROS = "zeros"
 _SEED = 0
+_MOST_BYTES = 1 << 46
 # Integer inputs are mostly indices; these values are within every table.
 _INTEGERS_BELOW = 2
 
@@ -46,6 +48,8 @@ def _value(spec: TensorSpec, source: str, random: np.random.Generator) -> Array:
     shape = [size for size in spec.shape if size is not None]
     if len(shape) < len(spec.shape):
         raise UsageError(f"input '{spec.name}' is {spec}, whose shape is not fixed; give a file for it")
+    if math.prod(shape) * spec.numpy_dtype.itemsize > _MOST_BYTES:
+        raise UsageError(f"input '{spec.name}' is {spec}, which no memory holds")
     if source == ZEROS:
         return np.zeros(shape, spec.numpy_dtype)
     if spec.numpy_dtype.kind in "biu":

@@ -62,6 +62,8 @@ SIGNATURE_EXAMPLE = "func @main(%x: tensor<1x3xf32>) -> (%y: tensor<1x10xf32>)"
 HOW_TO_GIVE = f"pass the signature, with --signature '{SIGNATURE_EXAMPLE}' or as Session(signature=...)"
 """What to do where a module does not say what it takes and gives."""
 
+# What numpy's arrays can have.
+_MOST_DIMS, _MOST_DIGITS = 64, 18
 _DECLARATION = r"func @(?P<entry>[^(]+)\((?P<inputs>.*)\) -> \((?P<outputs>.*)\)"
 _VALUE = r"%(?P<name>[\w.$-]+): (?P<type>\w+(?:<[^>]*>)?)"
 _VALUES = r"(?:%[\w.$-]+: \w+(?:<[^>]*>)?(?:, (?!\Z))?)*"
@@ -184,6 +186,8 @@ def _parse_value(name: str, type_text: str) -> TensorSpec:
     if match is None or match["element"] not in _MLIR_TYPES:
         raise UsageError(f"'{name}' has the type {type_text}, but a session passes dense tensors only")
     dims = match["dims"].split("x")[:-1]
+    if len(dims) > _MOST_DIMS or any(len(each) > _MOST_DIGITS for each in dims):
+        raise UsageError(f"'{name}' has more dimensions, or larger ones, than a tensor can have")
     return TensorSpec(name, _MLIR_TYPES[match["element"]], tuple(None if size == "?" else int(size) for size in dims))
 
 

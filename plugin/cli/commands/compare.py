@@ -28,7 +28,7 @@ from sartor.cli.tables.layer_error_table import first_json, layer_errors_json, s
 from sartor.comparison.compare_job import Answer, Question, ask
 from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UsageError
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
@@ -159,7 +159,13 @@ def _difference(name: str, error: float, right: Answer, outputs: Mapping[str, Ar
 
 
 def _bound(asked: float | None, allowed: float) -> float | None:
-    """What ``--bisect`` asks for."""
+    """What ``--bisect`` asks for.
+
+    Raises:
+        UsageError: for NaN, which some versions of typer take for a number within limits.
+    """
+    if asked is not None and math.isnan(asked):
+        raise UsageError("--bisect is no number; give the error that a layer may have")
     return allowed if asked is not None and math.isinf(asked) else asked
 
 

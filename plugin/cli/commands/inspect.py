@@ -66,6 +66,8 @@ def inspect(
     """Show a module's manifest and, layer by layer, the plan it was built from; of a .json file the saved plan."""
     choice = read_choice(shape, device, level=cpu)
     if cold is not None:
+        if diff or other is not None or verify or json or choice != FIRST:
+            raise UsageError("--cold draws the times in a file, and nothing else is shown; leave other options out")
         _draw_cold(module, cold)
         return
     if diff or other is not None:
@@ -74,6 +76,7 @@ def inspect(
     if module.suffix == ".json":
         if verify:
             raise UsageError(f"'{module}' is a saved plan; only a module has checksums")
+        _check_unchosen(module, choice)
         _inspect_saved(load_plans(module), str(module), json)
         return
     if verify:
@@ -139,8 +142,14 @@ def _inspect_difference(
 def _plan_in(path: Path, choice: PlanChoice) -> Plan:
     """The plan in a module, of several the chosen one, or a saved one."""
     if path.suffix == ".json":
+        _check_unchosen(path, choice)
         return Plan.load(path)
     return Plan.from_json(one_plan(read_manifest(path), choice, path).plan, f"the plan in '{path}'")
+
+
+def _check_unchosen(path: Path, choice: PlanChoice) -> None:
+    if choice != FIRST:
+        raise UsageError(f"'{path}' holds saved plans, which are all shown; leave --shape, --device and --cpu out")
 
 
 def _inspect_saved(saved: Plan | PlanSet, name: str, json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from sartor.cli.database.options import existing_database
 from sartor.cli.options.common import DeviceOption, JsonOption, ThreadsOption, read_threads
 from sartor.cli.options.plan_choice import PlanLevelOption, PlanShapesOption, read_choice
 from sartor.cli.options.used_files import model_files, module_files
@@ -32,6 +33,7 @@ from sartor.runtime.module_facts import (
     bound_inputs,
     check_first_part,
     inference_functions,
+    module_manifest,
     module_signature,
     module_weights,
     session_signature,
@@ -74,8 +76,11 @@ def report(
         ),
     ] = None,
     peers: Annotated[
-        str, typer.Option(help=f"With --measure and --vs, runtimes to compare with: {','.join(PEERS)}.")
-    ] = "onnxruntime",
+        str | None,
+        typer.Option(
+            help=f"With --measure and --vs, runtimes to compare with: {','.join(PEERS)}. (default: onnxruntime)"
+        ),
+    ] = None,
     model_explorer: Annotated[
         Path | None,
         typer.Option(
@@ -104,7 +109,13 @@ def report(
             raise UsageError(
                 f"{option} is given {len(files)} times for {len(modules)} modules; give one for each, or none"
             )
-    names = _peer_names(peers)
+    if peers is not None and not (measure and vs):
+        raise UsageError("--peers are timed with --measure on the model of --vs; give both, or leave --peers out")
+    if threads is not None and not (measure or vs):
+        raise UsageError("--threads is for --measure and --vs; give one of them, or leave it out")
+    if tuning_db is not None:
+        existing_database(tuning_db)
+    names = _peer_names(peers or "onnxruntime")
     target = output or Path(f"{modules[0].stem or 'report'}.html")
     database = tuning_db or default_database()
     explorer = _explorer_files(model_explorer, modules)
@@ -163,6 +174,9 @@ def _with_times(
 ) -> Subject:
     """The subject with times of whole inferences, interleaved with those of peers, and of its layers within one."""
     manifest, feeds = subject.manifest, _random_feeds(path, choice)
+    here = module_manifest(path, replace(choice, level=None)) if choice.level is not None else None
+    if here is not None and here.levels != manifest.levels:
+        raise UsageError(f"this machine runs the level {', '.join(here.levels)}, so {choice.level} cannot be timed")
     kind, device = manifest.devices[0], choice.device or manifest.devices[0]
     workers = read_threads(threads or session_threads(path)) if kind == "cpu" else None
     signature = module_signature(path, choice=choice)
@@ -177,7 +191,8 @@ def _with_times(
     arrays = [feeds[spec.name] for spec in signature.inputs]
     settings = {"device": device, "threads": workers, "parameters": module_weights(path, manifest)}
     subject = replace(subject, times={name: each.seconds for name, each in samples.items()})
-    if manifest.segments:
+    if manifest.segments or manifest.successor is not None:
+        # Of two plans the page shows that for the first inference, and timed is the one that takes over.
         return subject
     function = inference_functions(manifest, signature)[-1]
     with open_pool(1, machine_turns()) as (pool, _):

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from sartor.cli.database.options import printable
+from sartor.cli.output.messages import printable
 from sartor.cli.output.terminal import milliseconds
 from sartor.errors import UsageError
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, typical_time
@@ -23,8 +23,13 @@ _LATE_SECONDS = 60.0
 _SHOWN_OF_TASK = 16
 
 
+def _print(line: str) -> None:
+    # Who reads it through a pipe waits for each line.
+    print(line, flush=True)
+
+
 def follow(
-    database: Path, say: Callable[[str], None] = print, wait: Callable[[float], object] = time.sleep, looks: int = 0
+    database: Path, say: Callable[[str], None] = _print, wait: Callable[[float], object] = time.sleep, looks: int = 0
 ) -> None:
     """Print a line for each measurement that is stored from now on.
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sartor.cli.database.options import DatabaseOption, existing_database, place, printable
+from sartor.cli.database.options import DatabaseOption, existing_database, place
 from sartor.cli.options.common import JsonOption
+from sartor.cli.output.messages import printable
 from sartor.cli.output.terminal import milliseconds, optional, show_json, show_table
 from sartor.tuning.records.measurement import Measurement, shorten
 from sartor.tuning.store.store import Store

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sartor.cli.output.messages import printable
 from sartor.config import default_database
 from sartor.errors import UsageError
 
@@ -41,8 +42,3 @@ def day(created: float) -> str:
         return datetime.fromtimestamp(created).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):
         return f"{created:.0f}"
-
-
-def printable(text: str) -> str:
-    """Text of an untrusted database without control characters, which a terminal would interpret."""
-    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)

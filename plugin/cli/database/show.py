@@ -33,6 +33,8 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show what was measured on which machine, and what of it this machine uses."""
+    if path is not None and tuning_db is not None:
+        raise UsageError(f"'{path}' and --tuning-db '{tuning_db}' name two databases; leave one of them out")
     database = existing_database(path or tuning_db)
     if followed:
         if json:

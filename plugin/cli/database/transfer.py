@@ -11,8 +11,9 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from sartor.cli.database.options import DatabaseOption, existing_database, printable
+from sartor.cli.database.options import DatabaseOption, existing_database
 from sartor.cli.options.common import JsonOption
+from sartor.cli.output.messages import printable
 from sartor.cli.output.terminal import show_json, show_table
 from sartor.config import default_database
 from sartor.errors import UsageError

@@ -13,7 +13,12 @@ def say(line: str) -> None:
     That nobody listens is no reason to give up what is being done.
     """
     with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """Text from a file without control characters, which a terminal would interpret."""
+    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
 
 
 class _Sayer(logging.Handler):

@@ -17,10 +17,10 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
-from sartor.cli.output.messages import say
+from sartor.cli.output.messages import printable, say
 from sartor.cli.output.signals import Interrupted
 from sartor.cli.output.streams import flush, give_up_unwritten
-from sartor.errors import INTERRUPTED, READER_GONE, SartorError, SystemRefusedError
+from sartor.errors import INTERRUPTED, READER_GONE, SartorError, SystemRefusedError, UsageError
 from sartor.progress import Progress
 from sartor.publishing import check_current_folder
 
@@ -187,21 +187,21 @@ def _console(stream: Any) -> Console:
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
     """Print a table to stdout; ``right`` are the indices of columns that are aligned to the right."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=printable(title), title_justify="left")
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     _console(sys.stdout).print(table)
 
 
 def show_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
     """Print names with their values to stdout."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=printable(title), title_justify="left", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(name, value)
+        table.add_row(printable(name), printable(value))
     _console(sys.stdout).print(table)
 
 
@@ -209,9 +209,13 @@ def show_json(data: object) -> None:
     """Print JSON, and nothing else, to stdout.
 
     Raises:
-        ValueError: if ``data`` has a number that JSON cannot represent.
+        UsageError: if ``data`` has a number that JSON cannot represent, as a sum of huge numbers of a file.
     """
-    print(json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False), flush=True)
+    try:
+        text = json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False)
+    except ValueError:
+        raise UsageError("numbers of the file are too large to be shown") from None
+    print(text, flush=True)
 
 
 def milliseconds(seconds: float | None) -> str:
