@@ -98,6 +98,9 @@ ARCHITECTURES = {
 """Architectures that are written out here, by name."""
 
 
+_SMALLER_AGAIN = 12
+
+
 def cuda_architecture(name: str) -> CudaArchitecture | None:
     """The architecture of a name; None for those that only IREE knows."""
     return ARCHITECTURES.get(name)
@@ -106,7 +109,10 @@ def cuda_architecture(name: str) -> CudaArchitecture | None:
 def newest_for(major: int, minor: int) -> str | None:
     """The newest architecture whose code runs on a GPU of this compute capability; None if all are newer.
 
-    The driver compiles PTX for the GPU at hand, so code for an older architecture runs on a newer one.
+    The driver compiles PTX for the GPU at hand, so code for an older architecture runs on a newer one, if that has as
+    much shared memory: those of compute capability 12 have as much as sm_89.
     """
+    if major >= _SMALLER_AGAIN:
+        return "sm_89"
     known = [name for name in ARCHITECTURES if int(name.removeprefix("sm_")) <= 10 * major + minor]
     return known[-1] if known else None

@@ -59,8 +59,8 @@ def attention_of(task: Task) -> Attention | Rejected:
         return Rejected("not a product, a softmax and a product")
     if scores.shares_lhs or context.shares_lhs:
         return Rejected("one LHS is multiplied by several matrices")
-    if not _is_softmax(middle):
-        return Rejected("there is no softmax between the products")
+    if not _is_softmax(middle, scores):
+        return Rejected("there is no softmax over the rows of scores between the products")
     if context.columns % _PAIR:
         return Rejected("the values' columns are an odd number")
     if scores.batches != context.batches or scores.rows != context.rows or scores.columns != context.depth:
@@ -68,7 +68,8 @@ def attention_of(task: Task) -> Attention | Rejected:
     return Attention(scores, context)
 
 
-def _is_softmax(stage: Stage) -> bool:
+def _is_softmax(stage: Stage, scores: MatmulShape) -> bool:
+    """Whether a stage is a softmax over rows of scores, which reshapes around it may have made longer or shorter."""
     if stage.inputs != (None,) or stage.task.weights:
         return False
     rewrite = Rewrite.plain(stage.task)
@@ -77,7 +78,7 @@ def _is_softmax(stage: Stage) -> bool:
             form = row_form(rewrite.function)
         except ValueError:
             return False
-        return _computes_softmax(form, stage.task.results[0])
+        return form.length == scores.columns and _computes_softmax(form, stage.task.results[0])
 
 
 def _computes_softmax(form: RowForm, result: TensorType) -> bool:

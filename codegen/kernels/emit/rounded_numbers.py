@@ -81,7 +81,7 @@ def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value |
     remainder. A value that was scaled and clipped is divided before it is clipped, which gives the same.
     """
     known, number = asm.known, asm.known.constants.get(divisor)
-    if number is None or number <= 0.0 or abs(math.frexp(number)[1]) > _MOST_EXPONENT:
+    if number is None or not 0.0 < number < math.inf or abs(math.frexp(number)[1]) > _MOST_EXPONENT:
         return None
     if dividend in known.scaled:
         of = known.scaled[dividend]

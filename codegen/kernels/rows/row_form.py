@@ -149,7 +149,14 @@ def row_form(function: ir.Operation) -> RowForm:
         raise ValueError("the layer's result is not what its last op computes")
     if not _same_walk(shape, result.strides, row_major(shape)):
         raise ValueError("the layer transposes its result")
-    return RowForm(reader.rows, reader.length, reader.steps, result.origin)
+    form = RowForm(reader.rows, reader.length, reader.steps, result.origin)
+    if not {_element(each) for each in form.kept} <= {"f32", "f16", "bf16"}:
+        raise ValueError("rows that are kept are no floats of 32 bits at most")
+    return form
+
+
+def _element(value: ir.Value) -> str:
+    return str(ir.RankedTensorType(value.type).element_type)
 
 
 class _Reader:
@@ -267,6 +274,6 @@ def _fold(op: ir.Operation) -> Fold | None:
         return None
     total = list(block.arguments)[inputs]
     terms = [each for each in combine.operands if each != total]
-    if len(terms) != 1:
+    if len(terms) != 1 or _element(op.results[0]) != "f32":
         return None
     return Fold(combine, terms[0], _NEUTRAL[combine.name], initial)

@@ -35,7 +35,7 @@ def test_each_architecture_has_its_own_limit_of_shared_memory() -> None:
 
 @pytest.mark.parametrize(
     ("capability", "name"),
-    [((7, 5), None), ((8, 0), "sm_80"), ((8, 7), "sm_86"), ((9, 0), "sm_90"), ((12, 0), "sm_90")],
+    [((7, 5), None), ((8, 0), "sm_80"), ((8, 7), "sm_86"), ((9, 0), "sm_90"), ((10, 0), "sm_90"), ((12, 0), "sm_89")],
 )
 def test_newer_gpus_run_code_for_older_ones(capability: tuple[int, int], name: str | None) -> None:
     assert newest_for(*capability) == name
