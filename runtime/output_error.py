@@ -104,7 +104,7 @@ def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, l
     moved = np.zeros(reference.shape) if noise is None else np.nan_to_num(noise.astype(np.float64), posinf=0.0)
     finite = np.isfinite(reference.astype(np.float64))
     ratio: float | None = None
-    for members in _populations(magnitudes):
+    for members in _with_computed_zeros(list(_populations(magnitudes)), magnitudes, moved):
         inside = members & finite
         part = _Population(np.where(inside, magnitudes, 0.0), np.where(inside, moved, 0.0), inside, draws, ratio)
         whole = part.whole(lenience)
@@ -113,6 +113,17 @@ def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, l
         least = max(lenience.least, _FEWEST_STEPS * _step(reference) / whole)
         scales = np.where(inside, part.scales(whole, ratio or 0.0, least), scales)
     return scales
+
+
+def _with_computed_zeros(
+    populations: list[BoolArray], magnitudes: FloatArray, moved: FloatArray
+) -> Sequence[BoolArray]:
+    """The populations, of which a mask has no zeros: these were computed as the values below it were."""
+    if len(populations) > 1:
+        mask, below = populations[0] & (magnitudes > 0), populations[1] | (magnitudes == 0)
+        if _Population(np.where(mask, magnitudes, 0.0), np.where(mask, moved, 0.0), mask, 1, None).is_mask:
+            return [mask, below, *populations[2:]]
+    return populations
 
 
 def _step(reference: Array) -> float:

@@ -154,5 +154,5 @@ def bound_shapes(model: ModelProto, signature: Signature, bound: Collection[str]
 
 
 def _is_free(shape: tuple[int, ...] | None) -> bool:
-    """Whether a shape has an open dimension; a size of 0 counts as open."""
-    return shape is None or 0 in shape
+    """Whether a shape has an open dimension, as some exporters write a size of 0 or -1."""
+    return shape is None or any(size < 1 for size in shape)

@@ -23,7 +23,7 @@ from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
 from sartor.profiling.verdicts import judged
-from sartor.profiling.verify_job import Check, Verified, verify, verify_elsewhere
+from sartor.profiling.verify_job import Check, Computed, Verified, compute_references, verify, verify_elsewhere
 from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
@@ -128,7 +128,7 @@ class NetRunner:
             raise
         except (CompileError, DeviceError) as error:
             # Both ran in one process: alone, ONNX Runtime shows whether the module is to blame.
-            self.begin()
+            self._check_reference(build)
             return NetRun(Status.CRASHED, message=str(error))
 
     def _verified(self, build: Build) -> NetRun:
@@ -140,14 +140,7 @@ class NetRunner:
             CompileError: if the worker dies.
         """
         count, step = self.verified_count, "verifying the module"
-        models = (self._imported.path.absolute(), self._imported.prepared)
-        values = (self._imported.graph.inputs, self._imported.graph.outputs)
-        device, threads = self._target.device, self._target.threads
-        source, bound = self._samples.source, self._imported.bound
-        known = self._example if self._knows_example else None
-        check = Check(
-            build.files, values, models, source, count, self._measure, self._narrow, device, threads, bound, known
-        )
+        check = self._check_of(build)
         pool, progress = self._builder.pool, self._builder.progress
         if pool.measures_elsewhere:
             found = verify_elsewhere(pool, check, step, progress)
@@ -157,6 +150,52 @@ class NetRunner:
             )
         self._tell(found.refused)
         return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors), found.where)
+
+    def _check_of(self, build: Build) -> Check:
+        """What a module is compared with, and how."""
+        models = (self._imported.path.absolute(), self._imported.prepared)
+        values = (self._imported.graph.inputs, self._imported.graph.outputs)
+        device, threads = self._target.device, self._target.threads
+        source, count = self._samples.source, self.verified_count
+        known = self._example if self._knows_example else None
+        return Check(
+            files=build.files,
+            values=values,
+            models=models,
+            samples=source,
+            count=count,
+            measure=self._measure,
+            narrow=self._narrow,
+            device=device,
+            threads=threads,
+            bound=self._imported.bound,
+            first=known,
+        )
+
+    def _check_reference(self, build: Build) -> None:
+        """Run ONNX Runtime alone, on all samples, which a module was compared with.
+
+        Raises:
+            ReferenceFailedError: if it crashes or hangs.
+        """
+        step = "running ONNX Runtime"
+        self.begin()
+        job = {"check": self._check_of(build)}
+        try:
+            call_until_done(
+                self._builder.pool,
+                compute_references,
+                job,
+                Computed(),
+                self.verified_count,
+                step,
+                progress=self._builder.progress,
+                seconds=_VERIFY_SECONDS,
+            )
+        except DisturbedError:
+            raise
+        except CompileError as error:
+            raise self._reference_failed(error) from None
 
     def begin_ahead(self) -> None:
         """Begin to compute the reference outputs beside what the pool does: every compilation needs them."""
@@ -327,10 +366,13 @@ class NetRunner:
         except DisturbedError:
             raise
         except CompileError as error:
-            name = self._imported.path.name
-            raise ReferenceFailedError(
-                f"ONNX Runtime, whose results every module is compared with, fails on '{name}': {error}"
-            ) from None
+            raise self._reference_failed(error) from None
+
+    def _reference_failed(self, error: CompileError) -> ReferenceFailedError:
+        name = self._imported.path.name
+        return ReferenceFailedError(
+            f"ONNX Runtime, whose results every module is compared with, fails on '{name}': {error}"
+        )
 
     def _tell(self, refused: Sequence[str]) -> None:
         """Warn, once, of the reason why modules are not compared with the user's file."""

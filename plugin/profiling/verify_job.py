@@ -101,6 +101,29 @@ def verify(check: Check, before: Verified, seconds: float) -> Verified | WorkerE
         return WorkerError(error)
 
 
+@dataclass(frozen=True)
+class Computed:
+    """How many samples ONNX Runtime alone has run."""
+
+    done: int = 0
+
+
+def compute_references(check: Check, before: Computed, seconds: float) -> Computed | WorkerError:
+    """Run ONNX Runtime on further samples after those in ``before``, at least one, until ``seconds`` have passed."""
+    deadline, done = time.monotonic() + seconds, before.done
+    expectation = partial(Expectation, check.models, check.models[-1], threads=check.threads, narrow=check.narrow)
+    try:
+        run = expectation(bound=check.bound)
+        for feeds in islice(check.samples.since(done), check.count - done):
+            run(feeds)
+            done += 1
+            if time.monotonic() >= deadline:
+                break
+    except SartorError as error:
+        return WorkerError(error)
+    return Computed(done)
+
+
 def samples_to_run(check: Check, before: Verified, most: int) -> list[Mapping[str, Array]] | WorkerError:
     """Further samples after those in ``before``, at most so many, for a module that runs elsewhere."""
     try:

@@ -72,10 +72,21 @@ def disturb(model: ModelProto, seed: int) -> None:
 
 
 def disturbed_feeds(feeds: Mapping[str, Array], seed: int, *, quantised: bool) -> dict[str, Array]:
-    """Inputs changed in the same way; integers and booleans are not changed."""
+    """Inputs changed in the same way; integers and booleans are not changed, nor whole numbers in a float.
+
+    These may be indices or a mask, and a number that is a little less is another index.
+    """
     random = np.random.default_rng(seed)
     least = _STEP if quantised else 0.0
-    return {name: _changed(array, random, least) if _is_real(array) else array for name, array in feeds.items()}
+    return {
+        name: _changed(array, random, least) if _is_real(array) and not _is_whole(array) else array
+        for name, array in feeds.items()
+    }
+
+
+def _is_whole(array: Array) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool(np.array_equal(array, np.rint(array)))
 
 
 def _multiplied(node: NodeProto) -> list[int]:

@@ -103,6 +103,16 @@ def test_masks_say_nothing_about_the_scale_of_what_is_not_masked(mask: float) ->
     assert output_error(output, reference) == 1.0
 
 
+def test_zeros_beside_a_mask_have_the_scale_of_what_is_not_masked() -> None:
+    """As Relu makes them: a module that leaves it out must not be let off by the mask."""
+    random = np.random.default_rng(0)
+    values = random.standard_normal((1, 1000)).astype(np.float32)
+    shown = random.random((1, 1000)) < 0.1
+    right, wrong = (np.where(shown, each, np.float32(-1e9)) for each in (np.maximum(values, 0), values))
+    assert relative_error([wrong], [right]) > 0.1
+    assert relative_error([right], [right]) == 0
+
+
 def test_values_that_are_small_by_chance_have_the_scale_of_the_others() -> None:
     for seed in range(200):
         reference = np.random.default_rng(seed).standard_normal((1, 100))

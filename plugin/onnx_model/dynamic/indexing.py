@@ -124,7 +124,8 @@ def _without(steps: Steps, index: int, axes: list[int]) -> list[str]:
     operands: list[str] = []
     for name in (*steps.node.input[1:3], "", optional_input(steps.node, 4)):
         if not name and len(operands) == 2:
-            operands.append(steps.integers(*(axis for each, axis in enumerate(axes) if each != index)))
+            others = np.array([axis for each, axis in enumerate(axes) if each != index])
+            operands.append(steps.constant(others.astype(steps.dtype(steps.node.input[1])), "axes"))
         elif name:
             given = steps.editor.constant(name)
             if given is None:

@@ -11,7 +11,7 @@ from onnx import NodeProto, OperatorSetIdProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, static_shape
 from sartor.onnx_model.graphs.infer import infer_node
 from sartor.onnx_model.graphs.walk import describe_node
 
@@ -68,7 +68,8 @@ class Tail:
     def infer(self, node: NodeProto) -> None:
         """Note the types of a node's outputs."""
         for name, value in infer_node(node, self.editor, self.version).items():
-            if name:
+            # Of a loop's results more may be known from its body than inference tells.
+            if name and (static_shape(value) is not None or self.editor.shape(name) is None):
                 self.editor.set_type(name, value)
 
 

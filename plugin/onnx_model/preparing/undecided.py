@@ -122,7 +122,10 @@ def _example(node: NodeProto, operand: int, count: int, editor: GraphEditor) -> 
     if (node.op_type, operand) == ("Resize", 3):
         return list(data[:count]) if len(data) >= count else [1] * count
     if (node.op_type, operand) == ("Split", 1) and data:
-        return [data[attributes(node).get("axis", 0)] // count] * count
+        whole = data[attributes(node).get("axis", 0)]
+        return [whole // count] * (count - 1) + [whole - whole // count * (count - 1)]
+    if (node.op_type, operand) == ("Squeeze", 1) and data.count(1) >= count:
+        return [axis for axis, size in enumerate(data) if size == 1][:count]
     if (node.op_type, operand) in _AXES:
         return list(range(count))
     return [0 if (node.op_type, operand) in _ZEROS else 1] * count

@@ -60,8 +60,12 @@ def _check_inputs(path: Path, feeds: Described) -> None:
         if not kind.elem_type or value.name not in feeds:
             continue
         dtype, given = helper.tensor_dtype_to_np_dtype(kind.elem_type).name, feeds[value.name]
-        sizes = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
-        if given["dtype"] != dtype or not _accepts(sizes, given["shape"]):
+        # Some exporters write a negative number for a size that is not known.
+        sizes = tuple(
+            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in kind.shape.dim
+        )
+        fits = not kind.HasField("shape") or _accepts(sizes, given["shape"])
+        if given["dtype"] != dtype or not fits:
             raise UsageError(
                 f"the model's input '{value.name}' is {dtype}{_shown(sizes)}, and the module's is "
                 f"{given['dtype']}{_shown(given['shape'])}; name the model that the module was compiled from"

@@ -112,3 +112,11 @@ def test_numbers_that_no_integer_equals_are_not_asked_for(most: float) -> None:
     constants = {"known": np.array([most, np.nan, 2], np.float32)}
     built = model(nodes, [("i", (3,), INT64)], [("y", (3,), TensorProto.BOOL)], constants)
     assert (sample_inputs(built, 0)["i"] >= 0).all()
+
+
+def test_whole_numbers_in_a_float_are_not_disturbed() -> None:
+    """They may be indices, of which a number that is a little less is another one."""
+    feeds = {"indices": np.array([3, 0, 99], np.float32), "values": np.array([3, 0.5], np.float32)}
+    moved = disturbed_feeds(feeds, 0, quantised=False)
+    np.testing.assert_array_equal(moved["indices"], feeds["indices"])
+    assert not np.array_equal(moved["values"], feeds["values"])
