@@ -46,13 +46,18 @@ def check_target(target: Target, pool: WorkerPool) -> None:
         CompileError: if the worker died or timed out.
         DisturbedError: if something outside the worker ended it.
     """
-    _check_file_limit()
+    check_file_limit()
     for each in target.each:
         _check_device(each, pool)
 
 
-def _check_file_limit() -> None:
-    """LLVM ends the process, without what Python does at its end, where a file of its own in memory may not grow."""
+def check_file_limit() -> None:
+    """Make sure that LLVM may write: where a file of its own in memory may not grow, it ends the process, without what
+    Python does at its end.
+
+    Raises:
+        SystemRefusedError: if this process may write small files only.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY and limit < _LEAST_FILE:
         raise SystemRefusedError(

@@ -14,7 +14,8 @@ CLOCK_SKEW = 86400.0
 """Seconds that a measurement may lie in the future, as clocks differ. One far in the future would never be replaced."""
 
 _Name = Annotated[str, Field(min_length=1, max_length=1000)]
-_Sample = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# No measurement takes a year, and sums of more than that many seconds would be infinite.
+_Sample = Annotated[float, Field(gt=0, lt=3e7, allow_inf_nan=False)]
 _Samples = Annotated[tuple[_Sample, ...], Field(max_length=100_000)]
 _Bytes = Annotated[int, Field(ge=0, lt=2**63)]
 _Facts = Annotated[str, Field(max_length=1000, pattern=r"\A([a-z]+( [a-z_]+=[0-9]{1,18})*)?\z")]
@@ -52,7 +53,7 @@ class OutsideRow:
     created: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     packed_bytes: _Bytes
     facts: _Facts = ""
-    foreign_load: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    foreign_load: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)] = 0.0
 
     def measurement(self) -> Measurement:
         """Convert to a measurement.

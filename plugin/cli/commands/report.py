@@ -21,6 +21,7 @@ from sartor.comparison.model_comparison import layered_manifest, open_comparison
 from sartor.config import default_database
 from sartor.errors import UsageError
 from sartor.first_inference.cold_record import read_cold
+from sartor.frontend.target_check import check_file_limit
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.publishing import check_apart, publication
@@ -115,6 +116,7 @@ def report(
         raise UsageError("--threads is for --measure and --vs; give one of them, or leave it out")
     if tuning_db is not None:
         existing_database(tuning_db)
+    check_file_limit()
     names = _peer_names(peers or "onnxruntime")
     target = output or Path(f"{modules[0].stem or 'report'}.html")
     database = tuning_db or default_database()
