@@ -129,7 +129,7 @@ class OnnxRuntimeReference:
         try:
             outputs = list(self._session.run(None, dict(feeds), options))
         except _ORT_ERRORS as error:
-            if self._load_plainly is None or _WHILE_RUNNING not in str(error):
+            if options.terminate or self._load_plainly is None or _WHILE_RUNNING not in str(error):
                 raise
             try:
                 session = self._load_plainly()

@@ -72,7 +72,10 @@ def round_layers(experiment: Experiment, before: Rounded, seconds: float) -> Rou
         errors = _errors_from(experiment, before.done, seconds)
     except SartorError as error:
         return WorkerError(error)
-    return Rounded((*before.errors, *errors))
+    found = Rounded((*before.errors, *errors))
+    if found.done == experiment.runs:
+        _running(experiment.prepared, experiment.switches, experiment.threads).unload()
+    return found
 
 
 def _errors_from(experiment: Experiment, start: int, seconds: float) -> list[float]:
@@ -99,7 +102,8 @@ class _Running:
     def __init__(self, prepared: Path, switches: PrecisionSwitches, threads: int | None) -> None:
         model = ModelProto.FromString(prepared.read_bytes())
         self._switches, self._known = switches, KnownOutputs()
-        self._disturbed = Disturbed(model, threads=threads, narrow=True)
+        self._prepared, self._threads = prepared, threads
+        self._disturbed: Disturbed | None = Disturbed(model, threads=threads, narrow=True)
         self._precision = add_switches(model, switches)
         self._reference = OnnxRuntimeReference(model.SerializeToString(), threads=threads)
 
@@ -111,7 +115,13 @@ class _Running:
         """The outputs of a sample without rounding, and their scales."""
         return self._known.of(feeds, self._computed)
 
+    def unload(self) -> None:
+        """Free the memory of models that are not needed for samples that are known."""
+        self._disturbed = None
+
     def _computed(self, feeds: Mapping[str, Array]) -> Expected:
+        if self._disturbed is None:
+            self._disturbed = Disturbed(self._prepared, threads=self._threads, narrow=True)
         outputs = self(feeds, {})
         return Expected(outputs, self._disturbed.scales(outputs, self._disturbed(feeds)))
 

@@ -141,6 +141,8 @@ def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified
             error = check.measure.of_sample(run.outputs, expected.outputs, expected.scales)
             where = _where(check, run.outputs, expected.outputs, expected.scales)
             found += Verified((error,), (run.seconds,), where=where)
+        if found.done == check.count:
+            references.unload()
         return found + Verified(refused=references.refused)
     except SartorError as error:
         return WorkerError(error)

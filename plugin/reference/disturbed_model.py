@@ -74,14 +74,24 @@ def disturb(model: ModelProto, seed: int) -> None:
 def disturbed_feeds(feeds: Mapping[str, Array], seed: int, *, quantised: bool) -> dict[str, Array]:
     """Inputs changed in the same way; integers and booleans are not changed, nor whole numbers in a float.
 
-    These may be indices or a mask, and a number that is a little less is another index.
+    These may be indices or a mask, and a number that is a little less is another index. Quantised models, whose weights
+    are not changed, have nothing else to be disturbed.
     """
     random = np.random.default_rng(seed)
     least = _STEP if quantised else 0.0
     return {
-        name: _changed(array, random, least) if _is_real(array) and not _is_whole(array) else array
+        name: _changed(array, random, least) if _is_changed(array, quantised=quantised) else array
         for name, array in feeds.items()
     }
+
+
+def changes_feeds(feeds: Mapping[str, Array], *, quantised: bool) -> bool:
+    """Whether ``disturbed_feeds`` changes any input."""
+    return any(_is_changed(array, quantised=quantised) for array in feeds.values())
+
+
+def _is_changed(array: Array, *, quantised: bool) -> bool:
+    return _is_real(array) and (quantised or not _is_whole(array))
 
 
 def _is_whole(array: Array) -> bool:

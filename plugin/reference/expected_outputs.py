@@ -14,7 +14,7 @@ from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.prepared import is_long, own_outputs, prepared_model
-from sartor.reference.disturbed_model import disturb, disturbed_feeds, is_half, is_quantising
+from sartor.reference.disturbed_model import changes_feeds, disturb, disturbed_feeds, is_half, is_quantising
 from sartor.reference.refused_node import naming_refused_node
 from sartor.reference.sigmoid_outputs import refined, sigmoid_outputs
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
@@ -103,11 +103,13 @@ class Disturbed:
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[list[Array]]:
         """The outputs of each run; empty if ONNX Runtime does not run the prepared model."""
+        # Equal runs would count as several draws.
+        draws = _FEEDS if changes_feeds(feeds, quantised=self._quantised) else 1
         try:
             return [
                 run(disturbed_feeds(feeds, seed, quantised=self._quantised))
                 for run in self._runs
-                for seed in range(_FEEDS)
+                for seed in range(draws)
             ]
         except UsageError as error:
             _LOG.warning("what rounding does to the outputs is not known: %s", error)

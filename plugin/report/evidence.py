@@ -57,9 +57,11 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
             places.setdefault((key.hardware, key.runtime), []).append(each)
     if not places:
         return Evidence()
-    here = host().key, runtime_key()
+    own, runtime = host().key, runtime_key()
+    here = {(hardware, version) for hardware, version in places if hardware.partition(" + ")[0] == own}
+    here &= {(hardware, runtime) for hardware, _ in places}
     chosen = {(each.task, each.variant) for each in plan.layers}
-    place = max(places, key=lambda each: (_share(chosen, places[each]), each == here, _newest(places[each])))
+    place = max(places, key=lambda each: (_share(chosen, places[each]), each in here, _newest(places[each])))
     found = {each.variants[0].key.task: each for each in _on_each_device(places[place])}
     measured = {} if limit is None else {limit.case.key: _by_name(found.get(limit.case.key))}
     return Evidence(found, limit.per_second(measured) if limit else None, place[0])

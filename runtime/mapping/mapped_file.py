@@ -129,6 +129,10 @@ class MappedFile:
         """Let others write the file, if they had to wait, unless somebody else still reads it."""
         self._held.let_write()
 
+    def forget_threads(self) -> None:
+        """In a forked process: a thread that stayed with the parent may hold a lock."""
+        self._held.forget_threads()
+
     def close_file(self) -> None:
         """Close the file; what is mapped stays."""
         self._held.close_file()
@@ -167,6 +171,10 @@ class _Held:
             self._readers += 1
             if waits and (handle := self.handle) is not None and self._is_own:
                 leases.take(handle)
+
+    def forget_threads(self) -> None:
+        """As of ``MappedFile``."""
+        self._counting = threading.Lock()
 
     def let_write(self) -> None:
         """Forget a reader; after the last one let others write the file, if they had to wait for this process."""
@@ -210,6 +218,7 @@ def _map_anew() -> None:
     whole = {key: each for key, each in _OPEN.items() if each.is_whole}
     for each in whole.values():
         each.moving = threading.Lock()
+        each.forget_threads()
     _OPEN, _OPENING = WeakValueDictionary(whole), threading.Lock()
 
 

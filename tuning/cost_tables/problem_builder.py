@@ -113,9 +113,10 @@ class _Builder:
         return self._sharing_transfers(problem, links) if self._tables.transfers else problem
 
     def _stored(self, nodes: Sequence[Node], links: Sequence[Link]) -> list[Node]:
-        """The nodes with the sizes of their outputs in narrower types; within a fused kernel a value takes nothing.
+        """The nodes with the sizes of their outputs in narrower types.
 
-        Of several results a choice tells the schema of the first alone.
+        A value within a fused kernel keeps its size: it stands for the kernel's result, which is there from the first
+        layer on. Of several results a choice tells the schema of the first alone.
         """
         single = {layer.name: layer.task.results[0] for layer in self._graph.layers if len(layer.task.results) == 1}
         single |= {INPUT_PREFIX + each.name: each.type for each in self._graph.inputs}
@@ -256,7 +257,7 @@ class _Builder:
 
 def _sizes_in(tensor: TensorType, schemas: Iterable[Schema], node: Node) -> tuple[tuple[Schema, float], ...]:
     """Sizes of a tensor in those schemas in which it takes another size than in its own type."""
-    sizes = {each: 0 if is_inside(each) else replace(tensor, dtype=each.dtype).bytes for each in schemas}
+    sizes = {each: replace(tensor, dtype=each.dtype).bytes for each in schemas if not is_inside(each)}
     rounded = {each: size if node.kept else aligned(size) for each, size in sizes.items()}
     return tuple(sorted((each, float(size)) for each, size in rounded.items() if size != node.output_bytes))
 

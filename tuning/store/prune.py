@@ -51,12 +51,11 @@ class Pruning:
     @property
     def conditions(self) -> dict[str, tuple[float | str, ...]]:
         """SQL conditions and their values."""
-        every = {
-            "created < ?": self.created_before,
-            "hardware != ?": self.hardware_other_than,
-            "runtime != ?": self.runtime_other_than,
-        }
+        every = {"created < ?": self.created_before, "runtime != ?": self.runtime_other_than}
         found: dict[str, tuple[float | str, ...]] = {sql: (each,) for sql, each in every.items() if each is not None}
+        if (own := self.hardware_other_than) is not None:
+            # Beside the processor's key there may be names of GPUs.
+            found["hardware != ? AND instr(hardware, ?) != 1"] = own, f"{own} + "
         if self.statuses:
             marks = ", ".join("?" * len(self.statuses))
             found[f"status IN ({marks})"] = tuple(each.value for each in self.statuses)

@@ -276,7 +276,9 @@ class Store:
 
     def _warn_if_of_elsewhere(self) -> None:
         with explained(self._name):
-            elsewhere = summary.is_of_elsewhere(self._connection, self.hardware)
+            # The processor's own key is that before the names of GPUs.
+            own = {self.hardware, self.hardware.partition(" + ")[0]}
+            elsewhere = all(summary.is_of_elsewhere(self._connection, each) for each in own)
         if elsewhere:
             _LOG.warning(
                 "the tuning database %s holds measurements of other machines or versions only; they are ignored, and "

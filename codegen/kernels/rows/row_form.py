@@ -29,6 +29,8 @@ _NEUTRAL = {
     "arith.minimumf": math.inf,
     "arith.minnumf": math.inf,
 }
+# A row is kept in f32.
+_KEPT = frozenset({"f32", "f16", "bf16"})
 
 
 @dataclass(frozen=True)
@@ -117,14 +119,14 @@ class RowForm:
 
     @property
     def kept(self) -> list[ir.Value]:
-        """Rows that are used at a later level than they are computed at."""
+        """Rows that are used at a later level than they are computed at; those of other types are computed again."""
         used = [
             each
             for step in self.steps.values()
             for each in step.operands
             if each in self.steps and self.steps[each].is_wide and self.steps[each].level < step.level
         ]
-        return list(dict.fromkeys(used))
+        return [each for each in dict.fromkeys(used) if _element(each) in _KEPT]
 
 
 def row_form(function: ir.Operation) -> RowForm:
@@ -149,10 +151,7 @@ def row_form(function: ir.Operation) -> RowForm:
         raise ValueError("the layer's result is not what its last op computes")
     if not _same_walk(shape, result.strides, row_major(shape)):
         raise ValueError("the layer transposes its result")
-    form = RowForm(reader.rows, reader.length, reader.steps, result.origin)
-    if not {_element(each) for each in form.kept} <= {"f32", "f16", "bf16"}:
-        raise ValueError("rows that are kept are no floats of 32 bits at most")
-    return form
+    return RowForm(reader.rows, reader.length, reader.steps, result.origin)
 
 
 def _element(value: ir.Value) -> str:

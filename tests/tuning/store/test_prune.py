@@ -36,6 +36,13 @@ def test_what_meets_all_conditions_goes(store: Store) -> None:
     assert list(store.get_many([KEY, FAILURE.key, other.key, stale.key])) == [FAILURE.key]
 
 
+def test_measurements_on_gpus_of_a_machine_are_its_own(store: Store) -> None:
+    gpu, other = (keyed(MEASUREMENT, hardware=each) for each in ("machine + vulkan:llvmpipe", "machine 2"))
+    store.put_many([MEASUREMENT, gpu, other])
+    assert store.prune(Pruning(hardware_other_than="machine")) == 1
+    assert set(store.get_many([KEY, gpu.key, other.key])) == {KEY, gpu.key}
+
+
 def test_statuses_are_one_condition_among_others(store: Store) -> None:
     crashed = keyed(FAILURE, hardware="other")
     timeout = replace(keyed(FAILURE, runtime="runtime 0"), status=Status.TIMEOUT)

@@ -281,7 +281,7 @@ class Program:
             return None
         self.sizes += (node.output_bytes for node in problem.nodes)
         peak = self._add_column()
-        always = max(held)
+        always = max((size for size, terms in zip(held, live, strict=True) if not terms), default=0.0)
         for size, terms in zip(held, live, strict=True):
             # Of layers without terms only the one with the most held bytes needs a row.
             if terms or size == always:

@@ -19,6 +19,7 @@ BUSY_TIMEOUT = 30.0
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _APPLICATION_ID_AT = 68
+_PRIMARY_CODE = 0xFF
 _COMPANIONS = ("-journal", "-shm", "-wal")
 
 
@@ -198,7 +199,7 @@ def private_copy(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> sqlite3.Conn
         try:
             _copy(path, "ro", busy_timeout, copy)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if error.sqlite_errorcode & _PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
             # The log cannot be opened in a folder without write access. A file opened as immutable needs none.
             _copy(path, "ro&immutable=1", busy_timeout, copy)

@@ -114,7 +114,8 @@ def _wide_log_sum(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | Non
     if not _is_log_of_integers(node, editor):
         return None
     emit = Emitter(editor, node)
-    value = emit.copy([_cast(emit, node.input[0], TensorProto.DOUBLE), *node.input[1:]])
+    wide = _cast(emit, node.input[0], TensorProto.DOUBLE)
+    value = emit("Log", wide, part="log") if _keeps_all(node, editor) else emit.copy([wide, *node.input[1:]])
     emit("Cast", value, part="result", output=node.output[0], to=editor.element_type(node.input[0]))
     return emit.nodes
 

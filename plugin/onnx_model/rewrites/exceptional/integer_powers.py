@@ -14,8 +14,8 @@ _BITS = 6
 """Of exponents that matter: with larger ones only 0, 1 and -1 have powers that are 64-bit integers."""
 _EVEN = 2.0**62
 """Floats beyond this exponent are even, as it is itself, and give the same 64-bit integers."""
-_ROUNDING = 2.0**-47
-"""The relative error of a power in float64 by IREE, which is right for results below 2**44."""
+_ROUNDING = 2.0**-19
+"""The relative error of a power in float32 that an integer of 32 bits holds."""
 
 
 def is_integer_power(emit: Emitter) -> bool:

@@ -19,7 +19,8 @@ from sartor.onnx_model.rewrites.exceptional.integer_powers import (
 _BASES = frozenset({"bfloat16", "float16", "float32", "float64", "int32", "int64"})
 _LARGEST_PRODUCT = 64
 """Whole exponents up to this one are products in IREE."""
-_SQUARE = 2
+_FEW = 4
+"""Products of so many short floats are rounded twice at most, and stay in the layer that computes their base."""
 _NEVER_NEGATIVE = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sigmoid", "Softmax", "Softplus"})
 _KEEP_SIGNS = frozenset({"Add", "Div", "Identity", "Max", "Mul", "Pow", "ReduceMax", "ReduceMean", "ReduceSum", "Sqrt"})
 _CHAIN = 8
@@ -31,7 +32,7 @@ def signed_powers(model: ModelProto) -> tuple[str, ...]:
 
     IREE 3.13 computes ``exp(y log(x))``, which is NaN for each negative base and for every base to the power of 0, and
     gives zeros to a constant, negative power the wrong sign. Constant powers that are whole and not negative are
-    products there, and stay.
+    products there, and stay, of short floats those of few factors.
     """
     return rewrite_nodes(model, _written)
 
@@ -83,10 +84,9 @@ def _widens(values: Array, shape: tuple[int, ...] | None) -> bool:
 
 
 def _computed_in(emit: Emitter) -> np.dtype[Any]:
-    """The type in which a power is computed; short floats in float32, as numbers beside 1 have large powers, and
-    integers in float64, as in ONNX Runtime: float32 holds few of them."""
-    base = emit.dtype(emit.node.input[0])
-    return np.dtype(np.float64 if base.kind == "i" or base.name == "float64" else np.float32)
+    """The type in which a power is computed; short floats in float32, as numbers beside 1 have large powers."""
+    base, exponent = (emit.dtype(name) for name in emit.node.input)
+    return np.dtype(np.float64 if "float64" in (base.name, exponent.name if base.kind == "i" else "") else np.float32)
 
 
 def _cast(emit: Emitter, name: str, part: str, kind: np.dtype[Any]) -> str:
@@ -105,8 +105,7 @@ def _constant_power(emit: Emitter, power: float, kind: np.dtype[Any]) -> str:
     source, is_whole = emit.node.input[0], power.is_integer()
     is_float = emit.dtype(source).kind != "i"
     is_product = is_whole and 0 <= power <= _LARGEST_PRODUCT
-    # Products of more than two short floats are rounded more than once.
-    is_exact = is_product and (emit.dtype(source) == kind or power <= _SQUARE)
+    is_exact = is_product and (emit.dtype(source) == kind or power <= _FEW)
     if is_float and (is_exact or (not is_whole and _is_positive(emit.editor, source, _CHAIN))):
         return ""
     base = _cast(emit, source, "base", kind)

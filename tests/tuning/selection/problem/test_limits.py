@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection.heuristics import exhaustive
-from sartor.tuning.selection.problem.cost import Cost
+from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity, held_bytes, measures, peak_bytes, within
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.problem.selection import Assignment, Selection
@@ -279,3 +279,23 @@ def _diamond() -> Problem:
     )
     adapts = {(edge, *pair): Cost(1.0) for edge in edges for pair in ((A, B), (B, A))}
     return Problem(nodes, edges, adapts)
+
+
+def test_a_layer_that_holds_most_may_hold_less_in_another_type() -> None:
+    """Then another layer, of which nothing depends on choices, decides."""
+    narrow, narrower = (Schema.parse(f"cpu:{dtype}@nchw") for dtype in ("bf16", "i8"))
+    first = Node(
+        "a",
+        (
+            Choice("full", (), A, Cost(1.0)),
+            Choice("narrow", (), narrow, Cost(1.0)),
+            Choice("narrower", (), narrower, Cost(1.0, memory=5.0)),
+        ),
+        output_bytes=100.0,
+        stored=((narrow, 20.0), (narrower, 10.0)),
+    )
+    second = Node("b", tuple(Choice(str(each), (each,), A, Cost(1.0)) for each in (A, narrow, narrower)), 50.0)
+    third = Node("c", (Choice("only", (A,), A, Cost(1.0)),), 45.0)
+    problem = Problem((first, second, third), (Edge("a", "b", 0), Edge("b", "c", 0)), {}, Objective.LATENCY)
+    found = smallest(problem)
+    assert (found.cost, found.assignment.choices["a"].name, found.optimal) == (95.0, "narrow", True)

@@ -21,7 +21,6 @@ from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 
 # Where a node names none: of the standard operators, and of what ONNX Runtime fuses with additions.
 _EPSILON, _FUSED_EPSILON = 1e-5, 1e-12
-_NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "Celu": ("alpha",),
@@ -225,37 +224,17 @@ def _simplified_layer_normalization(node: NodeProto, editor: GraphEditor) -> lis
 
 
 def _skip_sum(emit: Emitter, bias: str, output: str) -> str:
-    """The sum of values, skipped ones and a bias, in f32 if they are narrower, as in ONNX Runtime.
-
-    ``output`` gets it in the values' type.
-    """
-    node, kind = emit.node, emit.editor.element_type(emit.node.input[0])
-    if kind not in _NARROW:
-        total = emit("Add", node.input[0], node.input[1], part="skip", output="" if bias else output)
-        return emit("Add", total, bias, part="bias", output=output) if bias else total
-    value, *others = (_in_f32(emit, name) for name in (*node.input[:2], bias) if name)
-    for number, other in enumerate(others):
-        value = emit("Add", value, other, part=("skip", "bias")[number])
-    if output:
-        emit("Cast", value, part="sum", output=output, to=kind)
-    return value
-
-
-def _in_f32(emit: Emitter, name: str) -> str:
-    return name and emit("Cast", name, part="widen", to=TensorProto.FLOAT)
+    node = emit.node
+    total = emit("Add", node.input[0], node.input[1], part="skip", output="" if bias else output)
+    return emit("Add", total, bias, part="bias", output=output) if bias else total
 
 
 def _skip_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     output, mean, deviation, total = _outputs(node, 4)
     _refuse_statistics(node, [mean, deviation], editor)
-    emit, kind = Emitter(editor, node), editor.element_type(node.input[0])
-    value, gamma, beta = _skip_sum(emit, optional_input(node, 4), total), node.input[2], optional_input(node, 3)
-    if kind not in _NARROW:
-        _layer_norm(emit, value, gamma, beta, output, _FUSED_EPSILON)
-        return emit.nodes
-    normal = editor.fresh(f"{output}/normal")
-    _layer_norm(emit, value, _in_f32(emit, gamma), _in_f32(emit, beta), normal, _FUSED_EPSILON)
-    emit("Cast", normal, part="narrow", output=output, to=kind)
+    emit = Emitter(editor, node)
+    value = _skip_sum(emit, optional_input(node, 4), total)
+    _layer_norm(emit, value, node.input[2], optional_input(node, 3), output, _FUSED_EPSILON)
     return emit.nodes
 
 
