@@ -11,7 +11,7 @@ from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.runtime.driver.device import list_devices
 from sartor.tuning.measuring.compile_job import compile_cases
-from sartor.tuning.records.hardware import host
+from sartor.tuning.records.hardware import host, with_gpus
 from sartor.tuning.workers.calls import Opening
 from sartor.tuning.workers.entry_points import entry_point
 
@@ -43,7 +43,7 @@ class Machines:
 def own_hardware(device: str) -> str | None:
     """As of ``Machines``: GPUs of one architecture differ, and one may be exchanged, so their names are part of it."""
     names = [f"{device}:{each.name}" for each in list_devices() if each.spec.partition(":")[0] == device]
-    return None if device == "cpu" or not names else " + ".join((host().key, *names))
+    return None if device == "cpu" or not names else with_gpus(host().key, names)
 
 
 @contextmanager

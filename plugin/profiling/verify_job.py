@@ -111,9 +111,8 @@ class Computed:
 def compute_references(check: Check, before: Computed, seconds: float) -> Computed | WorkerError:
     """Run ONNX Runtime on further samples after those in ``before``, at least one, until ``seconds`` have passed."""
     deadline, done = time.monotonic() + seconds, before.done
-    expectation = partial(Expectation, check.models, check.models[-1], threads=check.threads, narrow=check.narrow)
     try:
-        run = expectation(bound=check.bound)
+        run = Expectation(check.models, check.models[-1], threads=check.threads, narrow=check.narrow, bound=check.bound)
         for feeds in islice(check.samples.since(done), check.count - done):
             run(feeds)
             done += 1

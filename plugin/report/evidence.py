@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sartor.codegen.ir.target import Target
 from sartor.tuning.cost_tables.roofline import read_bandwidth
-from sartor.tuning.records.hardware import host
+from sartor.tuning.records.hardware import host, processor_of
 from sartor.tuning.records.measurement import Measurement, Status, runtime_key
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.store.store import Store
@@ -58,8 +58,7 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
     if not places:
         return Evidence()
     own, runtime = host().key, runtime_key()
-    here = {(hardware, version) for hardware, version in places if hardware.partition(" + ")[0] == own}
-    here &= {(hardware, runtime) for hardware, _ in places}
+    here = {each for each in places if (processor_of(each[0]), each[1]) == (own, runtime)}
     chosen = {(each.task, each.variant) for each in plan.layers}
     place = max(places, key=lambda each: (_share(chosen, places[each]), each in here, _newest(places[each])))
     found = {each.variants[0].key.task: each for each in _on_each_device(places[place])}

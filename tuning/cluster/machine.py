@@ -16,7 +16,7 @@ from typing import Any
 
 from sartor.codegen.source_digest import source_digest
 from sartor.runtime.driver.device import GPU_KINDS, list_devices, physical_cores
-from sartor.tuning.records.hardware import Hardware, host
+from sartor.tuning.records.hardware import Hardware, host, with_gpus
 
 REPORT = "sartor"
 """Under this name a worker's report is part of what Dask's scheduler knows of it."""
@@ -89,7 +89,7 @@ class Machine:
         are part of it.
         """
         gpus = [each for each in self.gpus if each.partition(":")[0] == device]
-        return " + ".join((self.hardware.key, *gpus))
+        return with_gpus(self.hardware.key, gpus)
 
     def runs(self, device: str, isa: str) -> bool:
         """Whether it has a device, and if that is the CPU, the instruction set ``isa``."""

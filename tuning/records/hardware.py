@@ -6,9 +6,13 @@ import hashlib
 import os
 import platform
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+BEFORE_GPU = " + "
+"""Stands in a key between the processor and each GPU."""
 
 # Linux versions differ in flags for mitigations and power management. Only flags that affect the generated code are
 # in the key, so that a kernel update does not invalidate all measurements.
@@ -69,6 +73,16 @@ def last_level_cache(caches: Path = _CACHES) -> int:
         if found:
             sizes.append(int(found[1]) * _UNITS.get(found[2], 1))
     return max(sizes, default=0)
+
+
+def with_gpus(key: str, gpus: Iterable[str]) -> str:
+    """The key of a machine's processor with the names of GPUs that are measured on it."""
+    return BEFORE_GPU.join((key, *gpus))
+
+
+def processor_of(key: str) -> str:
+    """The key of the processor in one that may name GPUs."""
+    return key.partition(BEFORE_GPU)[0]
 
 
 def parse_cpuinfo(text: str, architecture: str, cores: int) -> Hardware:

@@ -65,9 +65,9 @@ class LayerChoice:
     @property
     def rate(self) -> float | None:
         """Predicted operations per second; None if time or operations are unknown."""
-        known = self.operations and self.seconds
         # A file may have any whole number.
-        return min(self.operations, _MOST_OPERATIONS) / self.seconds if known and self.seconds else None
+        operations = min(self.operations, _MOST_OPERATIONS)
+        return operations / self.seconds if operations and self.seconds else None
 
 
 @validated(frozen=True, config=_STRICT)

@@ -6,6 +6,7 @@ import itertools
 import sqlite3
 from dataclasses import dataclass
 
+from sartor.tuning.records.hardware import BEFORE_GPU
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.store.sqlite import file
 from sartor.tuning.store.sqlite.rows import CONTENT_BYTES, KEY_COLUMNS
@@ -54,8 +55,7 @@ class Pruning:
         every = {"created < ?": self.created_before, "runtime != ?": self.runtime_other_than}
         found: dict[str, tuple[float | str, ...]] = {sql: (each,) for sql, each in every.items() if each is not None}
         if (own := self.hardware_other_than) is not None:
-            # Beside the processor's key there may be names of GPUs.
-            found["hardware != ? AND instr(hardware, ?) != 1"] = own, f"{own} + "
+            found["hardware != ? AND instr(hardware, ?) != 1"] = own, own + BEFORE_GPU
         if self.statuses:
             marks = ", ".join("?" * len(self.statuses))
             found[f"status IN ({marks})"] = tuple(each.value for each in self.statuses)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from sartor.errors import UsageError
-from sartor.tuning.records.hardware import host
+from sartor.tuning.records.hardware import host, processor_of
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, runtime_key
 from sartor.tuning.store import merge, prune, summary
 from sartor.tuning.store.merge import Merged
@@ -276,8 +276,7 @@ class Store:
 
     def _warn_if_of_elsewhere(self) -> None:
         with explained(self._name):
-            # The processor's own key is that before the names of GPUs.
-            own = {self.hardware, self.hardware.partition(" + ")[0]}
+            own = {self.hardware, processor_of(self.hardware)}
             elsewhere = all(summary.is_of_elsewhere(self._connection, each) for each in own)
         if elsewhere:
             _LOG.warning(

@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
-from sartor.tuning.records.hardware import host
+from sartor.tuning.records.hardware import host, processor_of
 from sartor.tuning.records.measurement import runtime_key
 from sartor.tuning.store.sqlite.rows import CONTENT_BYTES
 
@@ -52,10 +52,7 @@ class SummaryRow:
     @property
     def used_here(self) -> bool:
         """Whether a compilation on this machine with these versions uses the rows."""
-        own = host().key
-        # Beside the processor's key there may be names of GPUs.
-        is_own = self.hardware == own or self.hardware.startswith(f"{own} + ")
-        return is_own and self.runtime == runtime_key()
+        return (processor_of(self.hardware), self.runtime) == (host().key, runtime_key())
 
 
 def summarize(connection: sqlite3.Connection) -> tuple[SummaryRow, ...]:

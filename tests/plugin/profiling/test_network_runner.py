@@ -59,6 +59,17 @@ def test_a_crash_of_the_module_is_its_own(
     assert output.read_bytes() == OLD
 
 
+def test_a_crash_of_onnx_runtime_on_a_later_sample_is_no_fault_of_a_plan(
+    model_file: ModelFile, output: Path, hurried: CompileConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ran on the first sample, so that all are run again, without the module."""
+    monkeypatch.setattr(NetRunner, "_verified", _crash)
+    monkeypatch.setattr(network_runner, "call_until_done", _crash)
+    with pytest.raises(ReferenceFailedError, match="it ended as crashed"):
+        compile_model(model_file("residual"), output, hurried)
+    assert output.read_bytes() == OLD
+
+
 def test_a_network_that_kills_its_worker_leaves_the_others(
     model_file: ModelFile, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
