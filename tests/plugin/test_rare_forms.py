@@ -12,9 +12,13 @@ import pytest
 from onnx import ModelProto, numpy_helper, parser
 
 import sartor.backend
+from sartor.config import CompileConfig
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from sartor.pipeline import compile_model
 from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.tuning.selection.problem.pin import Pin
 from tests.tiny_models import Array
 
 _RANDOM = np.random.default_rng(0)
@@ -162,3 +166,21 @@ def test_a_convolution_in_f16_may_end_in_f32(tmp_path: Path) -> None:
     found = run_import(tmp_path / "model.onnx", {}, None)
     assert isinstance(found, ImportedModel)
     assert [layer.task.results[0].dtype for layer in found.graph.layers] == ["f32"]
+
+
+@pytest.mark.parametrize(
+    "last", ["y = Where (m, s, z)", "h = Cast <to = 10> (s) k = Where (m, s, z) d = Cast <to = 1> (h) y = Add (k, d)"]
+)
+def test_rows_that_are_no_floats_are_not_kept_as_floats(last: str, tmp_path: Path) -> None:
+    """A kernel of rows reads the truth values of its first ops behind the sum of a row."""
+    body = f"{{ m = Greater (x, z) w = Where (m, x, n) s = Softmax <axis = -1> (w) {last} }}"
+    text = f"g (float[4,8,64] x) => (float[4,8,64] y) <float z = {{0}}, float n = {{-1000000000}}> {body}"
+    case = Case(17, text, {"x": _RANDOM.standard_normal((4, 8, 64)).astype(np.float32)})
+    onnx.save(case.model, tmp_path / "model.onnx")
+    config = CompileConfig(threads=1, jobs=1, database=tmp_path / "t.db", pins=(Pin("*", "*rowwise{*"),))
+    artifact = compile_model(tmp_path / "model.onnx", tmp_path / "m.vmfb", config)
+    assert all("rowwise" in each.variant for each in artifact.plan.layers)
+    with Session(tmp_path / "m.vmfb", threads=1) as session:
+        (found,) = session.run(None, dict(case.feeds))
+    (right,) = OnnxRuntimeReference(tmp_path / "model.onnx", threads=1)(case.feeds)
+    np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
