@@ -1,7 +1,8 @@
 """Networks on a GPU of NVIDIA, by stock IREE, tuned in f32, TF32 and f16, and by other runtimes: in a bounded time.
 
-``python -m benchmarks.cuda -o build/cuda`` runs on the machine that has the GPU. It compiles and times networks, one
-after the other, until the time is over, also by PyTorch and ONNX Runtime if they are installed. It leaves in its folder
+``python -m benchmarks.cuda -o build/cuda`` runs on the machine that has the GPU. It compiles and times the networks of
+the zoo, one after the other, until the time is over, also by PyTorch and ONNX Runtime if they are installed. All keep
+inputs and outputs on the GPU, and are compared with ONNX Runtime on the CPU. It leaves in its folder
 all that is worth taking home: ``results.json``, the measurements (``tuning.jsonl``, for ``sartor db import``), the
 plans, the GPU's clocks, temperature and power in each second (``clocks.csv``), and a log of each command. What fails is
 noted in ``results.json``, which is written anew after each result, and the next is tried. Modules that are there
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
@@ -25,14 +27,18 @@ import onnx
 
 from benchmarks.gpu_peers import NOT_INSTALLED, PEERS
 from benchmarks.launches import launches_of
-from benchmarks.zoo import write
+from benchmarks.zoo import NETWORKS, write
 from sartor.cli.options.common import read_architecture
 from sartor.codegen.ir.target import Target
 
 _SECONDS = 20 * 60
-_NETWORKS = ("resnet18", "resnet50", "bert", "mobilenet_v2", "mobilenet_v1", "squeezenet", "lenet5")
+# Convolutions, products and depthwise layers come before what has more of the same.
+_FIRST = ("resnet50", "bert", "resnet18", "mobilenet_v2", "squeezenet", "lenet5")
+_NETWORKS = tuple(dict.fromkeys((*_FIRST, *NETWORKS)))
 # A network's part of the time that is left goes to tuning it; the rest is for timing it and for those after it.
 _SHARE = 0.5
+# A runtime that tunes for minutes must not take the time of the networks after it.
+_PEER_SECONDS = 90.0
 _LEAST_SECONDS = 30.0
 # Timing a module and taking measurements home may take so long even when the time is over.
 _RESERVE = 60.0
@@ -86,15 +92,18 @@ class Machine:
         """Seconds that are left."""
         return self.deadline - time.monotonic()
 
-    def run(self, name: str, *command: str, least: float = 1.0) -> subprocess.CompletedProcess[str]:
-        """Run one of this environment's commands until the deadline, or for ``least`` seconds if that is later.
+    def run(
+        self, name: str, *command: str, least: float = 1.0, most: float = math.inf
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one of this environment's commands until the deadline, or for ``least`` seconds if that is later, and for
+        ``most`` seconds at most.
 
         What it says goes to a log of that name.
         """
         program = Path(sys.executable).with_name(command[0])
         whole = [str(program) if program.exists() else command[0], *command[1:]]
         try:
-            done = subprocess.run(whole, capture_output=True, text=True, timeout=max(self.left, least))
+            done = subprocess.run(whole, capture_output=True, text=True, timeout=max(min(self.left, most), least))
         except subprocess.TimeoutExpired as late:
             done = subprocess.CompletedProcess(whole, 124, "", f"stopped after {late.timeout:.0f} s")
         except OSError as error:
@@ -124,8 +133,8 @@ def benchmark(machine: Machine, names: Sequence[str]) -> dict[str, dict[str, Res
     """Compile and time networks, and write ``results.json`` after each result.
 
     Returns:
-        For each network what is known of each kind: the summary of ``sartor bench``, the times of another runtime, or
-        under ``failed`` why there are none.
+        For each network what is known of each kind: times and errors of a module or of another runtime, or under
+        ``failed`` why there are none.
 
     Raises:
         UsageError: for a network that is not in the zoo.
@@ -178,12 +187,13 @@ def _found(machine: Machine, name: str, model: Path, seconds: float) -> Iterator
         if isinstance(module, dict):
             yield kind, module
         else:
-            yield kind, timed(machine, name, kind, module, signature) | launched(machine, module)
+            found = timed(machine, f"{name}.{kind}.bench", model, module, signature)
+            yield kind, found | launched(machine, module)
     for peer in PEERS if machine.target.device == "cuda" else ():
         if machine.left < _LEAST_SECONDS:
             return
         command = (Path(sys.executable).name, "-m", "benchmarks.gpu_peers", str(model), peer)
-        done = machine.run(f"{name}.{peer}", *command)
+        done = machine.run(f"{name}.{peer}", *command, most=_PEER_SECONDS)
         if done.returncode != NOT_INSTALLED:
             yield peer, _result(done)
 
@@ -195,7 +205,8 @@ def compiled(machine: Machine, name: str, model: Path, seconds: float) -> Iterat
     if not stock.exists():
         text = str(machine.folder / f"{name}.mlir")
         machine.run(f"{name}.{_STOCK}.import", "iree-import-onnx", str(model), "-o", text, "--opset-version", "17")
-        machine.run(f"{name}.{_STOCK}.compile", "iree-compile", text, "-o", str(stock), *machine.target.flags)
+        compile_stock = ("iree-compile", text, "-o", str(stock), *machine.target.flags)
+        machine.run(f"{name}.{_STOCK}.compile", *compile_stock, most=_PEER_SECONDS)
     yield _STOCK, stock if stock.exists() else {_FAILED: f"see {name}.{_STOCK}.compile.log"}
     for kind, options in _KINDS.items():
         if kind == "tf32" and not machine.target.multiplies_tf32:
@@ -229,11 +240,11 @@ def _tensor(value: onnx.ValueInfoProto) -> str:
     return f"%{value.name}: tensor<{shape}x{_ELEMENTS[kind.elem_type]}>"
 
 
-def timed(machine: Machine, name: str, kind: str, module: Path, options: Sequence[str] = ()) -> Result:
-    """What ``sartor bench`` says of a module, or why it failed."""
-    command = ("sartor", "bench", str(module), "--device", machine.target.device, "--json", *options)
-    done = machine.run(f"{name}.{kind}.bench", *command, least=_RESERVE)
-    return _result(done)
+def timed(machine: Machine, name: str, model: Path, module: Path, options: Sequence[str] = ()) -> Result:
+    """What ``benchmarks.gpu_module`` says of a module, or why it failed."""
+    python = (Path(sys.executable).name, "-m", "benchmarks.gpu_module")
+    command = (*python, str(model), str(module), machine.target.device, *options)
+    return _result(machine.run(name, *command, least=_RESERVE))
 
 
 def launched(machine: Machine, module: Path) -> Result:

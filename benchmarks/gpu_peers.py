@@ -1,8 +1,9 @@
 """A network on a GPU by PyTorch or by ONNX Runtime, where they are installed.
 
 ``python -m benchmarks.gpu_peers model.onnx PEER`` prints one object of JSON: seconds of an inference, the smallest and
-the median, and versions. The inputs stay on the GPU, each call is waited for, and random numbers are the inputs.
-PyTorch runs the model as onnx2torch converts it. Without the libraries the exit code is 3.
+the median, the relative error against ONNX Runtime on the CPU, and versions. Inputs and outputs stay on the GPU, each
+call is waited for, and random numbers are the inputs. PyTorch runs the model as onnx2torch converts it. Without the
+libraries the exit code is 3.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,30 @@ import numpy as np
 import onnx
 
 from sartor.reference.random_inputs import sample_inputs
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 
 NOT_INSTALLED = 3
 _WARM_UP, _LEAST_CALLS = 10, 20
 _SECONDS = 3.0
 
-Call = Callable[[], None]
-Made = tuple[Call, Mapping[str, str]]
+Call = Callable[[], object]
+Outputs = Callable[[], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A network that is ready.
+
+    Attributes:
+        call: an inference; returns once it has ended.
+        outputs: one more, whose outputs are NumPy arrays.
+        versions: of what computes it.
+    """
+
+    call: Call
+    outputs: Outputs
+    versions: Mapping[str, str]
 
 
 def torch_call(model: Path, *, compiled: bool, arithmetic: str) -> Made:
@@ -50,12 +69,18 @@ def torch_call(model: Path, *, compiled: bool, arithmetic: str) -> Made:
     if compiled:
         network = torch.compile(network, mode="max-autotune")
 
-    def call() -> None:
+    def call() -> Any:
         with torch.inference_mode():
-            network(*inputs)
+            results = network(*inputs)
         torch.cuda.synchronize()
+        return results
 
-    return call, {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    def outputs() -> list[Any]:
+        results = call()
+        listed = results if isinstance(results, (list, tuple)) else [results]
+        return [each.float().cpu().numpy() for each in listed]
+
+    return Made(call, outputs, {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()})
 
 
 def onnxruntime_call(model: Path, *, tf32: bool) -> Made:
@@ -79,7 +104,11 @@ def onnxruntime_call(model: Path, *, tf32: bool) -> Made:
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()
 
-    return call, {"onnxruntime": runtime.__version__}
+    def outputs() -> list[Any]:
+        call()
+        return list(binding.copy_outputs_to_cpu())
+
+    return Made(call, outputs, {"onnxruntime": runtime.__version__})
 
 
 PEERS: Mapping[str, Callable[[Path], Made]] = {
@@ -100,11 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("peer", choices=list(PEERS))
     options = parser.parse_args(arguments)
     try:
-        call, versions = PEERS[options.peer](options.model)
+        made = PEERS[options.peer](options.model)
     except ImportError as error:
         print(error, file=sys.stderr)
         return NOT_INSTALLED
-    print(json.dumps({**measured(call), **versions}))
+    off = relative_error(made.outputs(), OnnxRuntimeReference(options.model)(_inputs(options.model)))
+    print(json.dumps({"error": off, **measured(made.call), **made.versions}))
     return 0
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
+from benchmarks.kept import kept_name
 from sartor.codegen.ir.target import Target
 from sartor.errors import CompileError
 from sartor.runtime.driver.device import open_device
@@ -51,6 +52,9 @@ STOCK_FLAGS: Mapping[str, tuple[str, ...]] = {
 """Flags of `iree-compile` beside ``-O3`` that make some networks much faster, others slower, by a name in words."""
 
 
+_IREE = ("iree-base-compiler",)
+
+
 @dataclass(frozen=True)
 class StockFiles:
     """A model compiled by stock IREE: the module and its weights."""
@@ -66,13 +70,14 @@ def build_stock(model: Path, directory: Path, target: Target | None = None, flag
         model: the ONNX file.
         directory: for the module and its weights.
         target: what it is compiled for; None for this CPU.
-        flags: a key of ``STOCK_FLAGS``, whose module is kept and not compiled again; None for IREE's manual's, anew.
+        flags: a key of ``STOCK_FLAGS``, whose module is kept and not compiled again by this version; None for IREE's
+            manual's, anew.
 
     Raises:
         CompileError: if a tool fails; the message has its last line.
     """
     kind = ".".join(filter(None, [target.device if target else "", (flags or "").replace(" ", "_")]))
-    stem = f"{model.stem}.stock.{kind}".rstrip(".")
+    stem = kept_name(model, f"stock.{kind}".rstrip("."), _IREE)
     files = StockFiles(directory / f"{stem}.vmfb", directory / f"{stem}.irpa")
     if flags is not None and files.module.exists():
         return files

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 from onnx import GraphProto
 
+from benchmarks.kept import kept_name
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OpenVinoReference
@@ -33,7 +34,8 @@ def openvino_int8(
         UsageError: if OpenVINO or NNCF is not installed.
     """
     is_transformer = has_attention(onnx.load(model, load_external_data=False).graph)
-    path = directory / f"{model.stem}.nncf{'.transformer' if is_transformer else ''}.xml"
+    kind = f"nncf.{len(samples)}{'.transformer' if is_transformer else ''}"
+    path = directory / f"{kept_name(model, kind, ('nncf', 'openvino'))}.xml"
     if not path.exists():
         try:
             nncf = importlib.import_module("nncf")

@@ -15,7 +15,7 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tests.thorough import mark_thorough
 from tests.tiny_models import MODELS
 

@@ -23,7 +23,7 @@ from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.driver.signature import Array, Signature, check_array
 from sartor.runtime.module import open_module
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 
 
 @dataclass(frozen=True)

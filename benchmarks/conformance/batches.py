@@ -17,8 +17,9 @@ from sartor.codegen.ir.target import Target
 from sartor.errors import SartorError
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import Value
 from sartor.runtime.driver.signature import Array
-from sartor.tuning.workers.calls import WorkerError, call, open_pool
+from sartor.tuning.workers.calls import call, open_pool
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.protocol import WorkerError
 
 _SIZE = 24
 _TIMEOUT = 300.0

@@ -30,6 +30,7 @@ from benchmarks.record.cold import measure as first_inferences
 from benchmarks.record.neighbour import busy_neighbour
 from benchmarks.record.results import ERROR_LIMIT, Entry
 from benchmarks.record.task import Found, Task
+from benchmarks.record.tuning import measure_tuning
 from benchmarks.untuned import compile_untuned
 from benchmarks.zoo import NETWORKS
 from sartor.artifact import Artifact
@@ -43,7 +44,7 @@ from sartor.tuning.records.hardware import host
 OURS, ORT, OPENVINO = "Sartor", "ONNX Runtime", "OpenVINO"
 STOCK, BEST_STOCK = "IREE", "IREE, best flags"
 BOUND, BOUND_ORT = "Sartor, bound", "ONNX Runtime, bound"
-OPENVINO_INT8 = "OpenVINO int8"
+OPENVINO_BF16, OPENVINO_INT8, OPENVINO_MIXED = "OpenVINO bf16", "OpenVINO int8", "OpenVINO int8 and bf16"
 UNTUNED = "untuned"
 ALONE, BESIDE, DECIDED_AGAIN = "tuned alone", "tuned beside a neighbour", "compiled again, alone"
 BUDGETS = ("0.01", "OpenVINO's")
@@ -61,15 +62,14 @@ class Experiment:
 
 
 def measure_speed(task: Task) -> Found:
-    """Tune a network in f32 with an empty database, compile it once more, and time it beside all others.
+    """Tune a network in f32 with an empty database, and time it beside all others.
 
     Stock IREE takes part as its manual says, and with the flags that are fastest on this network.
     """
     database = task.file("db")
     database.unlink(missing_ok=True)
     module = task.file("vmfb")
-    artifact, cold = _compiled(task, module, CompileConfig(threads=task.threads, database=database))
-    _, again = _compiled(task, task.file("again.vmfb"), CompileConfig(threads=task.threads, database=database))
+    artifact, _ = _compiled(task, module, CompileConfig(threads=task.threads, database=database))
     flags, failures = _best_flags(task)
     rivals: dict[str, Opener] = {
         OURS: partial(open_sartor, module),
@@ -81,9 +81,7 @@ def measure_speed(task: Task) -> Found:
     }
     if flags is not None and flags != MANUAL:
         rivals[BEST_STOCK] = partial(open_stock, task.directory, flags)
-    facts: dict[str, dict[str, float | str]] = {
-        OURS: {"cold seconds": cold, "again seconds": again, "megabytes": artifact.size / 1e6, **_predictions(artifact)}
-    }
+    facts: dict[str, dict[str, float | str]] = {OURS: {"megabytes": artifact.size / 1e6, **_predictions(artifact)}}
     if flags is not None:
         facts[BEST_STOCK if flags != MANUAL else STOCK] = {"flags": flags}
     timed = _timed(task, rivals)
@@ -104,7 +102,9 @@ def measure_precisions(task: Task) -> Found:
     samples.mkdir(parents=True, exist_ok=True)
     for number, feeds in enumerate(inputs):
         np.savez(samples / f"{number}.npz", **feeds)  # type: ignore[arg-type]
-    config = CompileConfig(threads=task.threads, database=task.file("precision.db"))
+    database = task.file("precision.db")
+    database.unlink(missing_ok=True)
+    config = CompileConfig(threads=task.threads, database=database)
     rivals: dict[str, Opener] = dict(_precise_peers(task))
     rivals[UNTUNED] = partial(open_sartor, task.module(UNTUNED))
     compile_untuned(task.model, task.module(UNTUNED), config)
@@ -150,6 +150,7 @@ def measure_neighbour(task: Task) -> Found:
 EXPERIMENTS: Mapping[str, Experiment] = {
     "zoo": Experiment(measure_speed, tuple(NETWORKS)),
     "models": Experiment(measure_speed, ()),
+    "tuning": Experiment(measure_tuning, tuple(NETWORKS)),
     "neighbour": Experiment(measure_neighbour, ("resnet50", "mobilenet_v2", "bert")),
     "first": Experiment(first_inferences.measure_first, first_inferences.NETWORKS),
     "cold": Experiment(first_inferences.measure_cold, tuple(NETWORKS)),
@@ -184,10 +185,10 @@ def _best_flags(task: Task) -> tuple[str | None, dict[str, str]]:
 def _precise_peers(task: Task) -> Iterator[tuple[str, Opener]]:
     yield ORT, open_onnxruntime
     yield OPENVINO, partial(open_openvino, "f32")
-    yield "OpenVINO bf16", partial(open_openvino, "bf16")
+    yield OPENVINO_BF16, partial(open_openvino, "bf16")
     yield OPENVINO_INT8, partial(open_openvino_int8, task.directory, _SAMPLES, "f32")
     if set(MATRIX_FEATURES) & set(host().features):
-        yield "OpenVINO int8 and bf16", partial(open_openvino_int8, task.directory, _SAMPLES, "bf16")
+        yield OPENVINO_MIXED, partial(open_openvino_int8, task.directory, _SAMPLES, "bf16")
 
 
 def _budgets(task: Task) -> tuple[dict[str, float], dict[str, str]]:

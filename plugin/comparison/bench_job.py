@@ -16,7 +16,8 @@ from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
-from sartor.tuning.workers.calls import TIMEOUT, WorkerError, call, open_pool
+from sartor.tuning.workers.calls import TIMEOUT, call, open_pool
+from sartor.tuning.workers.protocol import WorkerError
 from sartor.tuning.workers.sharing import machine_turns
 
 _LOG = logging.getLogger(__name__)

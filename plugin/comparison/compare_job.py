@@ -24,8 +24,9 @@ from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.reference.tolerance import tolerance
 from sartor.runtime.driver.bound_input import Bindings, BoundInput
 from sartor.runtime.driver.signature import Array, Signature
-from sartor.tuning.workers.calls import WorkerError, call
+from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.protocol import WorkerError
 
 _STEP = "running ONNX Runtime"
 

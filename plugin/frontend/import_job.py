@@ -53,7 +53,7 @@ from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from sartor.tuning.workers.shared_arrays import StoredArrays
 
 # Weights that were folded into others are no longer needed, and would be stored in every module.

@@ -23,7 +23,7 @@ from sartor.onnx_model.reading.load import load_model
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.session import Session
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 
 
 def compile_stock(

@@ -16,7 +16,7 @@ from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.calibration.observer import Observer
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.errors.error_measures import ErrorMeasure
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 
 Assignment = Mapping[str, str]
 """Layer name to the element type in which the layer computes; other layers compute in the model's types."""

@@ -42,7 +42,8 @@ from sartor.tuning.networks.profile_job import (
 )
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.beside.ahead import Ahead
-from sartor.tuning.workers.calls import WorkerError, call, call_until_done
+from sartor.tuning.workers.calls import call, call_until_done
+from sartor.tuning.workers.protocol import WorkerError
 
 _LOG = logging.getLogger(__name__)
 _Run = TypeVar("_Run")
@@ -129,7 +130,7 @@ class NetRunner:
         except (CompileError, DeviceError) as error:
             # Both ran in one process: alone, ONNX Runtime shows whether the module is to blame.
             self._check_reference(build)
-            return NetRun(Status.CRASHED, message=str(error))
+            return NetRun.failed(error)
 
     def _verified(self, build: Build) -> NetRun:
         """Run a module on all samples.
@@ -243,7 +244,8 @@ class NetRunner:
         return {build: NetRun.joined(found) for build, found in runs.items()}
 
     def _survived(self, function: Callable[..., list[NetRun]], builds: Sequence[Build]) -> dict[str, NetRun]:
-        """Runs by digest. If a worker does not survive all builds, each runs alone, so that one does not lose others.
+        """Runs by digest. If a worker or its GPU does not survive all builds, each runs alone, in a process that no
+        other one has harmed, so that one does not lose others.
 
         Raises:
             DisturbedError: if the worker was disturbed.
@@ -254,7 +256,7 @@ class NetRunner:
             raise
         except CompileError as error:
             if len(builds) == 1:
-                return {builds[0].digest: NetRun(Status.CRASHED, message=str(error))}
+                return {builds[0].digest: NetRun.failed(error)}
         return {digest: run for build in builds for digest, run in self._survived(function, [build]).items()}
 
     def _near(self, builds: Sequence[Build], runs: Mapping[str, NetRun]) -> list[Build]:

@@ -25,8 +25,9 @@ from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.networks.profile_job import Example, worst_output
 from sartor.tuning.networks.sample_runs import SampleRun, run_samples
 from sartor.tuning.records.signature import net_signature
-from sartor.tuning.workers.calls import WorkerError, call
+from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.protocol import WorkerError
 
 # Samples that travel together.
 _TOGETHER = 4

@@ -12,8 +12,9 @@ from sartor.reference.expected_outputs import Expectation
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.workers.beside.ahead import Ahead
-from sartor.tuning.workers.calls import WorkerError, begin, call
+from sartor.tuning.workers.calls import begin, call
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.protocol import WorkerError
 
 _STEP = "running ONNX Runtime"
 

@@ -19,7 +19,7 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 from sartor.samples.odd_samples import Extent, extents, oddities, united
 from sartor.tuning.errors.error_measures import ErrorMeasure
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 
 _LOG = logging.getLogger(__name__)
 _MOST_LOOKED_AT = 8

@@ -33,6 +33,9 @@ vm.func @main_graph$async(%r0: !vm.ref<?>) -> (!vm.ref<?>) {
 """
 
 
+PYTHON = Path(sys.executable).name
+
+
 class Watch:
     """Stands in for the program that prints clocks."""
 
@@ -101,9 +104,9 @@ def test_each_module_is_timed_once_it_is_there(tmp_path: Path, monkeypatch: pyte
     commands = Commands()
     assert run(tmp_path, monkeypatch, commands) == 0
     assert [each.partition(" ")[0] for each in commands.seen] == [
-        *("nvidia-smi", "iree-import-onnx", "iree-compile", "sartor", "iree-dump-module"),
-        *(("compile-to-vmfb", "sartor", "iree-dump-module") * 3),
-        *([Path(sys.executable).name] * len(PEERS)),
+        *("nvidia-smi", "iree-import-onnx", "iree-compile", PYTHON, "iree-dump-module"),
+        *(("compile-to-vmfb", PYTHON, "iree-dump-module") * 3),
+        *([PYTHON] * len(PEERS)),
         "sartor",
     ]
     assert "--iree-cuda-target=sm_89" in commands.seen[2]
@@ -150,8 +153,20 @@ def test_what_takes_too_long_leaves_the_rest(tmp_path: Path, monkeypatch: pytest
     assert "exit code 124" in (tmp_path / "lenet5.tuned.compile.log").read_text(encoding="utf-8")
 
 
+def test_a_slow_peer_leaves_time_for_the_next_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, float] = {}
+
+    class Timed(Commands):
+        def __call__(self, command: Sequence[str], timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
+            given[command[-1]] = timeout
+            return super().__call__(command, timeout)
+
+    assert run(tmp_path, monkeypatch, Timed(), seconds=1200) == 0
+    assert {given[peer] for peer in PEERS} == {90.0}
+
+
 def test_what_fails_is_noted_and_the_next_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(tmp_path, monkeypatch, Commands(f"bench {tmp_path / 'lenet5.stock.vmfb'}")) == 0
+    assert run(tmp_path, monkeypatch, Commands(f"lenet5.onnx {tmp_path / 'lenet5.stock.vmfb'}")) == 0
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert str(results["lenet5"]["stock"]["failed"]).startswith("exit code 124: stopped after")
     assert results["lenet5"]["tuned"] == {"seconds": 1.0, "launches": 3}

@@ -8,11 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import numpy as np
 import onnx
 import pytest
 
 from benchmarks import gpu_peers
 from tests.tiny_models import Builder
+
+RIGHT = np.array([[1, 2, 0], [0, 3, 4]], np.float32)
 
 
 @pytest.fixture
@@ -27,13 +30,19 @@ def model(tmp_path: Path) -> Path:
 def _in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_peers, "_SECONDS", 0.0)
     monkeypatch.setattr(gpu_peers.measured, "__defaults__", (0.0,))
+    monkeypatch.setattr(gpu_peers, "OnnxRuntimeReference", lambda _: lambda feeds: [RIGHT])
 
 
 def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     torch = MagicMock(__version__="2.x")
     torch.cuda.get_device_name.return_value = "GPU"
+    torch.compile.side_effect = lambda network, mode: network
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setitem(sys.modules, "onnx2torch", MagicMock())
+    converter = MagicMock()
+    network = converter.convert.return_value.eval.return_value.cuda.return_value
+    network.half.return_value = network
+    network.return_value.float.return_value.cpu.return_value.numpy.return_value = RIGHT
+    monkeypatch.setitem(sys.modules, "onnx2torch", converter)
     return torch
 
 
@@ -44,9 +53,9 @@ def test_torch_waits_for_each_call(
     torch = stand_in_torch(monkeypatch)
     assert gpu_peers.main([str(model), peer]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["calls"], found["gpu"]) == (20, "GPU")
+    assert (found["calls"], found["gpu"], found["error"]) == (20, "GPU", 0.0)
     assert 0 < found["least"] <= found["median"]
-    assert torch.cuda.synchronize.call_count == 30
+    assert torch.cuda.synchronize.call_count == 31
     assert torch.compile.called == ("compile" in peer)
     assert torch.backends.cudnn.allow_tf32 is peer.endswith("tf32")
 
@@ -63,13 +72,16 @@ def test_onnxruntime_keeps_inputs_on_the_gpu(
     session = runtime.InferenceSession.return_value
     session.get_providers.return_value = ["CUDAExecutionProvider"]
     session.get_outputs.return_value = [SimpleNamespace(name="y")]
+    session.io_binding.return_value.copy_outputs_to_cpu.return_value = [2 * RIGHT]
     monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
     assert gpu_peers.main([str(model), "onnxruntime-tf32"]) == 0
-    assert json.loads(capsys.readouterr().out)["onnxruntime"] == "1.x"
+    found = json.loads(capsys.readouterr().out)
+    assert found["onnxruntime"] == "1.x"
+    assert found["error"] == pytest.approx(1.0), "its outputs are wrong"
     assert runtime.InferenceSession.call_args.kwargs["providers"] == [("CUDAExecutionProvider", {"use_tf32": "1"})]
     binding = session.io_binding.return_value
     binding.bind_ortvalue_input.assert_called_once()
-    assert binding.synchronize_outputs.call_count == 30
+    assert binding.synchronize_outputs.call_count == 31
 
 
 def test_without_torch_the_exit_code_says_so(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

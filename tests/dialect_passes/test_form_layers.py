@@ -21,7 +21,7 @@ from sartor.dialect_passes.partition import partition
 from sartor.errors import UnsupportedModelError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tests.hash_seeds import printed_under_hash_seeds
 from tests.tiny_models import MODELS, Builder
 

@@ -24,7 +24,7 @@ from sartor.runtime.manifest import Manifest
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.store.export import write_export
 from sartor.tuning.store.store import Store
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tests.plugin.onnx_model.cases import CASES
 from tests.plugin.onnx_model.quantized_cases import DYNAMIC, QUANTISED
 from tests.tiny_models import MODELS

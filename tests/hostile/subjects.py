@@ -34,7 +34,7 @@ from sartor.runtime.manifest import Manifest
 from sartor.samples.feeds import read_archive
 from sartor.samples.given_samples import Samples
 from sartor.tuning.records.plan import Plan
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tests.hostile.container_mutations import damage_archive, damage_array, damage_database
 from tests.hostile.corpus import imported_model
 from tests.hostile.model_mutations import damage_model

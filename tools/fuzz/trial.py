@@ -34,7 +34,7 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.errors.error_measures import cosine_distance
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net
 from sartor.tuning.records.signature import net_signature
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tools.fuzz.forced_plans import Forced, PlanForcer, forced_by
 
 SAMPLES = 2

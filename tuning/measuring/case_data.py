@@ -19,8 +19,13 @@ from sartor.runtime.driver.iree_runtime import NativeDevice
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.records.hardware import last_level_cache
 
+# Where the system does not tell of a larger cache.
 _COLD_BYTES = 24 << 20
+# Of the last-level cache: as much must be read between two turns of a copy, and a half for what else is in it.
+_CACHES = 1.5
+# Copies of small weights stay in an outer cache, where those of a network that fits it are, too.
 _MOST_COPIES = 6
 # Larger than the caches' share that survives a run of a network.
 _LARGE_BYTES = 128 << 20
@@ -59,7 +64,8 @@ class CaseData:
         }
 
     def copies(self, packings: tuple[Packing, ...], device: NativeDevice) -> list[list[DeviceArray]]:
-        """Copies of the packed weights, enough that caches have evicted a copy when its turn comes again.
+        """Copies of the packed weights, enough that caches have evicted a copy when its turn comes again, if these are
+        more than some megabytes.
 
         Variants share the buffers of large weights, because allocating memory takes longer than filling it.
         """
@@ -67,7 +73,7 @@ class CaseData:
             return [self._large[packings]]
         packed = self._packed.get(packings) or self._pack(packings)
         size = sum(array.nbytes for array in packed)
-        copies = min(max(_COLD_BYTES // max(size, 1), 1), _MOST_COPIES)
+        copies = min(-(-_evicting_bytes() // max(size, 1)), _MOST_COPIES)
         uploaded = [[upload(array, device) for array in packed] for _ in range(copies)]
         if size > _LARGE_BYTES:
             (self._large[packings],) = uploaded
@@ -77,6 +83,11 @@ class CaseData:
 
     def _pack(self, packings: tuple[Packing, ...]) -> list[Array]:
         return [each.apply(array) for each, array in zip(packings, self.weights, strict=True)]
+
+
+def _evicting_bytes() -> int:
+    """Bytes of weights of which no cache keeps any until they are read again in turn."""
+    return max(_COLD_BYTES, int(_CACHES * last_level_cache()))
 
 
 def _result_range(results: list[Array], implementation: Implementation) -> QuantisedRange:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from sartor.codegen.ir.layer import NetworkValue
-from sartor.errors import DeviceError
+from sartor.errors import DeviceError, SartorError
 from sartor.runtime.driver.iree_runtime import NativeDevice
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.memory import allocated_bytes
@@ -22,7 +22,7 @@ from sartor.tuning.measuring.runs.steady_clock import ClockedSample, steady
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.records.measurement import Status, typical_time
 from sartor.tuning.records.signature import net_signature
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN, WorkerError
 
 _FIRST_ROUNDS = 5
 _TRIALS = 2
@@ -34,7 +34,7 @@ class NetRun:
     """Result of running one whole network.
 
     Attributes:
-        status: OK, WRONG_RESULT or CRASHED.
+        status: OK, WRONG_RESULT, CRASHED or OUT_OF_MEMORY.
         samples: seconds of an inference, or the medians of blocks of them.
         error: relative error against the reference.
         message: why it failed, or in which output the largest error is (``told_output``).
@@ -51,6 +51,12 @@ class NetRun:
     def seconds(self) -> float:
         """Typical time of one inference."""
         return typical_time(self.samples)
+
+    @staticmethod
+    def failed(error: SartorError) -> NetRun:
+        """A run that gave no result."""
+        is_memory = OUT_OF_MEMORY_SIGN.search(str(error)) is not None
+        return NetRun(Status.OUT_OF_MEMORY if is_memory else Status.CRASHED, message=str(error))
 
     @staticmethod
     def joined(runs: Sequence[NetRun]) -> NetRun:
@@ -110,7 +116,11 @@ def profile_nets(trial: NetTrial) -> list[NetRun]:
 
 
 def time_nets(trial: NetTrial) -> list[NetRun]:
-    """Worker side: run compiled networks on the same inputs, check each, and time them in turn."""
+    """Worker side: run compiled networks on the same inputs, check each, and time them in turn.
+
+    Raises:
+        DeviceError: if a network fails on a GPU, which may be lost for all that run in this process.
+    """
     checked = _load_all(trial)
     sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
     away = {index for index, net in enumerate(trial.nets) if net.devices and net.devices[0] != trial.settings.device}
@@ -193,7 +203,11 @@ def _load_all(trial: NetTrial) -> list[tuple[Session | None, NetRun]]:
 def _check(
     net: NetFiles, signature: Signature, example: Example, settings: MeasureSettings
 ) -> tuple[Session | None, NetRun]:
-    """Load a network and check one inference; returns its run, and the session if its outputs are right."""
+    """Load a network and check one inference; returns its run, and the session if its outputs are right.
+
+    Raises:
+        DeviceError: as ``time_nets``.
+    """
     max_error = settings.max_error
     try:
         device = net.open_device(settings.device, settings.threads)
@@ -201,7 +215,9 @@ def _check(
         outputs = session.run(None, dict(example.feeds))
         session.settle()
     except DeviceError as failure:
-        return None, NetRun(Status.CRASHED, message=str(failure))
+        if settings.device != "cpu":
+            raise
+        return None, NetRun.failed(failure)
     error = relative_error(outputs, example.outputs, scales=example.scales)
     where = worst_output(signature, outputs, example.outputs, example.scales) if error else ""
     if error > max_error:

@@ -12,7 +12,7 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.records.signature import net_signature
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 
 
 @dataclass(frozen=True, eq=False)

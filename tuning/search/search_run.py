@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +12,7 @@ from sartor.codegen.digest import digest
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import NO_TIME, Measurement, Status
+from sartor.tuning.search.contested import contested
 from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, load_ahead, samples_of
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
@@ -21,6 +23,8 @@ SEARCHED = ":searched"
 """Suffix of the descriptor under which the end of a task's search is stored."""
 
 Measured = dict[str, dict[str, Measurement]]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,18 +50,21 @@ class SearchRun:
     def measured(self) -> Measured:
         """Run the search; returns measurements by task key and descriptor, those that were stored before included.
 
-        A task whose search was completed is not searched again, even if the cost model has learned since.
+        A task whose search was completed is not searched again, even if the cost model has learned since; one that was
+        searched beside other programs is, once the machine is quiet.
         """
         known = self.tuner.known(self.cases)
         open_cases = [case for case in self.cases if self._is_open(case, known)]
         if not open_cases:
             return known
+        is_anew = self._made_anew(open_cases, known)
+        known = self.tuner.known(self.cases) if is_anew else known
         tasks = [self._searched(case) for case in open_cases]
         search = VariantSearch(tasks, self._samples(open_cases), self.settings, self.shipped, self._guide)
         if not self.shipped and sum(len(case.variants) for case in open_cases) >= FEWEST_SAMPLES:
             load_ahead()
         picks = search.first(_times(known))
-        cost = search.effort(picks)
+        cost = search.effort(search.first({}) if is_anew else picks)
         first = _size(picks)
         for number in range(self.settings.rounds):
             self._expect(_size(picks) + (self.settings.rounds - number) * first)
@@ -71,10 +78,20 @@ class SearchRun:
         self.tuner.measure_anew(self._compared_with_the_wrong(open_cases))
         if not self.tuner.is_late:
             known = self.tuner.known(self.cases)
-            # Variants whose measurement was disturbed are measured by the next compilation.
-            ended = [case for case in open_cases if not any(each.is_transient for each in known[case.key].values())]
-            self.tuner.store.put_many(self._end(case) for case in ended)
+            # What was disturbed the next compilation searches: times beside other programs choose other variants.
+            disturbed = {case.key for case in contested(open_cases, known)}
+            disturbed |= {key for key, found in known.items() if any(each.is_transient for each in found.values())}
+            self.tuner.store.put_many(self._end(case) for case in open_cases if case.key not in disturbed)
         return self.tuner.known(self.cases)
+
+    def _made_anew(self, cases: Sequence[BenchmarkCase], known: Measured) -> bool:
+        """Measure again what an earlier search chose by beside other programs, if the machine is quiet now."""
+        doubted = contested(cases, known)
+        if not doubted or self.tuner.is_late or not self.tuner.is_quiet():
+            return False
+        _LOG.info("%d kinds of layers are searched again: before, other programs took processors", len(doubted))
+        self.tuner.measure_anew(doubted)
+        return True
 
     @functools.cached_property
     def _guide(self) -> CostModel | None:

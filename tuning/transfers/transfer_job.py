@@ -13,7 +13,7 @@ from sartor.errors import SartorError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import upload
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program, parse_module
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 
 _ENTRY = "main"
 # Its call takes what a segment's call takes beside its layers.

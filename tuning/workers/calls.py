@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from sartor.errors import SartorError, SystemRefusedError, UsageError
+from sartor.errors import SystemRefusedError, UsageError
 from sartor.progress import Progress
 from sartor.tuning.workers.beside.ahead import Ahead
 from sartor.tuning.workers.disturbances import is_disk_full
@@ -16,6 +16,7 @@ from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.hangs.stacks import innermost, kept
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 from sartor.tuning.workers.process import first_line
+from sartor.tuning.workers.protocol import WorkerError
 from sartor.tuning.workers.sharing import Turns
 from sartor.workspace import TemporaryFolderError, check_temporary_name, workspace
 
@@ -24,13 +25,6 @@ TIMEOUT = 900.0
 
 MEMORY_LIMIT = 12 << 30
 """Bytes that a job may allocate."""
-
-
-@dataclass(frozen=True)
-class WorkerError:
-    """An error for the user, returned from a worker to the main process."""
-
-    error: SartorError
 
 
 class Resumable(Protocol):

@@ -27,7 +27,16 @@ from sartor.tuning.workers.channel import receive_frame, send_frame
 from sartor.tuning.workers.disturbances import is_disk_full
 from sartor.tuning.workers.entry_points import resolved
 from sartor.tuning.workers.hangs.stacks import answer_requests
-from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Logged, Reply, Request, Setup
+from sartor.tuning.workers.protocol import (
+    JOB_BEGINS,
+    OUT_OF_MEMORY_SIGN,
+    JobStatus,
+    Logged,
+    Reply,
+    Request,
+    Setup,
+    WorkerError,
+)
 from sartor.workspace import nothing_collected
 
 _PR_SET_PDEATHSIG = 1
@@ -139,6 +148,8 @@ class _Server:
                 value = function(**request.arguments)
             finally:
                 end = time.perf_counter()
+            # An error that a job returns may be of a lost device as well as one that it raises.
+            caught.is_spent = isinstance(value, WorkerError) and isinstance(value.error, DeviceError)
             result = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
             del value
         self._reply(result, caught, end - begin)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from sartor.errors import SartorError
+
 OUT_OF_MEMORY_SIGN = re.compile(
     r"std::bad_alloc|LLVM ERROR: out of memory|MemoryError|RESOURCE_EXHAUSTED|Cannot allocate memory"
     r"|ERROR_OUT_OF_(?:HOST_|DEVICE_|POOL_)?MEMORY"
@@ -40,6 +42,13 @@ class JobStatus(StrEnum):
         or disk was full.
         """
         return self in (JobStatus.KILLED, JobStatus.STARVED, JobStatus.MEMORY_SHORT, JobStatus.DISK_FULL)
+
+
+@dataclass(frozen=True)
+class WorkerError:
+    """An error for the user, returned from a worker to the main process."""
+
+    error: SartorError
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,6 @@ from sartor.codegen.kernels.vector.contraction import FilterStrides
 from sartor.codegen.kernels.vector.integer_sums import IntegerSums
 
 _FLOAT_BYTES = 4
-# With fewer products per result, a first layer gains little speed, but the error of its rounded filters reaches all
-# other layers.
-_FEWEST_PRODUCTS = 64
 
 
 @dataclass(frozen=True)
@@ -36,12 +33,9 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
     """Pack ``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / group, channel, group]``, filled up with zeros.
 
     Raises:
-        ValueError: if half of a group or more would be zeros, if too few products would gain from it, or if sums may
-            exceed 32 bits.
+        ValueError: if half of a group or more would be zeros, or if sums may exceed 32 bits.
     """
     channels, depth, height, width = filters.shape
-    if depth < element.group and depth * height * width < _FEWEST_PRODUCTS:
-        raise ValueError(f"a result has {depth * height * width} products, too few to justify rounding the filters")
     panels, groups = _checked(depth, height * width, channels, panel, element, element.group // 2 + 1)
     steps = cut(((panels, panel), (groups, element.group), (height,), (width,)), (0, 4, 5, 2, 1, 3))
     packing = narrowed(steps, element.dtype, 0, panel, (2, 3))

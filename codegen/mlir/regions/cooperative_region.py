@@ -8,10 +8,11 @@ from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import indexing_maps
 from sartor.codegen.mlir.regions.enclosing import enclose
 from sartor.codegen.mlir.regions.narrow_operands import narrow_operand, round_result, widen_others
+from sartor.codegen.mlir.regions.padded_rows import pad_rows
 from sartor.codegen.mlir.rewriting.chain import Chain
 from sartor.codegen.mlir.rewriting.initial import simplify_initial
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
-from sartor.codegen.mlir.snippet import inline
+from sartor.codegen.mlir.snippet import inline, tensor_parts
 
 HALF = "f16"
 SIDE = 16
@@ -36,6 +37,10 @@ class CooperativeTiling:
     depth: int
     lanes: int
 
+    def padded(self, rows: int) -> int:
+        """Rows that workgroups multiply where there are ``rows``."""
+        return -(-rows // self.workgroup[0]) * self.workgroup[0]
+
     @property
     def compilation_info(self) -> str:
         """The attribute that tells IREE of the sizes."""
@@ -53,16 +58,20 @@ class CooperativeTiling:
 def multiply_in_region(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
     """Replace a product, its initial value and the ops after it by one dispatch of operands and results in f16.
 
-    The function's activations, the RHS and the result get that type; other weights keep theirs.
+    The function's activations, the RHS and the result get that type; other weights keep theirs. Where tiles do not
+    divide the rows, operands are filled up with zeros, and the result's leading rows are taken outside of the dispatch.
 
     Raises:
         ValueError: if the layer is not of that form.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         simplify_initial(rewrite.root)
-        chain = rewrite.chain
-        if tuple(str(each) for each in indexing_maps(chain.root)) != _ORDER:
+        if tuple(str(each) for each in indexing_maps(rewrite.root)) != _ORDER:
             raise ValueError("the LHS is not stored by rows")
+        rows = tensor_parts(rewrite.root.results[0])[0][0]
+        if tiling.padded(rows) != rows:
+            pad_rows(rewrite, tiling.padded(rows))
+        chain = rewrite.chain
         for operand in list(chain.root.operands)[:2]:
             narrow_operand(operand, HALF)
         widened = widen_others(rewrite, chain, HALF)

@@ -11,7 +11,7 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
 
 _RESHAPES = frozenset({"tensor.collapse_shape", "tensor.expand_shape"})
-_PAD = "tensor.pad"
+_PAD, _SLICE = "tensor.pad", "tensor.extract_slice"
 
 
 def narrow_operand(value: ir.Value, dtype: str) -> ir.Value:
@@ -89,7 +89,7 @@ def widen_others(rewrite: Rewrite, chain: Chain, dtype: str) -> list[ir.Operatio
     for reader in (each for each in chain.ops if each != chain.root):
         for position, operand in enumerate(reader.operands):
             source = operand
-            while (op := defining_op(source)) is not None and op.name in _RESHAPES:
+            while (op := defining_op(source)) is not None and op.name in {*_RESHAPES, _PAD}:
                 source = op.operands[0]
             if source not in arguments:
                 continue
@@ -104,7 +104,7 @@ def widen_others(rewrite: Rewrite, chain: Chain, dtype: str) -> list[ir.Operatio
 
 
 def round_result(chain: Chain, dtype: str) -> list[ir.Operation]:
-    """Ops that round the result; what returns it, perhaps reshaped, gets the narrower type.
+    """Ops that round the result; what returns it, perhaps sliced or reshaped, gets the narrower type.
 
     Raises:
         ValueError: if other ops use it.
@@ -116,7 +116,7 @@ def round_result(chain: Chain, dtype: str) -> list[ir.Operation]:
     made = _inserted(result, TensorType(tuple(tensor_parts(result)[0]), dtype), point)
     for owner, number in uses:
         owner.operands[number] = made[-1].results[0]
-        while owner.name in _RESHAPES:
+        while owner.name in {*_RESHAPES, _SLICE}:
             shaped = owner.results[0]
             shaped.set_type(ir.Type.parse(tensor_type(tensor_parts(shaped)[0], dtype)))
             (owner,) = (use.owner.operation for use in shaped.uses)

@@ -1,7 +1,8 @@
 """Products and convolutions for Vulkan by cooperative matrices (VK_KHR_cooperative_matrix), in searched tiles.
 
 A subgroup multiplies matrices of 16x16 numbers of f16 and adds up in f32. IREE's own choice takes some products of f16;
-here the op is kept in a region with its tiles, so that all whose extents divide are taken, with what follows fused.
+here the op is kept in a region with its tiles, so that all whose columns and depth divide are taken, with what follows
+fused. Rows are filled up with zeros to whole tiles: images of 14x14 and 7x7 pixels have 196 and 49 of them.
 Convolutions by larger filters, or with strides, multiply a matrix of patches, which another dispatch gathers.
 """
 
@@ -31,6 +32,8 @@ _MOST_SUBGROUPS = 8
 # Fewer workgroups leave multiprocessors idle.
 _FEWEST_GROUPS = 64
 _TILES = 4
+# As many rows of zeros as there are rows take half of what matrices gain, at least.
+_MOST_ROWS = 2
 # Operands of two steps are in it. Results pass through it for what is fused to them. The rest is padding.
 _STAGES = 2
 _SHARED_BYTES = 40 << 10
@@ -60,8 +63,8 @@ class CooperativeProduct:
         shape = rewrite if isinstance(rewrite, Rejected) else _divided(rewrite)
         if isinstance(shape, Rejected):
             return shape
-        found = sorted(_tiles(shape), key=lambda each: (_groups(shape, each) < _FEWEST_GROUPS, -_area(each)))
-        return found[:_TILES] or Rejected("no tiles fit the memory of a workgroup")
+        found = sorted(_tiles(shape), key=lambda each: _rank(shape, each))
+        return found[:_TILES] or Rejected("no tiles fit the memory of a workgroup and the rows")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         tiling = CooperativeTiling(
@@ -104,13 +107,13 @@ class CooperativePatches(CooperativeProduct):
 
 
 def _divided(rewrite: Rewrite) -> MatmulShape | Rejected:
-    """Extents of a product that cooperative matrices divide, or why there is none."""
+    """Extents of a product whose columns and depth cooperative matrices divide, or why there is none."""
     with rewrite.module.context:
         shape = shape_of(rewrite.root)
     if shape.batches or shape.rows is None:
         return Rejected("several products, or one of a single row")
-    if any(each % SIDE for each in (shape.rows, shape.columns, shape.depth)):
-        return Rejected(f"its extents are not multiples of {SIDE}")
+    if shape.columns % SIDE or shape.depth % SIDE:
+        return Rejected(f"its columns and depth are not multiples of {SIDE}")
     return shape
 
 
@@ -128,24 +131,30 @@ def _lanes(target: Target) -> int:
 
 
 def _tiles(shape: MatmulShape) -> Iterator[Parameters]:
-    """Tiles that divide the product, with room for operands and results in the memory of a workgroup."""
-    rows, columns = shape.rows or 1, shape.columns
+    """Tiles that divide columns and depth, with room for operands and results in the memory of a workgroup."""
+    columns = shape.columns
     depth = next(each for each in _DEPTHS if shape.depth % each == 0)
     for high, wide in itertools.product(_ROWS, _COLUMNS):
         own = min(high, _SUBGROUP), min(wide, _SUBGROUP)
         subgroups = high // own[0] * (wide // own[1])
         used = _STAGES * (high + wide) * depth * _HALF_BYTES + high * wide * _FLOAT_BYTES
-        if rows % high == 0 and columns % wide == 0 and subgroups <= _MOST_SUBGROUPS and used <= _SHARED_BYTES:
-            yield {"workgroup": (high, wide), "subgroup": own, "depth": depth}
+        found: Parameters = {"workgroup": (high, wide), "subgroup": own, "depth": depth}
+        fits = subgroups <= _MOST_SUBGROUPS and used <= _SHARED_BYTES
+        if fits and columns % wide == 0 and _padded(shape, found) <= _MOST_ROWS * (shape.rows or 1):
+            yield found
 
 
-def _area(parameters: Parameters) -> int:
+def _rank(shape: MatmulShape, parameters: Parameters) -> tuple[bool, int, int]:
+    """Less is better: enough workgroups, then few rows of zeros, then large tiles, which load less."""
     high, wide = pair(parameters["workgroup"])
-    return high * wide
+    rows = _padded(shape, parameters)
+    return rows * shape.columns // (high * wide) < _FEWEST_GROUPS, rows, -high * wide
 
 
-def _groups(shape: MatmulShape, parameters: Parameters) -> int:
-    return (shape.rows or 1) * shape.columns // _area(parameters)
+def _padded(shape: MatmulShape, parameters: Parameters) -> int:
+    """Rows in whole tiles."""
+    high, _ = pair(parameters["workgroup"])
+    return -(-(shape.rows or 1) // high) * high
 
 
 def _apply(rewrite: Rewrite, tiling: CooperativeTiling) -> None:

@@ -12,7 +12,8 @@ from onnx import helper
 from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.reading.check_inputs import check_inputs
 from sartor.onnx_model.reading.load import check_files
-from sartor.tuning.workers.calls import TIMEOUT, WorkerError, call, open_pool
+from sartor.tuning.workers.calls import TIMEOUT, call, open_pool
+from sartor.tuning.workers.protocol import WorkerError
 
 Described = Mapping[str, Mapping[str, Any]]
 """Inputs by name, each with its ``dtype`` and its ``shape``."""

@@ -307,7 +307,7 @@ def choose(
         profiler: runs networks.
         guesses: number of kinds of layers that are not measured, if the time budget is spent: selecting and building a
             plan of guesses would take as long as import did. Only the unsplit model is left, if it may be shipped; on
-            Vulkan the plan is selected all the same.
+            a GPU the plan is selected all the same.
         whole: whether the unsplit model may be shipped.
 
     Raises:
@@ -315,8 +315,9 @@ def choose(
     """
     policy = selector.policy
     unsplit = [] if policy.pins or not whole else [unsplit_recipe(selector.imported, policy, tables.peak)]
-    # Stock code is no way out on Vulkan, where one inference takes longer than to select and build a plan.
-    is_slow = policy.target.device == "vulkan"
+    # Stock code is no way out on a GPU, where it computes an output of a convolution in each thread: on Vulkan one
+    # inference takes longer than to select and build a plan.
+    is_slow = policy.target.device != "cpu"
     if guesses and unsplit and policy.limits == UNLIMITED and not is_slow:
         message = (
             "the time budget is spent, and %d of %d kinds of layers were not measured: no plan is selected, and the "

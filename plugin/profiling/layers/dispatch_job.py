@@ -7,8 +7,9 @@ from typing import Any
 
 from sartor.errors import SartorError
 from sartor.runtime.dispatch_statistics import DispatchStatistics, dispatch_statistics
-from sartor.tuning.workers.calls import WorkerError, call
+from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.protocol import WorkerError
 
 _STEP = "timing dispatches"
 

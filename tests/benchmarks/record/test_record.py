@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 from benchmarks.record import __main__ as record
 from benchmarks.record.experiments import OURS
 from benchmarks.record.results import read_results
+from benchmarks.record.task import Effort, Task
+from benchmarks.record.tuning import AGAIN, COLD, measure_tuning
+from benchmarks.zoo import write
 from tests.benchmarks.record.made_results import MADE
 
 
@@ -23,7 +26,23 @@ def test_a_network_is_measured_and_kept_with_its_circumstances(tmp_path: Path, m
     assert (result.network, result.threads, result.circumstances) == ("lenet5", 1, MADE)
     assert result.entries[OURS].is_right
     assert len(result.entries[OURS].samples) == 1
-    assert float(result.entries[OURS].facts["cold seconds"]) > 0
+    assert float(result.entries[OURS].facts["megabytes"]) > 0
+
+
+def test_a_cold_compilation_is_timed_with_nothing_kept(tmp_path: Path) -> None:
+    """The second one finds what the first left, and no user's cache folder takes part."""
+    entries, failures = measure_tuning(Task(write("lenet5", tmp_path), 1, tmp_path, Effort(processes=1)))
+    assert not failures
+    assert 0 < entries[AGAIN].seconds < entries[COLD].seconds
+    assert list(tmp_path.iterdir()) == [tmp_path / "lenet5.onnx"]
+
+
+def test_a_compilation_that_fails_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    entries, failures = measure_tuning(Task(broken, 1, tmp_path, Effort(processes=1)))
+    assert not entries
+    assert "exit code 3" in failures[COLD]
 
 
 def test_the_documents_are_as_the_results_say() -> None:

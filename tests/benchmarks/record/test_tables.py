@@ -73,6 +73,15 @@ def test_predictions_are_those_before_correction(tmp_path: Path) -> None:
     assert "| a | 1 | 0.900 | 1.00 | -10.0% |" in table
 
 
+def test_compilations_are_told_by_their_median_and_the_longest(tmp_path: Path) -> None:
+    for name, seconds in (("a", 10.0), ("b", 20.0), ("c", 60.0)):
+        cold, again = (Entry(((each,),), facts={"network ms": 1.5}) for each in (seconds, 2.0))
+        Result("tuning", name, 1, MADE, {"cold": cold, "once more": again}).save(tmp_path)
+    table = TABLES["tuning"](tmp_path)
+    assert "| b | 20 | 2.0 | 1.5 | 0123456789 |" in table
+    assert "Median 20 s, longest 60 s, 3 networks." in table
+
+
 def test_errors_stand_beside_times_in_lower_precision(tmp_path: Path) -> None:
     entries = {
         "OpenVINO int8": Entry(((4e-3,),), 0.1, None),
@@ -81,8 +90,27 @@ def test_errors_stand_beside_times_in_lower_precision(tmp_path: Path) -> None:
     }
     Result("precision", "a", 1, MADE, entries).save(tmp_path)
     table = precision_table(tmp_path)
-    assert "| int8 within 0.01 | 2.00 | 8.0e-03 | 2.00 | 3 int8 |" in table
-    assert "| hybrid within 0.01 | 1.00 | 2.0e-02 (allowed 1.0e-02) | - |  |" in table
+    assert "| int8 within 0.01 | 2.00 | 8.0e-03 | 2.00 | - | 3 int8 |" in table
+    assert "| hybrid within 0.01 | 1.00 | 2.0e-02 (allowed 1.0e-02) | - | - |  |" in table
+
+
+def test_the_rival_in_lower_precision_is_the_fastest_that_is_so_exact(tmp_path: Path) -> None:
+    """In bf16 a peer may be faster than in 8 bits; within a small budget only its f32 counts."""
+    entries = {
+        "ONNX Runtime": Entry(((9e-3,),), 0.0, None),
+        "OpenVINO": Entry(((8e-3,),), 1e-6),
+        "OpenVINO bf16": Entry(((3e-3,),), 0.04, None),
+        "OpenVINO int8": Entry(((4e-3,),), 0.2, None),
+        "bf16 within 0.01": Entry(((4e-3,),), 0.005, 0.01),
+        "int8 within OpenVINO's": Entry(((2e-3,),), 0.1, 0.15),
+        "hybrid within OpenVINO's": Entry(((2e-3,),), 0.02, 0.03),
+    }
+    Result("precision", "a", 1, MADE, entries).save(tmp_path)
+    table = precision_table(tmp_path)
+    assert "| bf16 within 0.01 | 4.00 | 5.0e-03 | 1.00 | 2.00 (OpenVINO) |  |" in table
+    assert "| int8 within OpenVINO's | 2.00 | 1.0e-01 | 2.00 | 1.50 (OpenVINO bf16) |  |" in table
+    assert "| hybrid within OpenVINO's | 2.00 | 2.0e-02 | 2.00 | 2.00 (OpenVINO int8) |  |" in table
+    assert "| OpenVINO bf16 | 3.00 | 4.0e-02 | 1.33 |  |  |" in table
 
 
 def test_documents_get_tables_and_figures(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net, stitchings
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tests.codegen.linking.test_stitching import manifest_of
 from tests.tiny_models import Builder
 

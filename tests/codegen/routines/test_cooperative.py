@@ -36,6 +36,9 @@ ROUTINES = {
     "square": PATCHES,
     "window": PATCHES,
     "strided": PATCHES,
+    "odd": PRODUCT,
+    "last": PRODUCT,
+    "seventh": PATCHES,
 }
 SHARED_BYTES = 48 << 10
 # Relative to the largest result, of operands and results in f16. What is wrong is off by a tenth and more.
@@ -55,8 +58,11 @@ def _model() -> ModelProto:
     cases.convolution("square", (1, 16, 16, 16), 16)
     cases.convolution("window", (1, 32, 16, 16), 48, residual=True)
     cases.convolution("strided", (2, 16, 16, 17), 32, (1, 1), stride=(2, 2))
-    cases.convolution("seventh", (1, 16, 14, 14), 32)
-    cases.product("odd", (37, 48), (48, 64))
+    cases.convolution("seventh", (1, 16, 14, 14), 32, residual=True)
+    cases.convolution("last", (1, 64, 7, 7), 32, (1, 1), residual=True)
+    cases.product("odd", (37, 48), (48, 64), bias=False, followers=[Follower("Tanh")])
+    cases.product("flat", (7, 32), (32, 48))
+    cases.product("narrow", (64, 40), (40, 48))
     return cases.model()
 
 
@@ -115,9 +121,9 @@ def test_values_and_filters_are_stored_in_f16(found: Found) -> None:
 def test_layers_and_devices_that_it_is_not_for(found: Found) -> None:
     ampere = Target.create("vulkan", "ampere")
     reasons = {
-        ("odd", PRODUCT): "its extents are not multiples of 16",
+        ("narrow", PRODUCT): "its columns and depth are not multiples of 16",
+        ("flat", PRODUCT): "no tiles fit the memory of a workgroup and the rows",
         ("square", PRODUCT): "neither a matrix product nor a 1x1 convolution",
-        ("seventh", PATCHES): "its extents are not multiples of 16",
         ("pointwise", PATCHES): "a product without patches",
         ("plain", PATCHES): "not a two-dimensional convolution without groups",
     }

@@ -12,7 +12,7 @@ from onnx import ModelProto, numpy_helper
 from sartor.comparison.compare_job import Answer, Question, right_outputs
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.runtime.driver.signature import Signature, TensorSpec
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
 
 SIGNATURE = Signature("main_graph", (TensorSpec("x", "float32", (2, 4)),), ())

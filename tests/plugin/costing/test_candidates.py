@@ -13,7 +13,7 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.import_job import run_import
 from sartor.tuning.selection.problem.cost import Objective
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tests.codegen.routines.layer_cases import Cases
 
 CONFIG = CompileConfig(threads=1)

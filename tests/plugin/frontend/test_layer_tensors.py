@@ -18,7 +18,7 @@ from sartor.precision.observe_job import show_only
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import output_error
 from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tests.tiny_models import Builder
 
 ImportedOf = Callable[[str], ImportedModel]

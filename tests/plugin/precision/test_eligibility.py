@@ -35,8 +35,8 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin
-from sartor.tuning.workers.calls import WorkerError
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.protocol import WorkerError
 from tests import grouped_models
 from tests.plugin.quantised_models import dynamic_network, network, one_convolution
 from tests.tiny_models import Builder as ModelBuilder

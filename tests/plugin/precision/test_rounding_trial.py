@@ -28,8 +28,8 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import HeldSamples
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
-from sartor.tuning.workers.calls import WorkerError
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.protocol import WorkerError
 from tests.tiny_models import Builder
 
 DTYPES = ("tf32", "bf16", "f16", "i8")

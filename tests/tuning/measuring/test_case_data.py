@@ -22,7 +22,8 @@ PLAIN, TURNED = (Packing(),), (Packing((Transpose((1, 0)),)),)
 
 
 def test_weights_are_copied_until_no_cache_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_data, "_COLD_BYTES", 3 * TENSOR.bytes)
+    monkeypatch.setattr(case_data, "_COLD_BYTES", TENSOR.bytes)
+    monkeypatch.setattr(case_data, "last_level_cache", lambda: 2 * TENSOR.bytes)
     data = case_data.CaseData(CASE)
     device = open_device("cpu", 1)
     first, again = data.copies(PLAIN, device), data.copies(PLAIN, device)
@@ -32,8 +33,19 @@ def test_weights_are_copied_until_no_cache_keeps_them(monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(turned.to_host(), plain.to_host().T)
 
 
+@pytest.mark.parametrize("cache", [8 << 20, 32 << 20, 48 << 20])
+def test_large_weights_are_read_from_memory_whatever_the_cache(cache: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rotation over the copies exceeds the last-level cache: else a variant's time depends on its place."""
+    monkeypatch.setattr(case_data, "last_level_cache", lambda: cache)
+    device = open_device("cpu", 1)
+    for size in (cache // 3, cache, 2 * cache):
+        tensor = TensorType((size // 4,), "f32")
+        data = case_data.CaseData(BenchmarkCase("task", (), (tensor,), (), ()), [np.zeros(tensor.shape, np.float32)])
+        assert len(data.copies(PLAIN, device)) * size >= 1.5 * cache - 1
+
+
 def test_variants_share_what_no_cache_keeps_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_data, "_COLD_BYTES", TENSOR.bytes)
+    monkeypatch.setattr(case_data, "_evicting_bytes", lambda: TENSOR.bytes)
     monkeypatch.setattr(case_data, "_LARGE_BYTES", TENSOR.bytes - 1)
     data = case_data.CaseData(CASE)
     device = open_device("cpu", 1)

@@ -9,10 +9,12 @@ from typing import cast
 import numpy as np
 import pytest
 
+from sartor.errors import DeviceError
 from sartor.runtime.session import Session
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks import profile_job
-from sartor.tuning.networks.profile_job import NetRun, _time_in_turn
+from sartor.tuning.networks.net_files import NetFiles
+from sartor.tuning.networks.profile_job import Example, NetRun, NetTrial, _time_in_turn, time_nets
 from sartor.tuning.records.measurement import Status
 
 
@@ -133,3 +135,34 @@ def test_of_several_processes_the_one_in_the_middle_counts() -> None:
 def test_what_failed_in_one_process_has_failed() -> None:
     crashed = NetRun(Status.CRASHED, message="gone")
     assert NetRun.joined([NetRun(Status.OK, (1.0,)), crashed]) == crashed
+
+
+@dataclass
+class FailingNet:
+    """Cannot be loaded.
+
+    Attributes:
+        said: by the driver.
+    """
+
+    said: str
+    devices: tuple[str, ...] = ()
+
+    def open_device(self, name: str, threads: int | None) -> None:
+        raise DeviceError(self.said)
+
+
+def _tried(device: str, *said: str) -> list[NetRun]:
+    nets = [cast(NetFiles, FailingNet(each)) for each in said]
+    return time_nets(NetTrial(nets, ((), ()), Example({}, (), ()), MeasureSettings(device, 1, 1.0)))
+
+
+def test_what_fails_on_a_cpu_is_no_fault_of_the_device() -> None:
+    statuses = [each.status for each in _tried("cpu", "INTERNAL; no such function", "RESOURCE_EXHAUSTED; buffers")]
+    assert statuses == [Status.CRASHED, Status.OUT_OF_MEMORY]
+
+
+@pytest.mark.parametrize("device", ["vulkan", "cuda"])
+def test_what_fails_on_a_gpu_may_have_lost_it_for_all(device: str) -> None:
+    with pytest.raises(DeviceError, match="DEVICE_LOST"):
+        _tried(device, "VK_ERROR_DEVICE_LOST", "fine otherwise")

@@ -20,7 +20,7 @@ from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.compile_job import CompiledCase
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
-from sartor.tuning.records.measurement import Status
+from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.search.search import SearchSettings
 from sartor.tuning.search.search_run import SEARCHED, SearchRun
 from sartor.tuning.store.store import Store
@@ -116,6 +116,43 @@ def test_a_search_that_ended_is_not_taken_up_again(store: Store, tmp_path: Path)
     pool = RulePool()
     assert run(store, pool, tmp_path).measured() == measured
     assert pool.compiled == []
+
+
+class Neighbour(RulePool):
+    """Another program takes processors while it measures.
+
+    Attributes:
+        is_there: whether it does.
+    """
+
+    def __init__(self, *, is_there: bool) -> None:
+        super().__init__()
+        self.is_there = is_there
+
+    def is_quiet(self) -> bool:
+        return not self.is_there
+
+    def map_unordered(self, *given: Any, **options: Any) -> Iterator[JobResult]:
+        load = 2.0 if self.is_there else 0.0
+        for each in super().map_unordered(*given, **options):
+            yield replace(each, others=load)
+
+
+def test_a_search_beside_other_programs_is_made_again_once_it_is_quiet(store: Store, tmp_path: Path) -> None:
+    beside = run(store, Neighbour(is_there=True), tmp_path).measured()
+    busy, quiet, later = Neighbour(is_there=True), Neighbour(is_there=False), Neighbour(is_there=False)
+    assert run(store, busy, tmp_path).measured() == beside
+    assert busy.compiled == []
+    again = run(store, quiet, tmp_path).measured()
+    assert {key for key, _ in quiet.compiled} >= set(COUNTS)
+    assert not any(each.foreign_load for found in again.values() for each in found.values() if _is_near(each, found))
+    assert run(store, later, tmp_path).measured() == again
+    assert later.compiled == []
+
+
+def _is_near(one: Measurement, found: Mapping[str, Measurement]) -> bool:
+    """Whether a time is near the least of a task's."""
+    return one.time <= 1.5 * min(each.time for each in found.values())
 
 
 def test_the_end_of_a_search_is_no_measurement_of_the_task(store: Store, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from sartor.errors import DeviceError
 from sartor.runtime.driver.device import open_device
 from sartor.tuning.transfers import transfer_job
 from sartor.tuning.transfers.transfer_job import time_transfers
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 
 pytestmark = pytest.mark.vulkan
 

@@ -6,8 +6,8 @@ import gc
 import os
 from dataclasses import dataclass
 
-from sartor.errors import UsageError
-from sartor.tuning.workers.calls import WorkerError
+from sartor.errors import DeviceError, UsageError
+from sartor.tuning.workers.protocol import WorkerError
 
 
 @dataclass(frozen=True)
@@ -33,3 +33,16 @@ def count_on(before: Counted, seconds: float, refused: int | None = None) -> Cou
 def is_collecting() -> bool:
     """Whether garbage is looked for while a job runs."""
     return gc.isenabled()
+
+
+def lose_device(is_raised: bool) -> WorkerError:
+    """Fails as a job does whose GPU is lost."""
+    error = DeviceError("VK_ERROR_DEVICE_LOST")
+    if is_raised:
+        raise error
+    return WorkerError(error)
+
+
+def process() -> int:
+    """The number of the process that runs the job."""
+    return os.getpid()

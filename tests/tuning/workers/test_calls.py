@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sartor.errors import CompileError, UsageError
+from sartor.errors import CompileError, DeviceError, SartorError, UsageError
 from sartor.tuning.workers.calls import call, call_until_done
 from sartor.tuning.workers.pool import WorkerPool
-from tests.tuning.workers.call_jobs import Counted, count_on, is_collecting
+from tests.tuning.workers.call_jobs import Counted, count_on, is_collecting, lose_device, process
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +51,15 @@ def test_a_job_that_is_done_is_not_called(pool: WorkerPool) -> None:
 def test_a_refusal_on_the_way_is_raised(pool: WorkerPool) -> None:
     with pytest.raises(UsageError, match="1 is refused"):
         call_until_done(pool, count_on, {"refused": 1}, Counted(), 3, "counting", progress=lambda *_: None, seconds=1.0)
+
+
+@pytest.mark.parametrize(("is_raised", "error"), [(True, CompileError), (False, DeviceError)])
+def test_after_a_device_failed_its_process_is_replaced(
+    is_raised: bool, error: type[SartorError], pool: WorkerPool
+) -> None:
+    """It may be lost, for whatever runs there: that a job returns its error makes no difference."""
+    before = call(pool, process, {}, "asking")
+    assert call(pool, process, {}, "asking") == before
+    with pytest.raises(error, match="VK_ERROR_DEVICE_LOST"):
+        call(pool, lose_device, {"is_raised": is_raised}, "losing it")
+    assert call(pool, process, {}, "asking") != before

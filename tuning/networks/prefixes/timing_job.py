@@ -7,6 +7,7 @@ memory would take longer than the pieces.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,10 +25,12 @@ from sartor.runtime.driver.waiting import busiest_seconds
 from sartor.runtime.manifest import BOUND_SUFFIX
 from sartor.runtime.module import open_module
 from sartor.tuning.measuring.measure_job import call_overhead
+from sartor.tuning.measuring.runs.gpu_clock import ReadClock, clock_of
+from sartor.tuning.measuring.runs.steady_clock import ClockedRuns
 from sartor.tuning.networks.prefixes.piece_times import PrefixEntry, piece_times
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 
-_ROUNDS, _LEAST_ROUNDS = 30, 6
+_ROUNDS, _LEAST_ROUNDS = 28, 4
 _WARM_UP = 2
 
 
@@ -60,20 +63,38 @@ def time_prefixes(
             program.prepare(each.name + BOUND_SUFFIX, [array.view for array in (*given, *own)])
             for each, own in zip(entries, results, strict=True)
         ]
-        samples: list[list[float]] = [[] for _ in runs]
         taken = busiest_seconds if device.software else _elapsed
-        begin = time.perf_counter()
-        for done in range(_ROUNDS):
-            if done >= _LEAST_ROUNDS and time.perf_counter() - begin > seconds:
-                break
-            for place in range(len(runs)) if done % 2 else reversed(range(len(runs))):
-                samples[place].append(taken(runs[place]))
+        samples = _in_turn([functools.partial(taken, each) for each in runs], clock_of(target.device), seconds)
         # The threads of a software driver tell the time that they computed, which a call adds nothing to.
         overhead = 0.0 if device.software else call_overhead(probe, target.device, target.threads)
     except DeviceError as failure:
         return WorkerError(failure)
+    return piece_times(entries, samples, overhead)
+
+
+def _in_turn(runs: Sequence[Callable[[], float]], clock: ReadClock | None, seconds: float) -> list[Sequence[float]]:
+    """Samples of each run; those that were taken while the device's clock was low are taken again, for at most as long.
+
+    Args:
+        runs: each returns its seconds.
+        clock: of the device; None if it is not known.
+        seconds: after that time no further round begins.
+    """
+    named = {str(place): each for place, each in enumerate(runs)}
     # In the first two rounds memory is allocated, and a driver compiles.
-    return piece_times(entries, [each[_WARM_UP:] for each in samples], overhead)
+    for run in [*named.values()] * _WARM_UP:
+        run()
+    clocked = None if clock is None else ClockedRuns(named, clock)
+    made = named if clocked is None else clocked.by_name
+    samples: dict[str, list[float]] = {name: [] for name in named}
+    begin = time.perf_counter()
+    for done in range(_ROUNDS):
+        if done >= _LEAST_ROUNDS and time.perf_counter() - begin > seconds:
+            break
+        for name in made if done % 2 else reversed(made):
+            samples[name].append(made[name]())
+    found = samples if clocked is None else clocked.steady(samples, seconds)
+    return [found[name] for name in named]
 
 
 def _elapsed(run: Callable[[], object]) -> float:

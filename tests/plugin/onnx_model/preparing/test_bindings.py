@@ -14,7 +14,7 @@ from sartor.frontend.import_job import run_import
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.runtime.driver.bound_input import Number, bound_feeds
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.protocol import WorkerError
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Value, ints, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 from tests.plugin.rate_models import rate_model
