@@ -10,11 +10,15 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Implementation, Variant
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.linking.names import REPEATS
 
 ADAPT_ROUTINE = "adapt"
 
 SHORT_SECONDS = 5e-4
 """Variants below this are called several times in a row, because the cost of a call varies by as much."""
+
+# Blocks of up to 32 MiB stay in the heap (``runtime/mapping/heap.py``); half of it may be in use by others.
+_KEPT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,13 @@ PROBE = _probe()
 
 
 def may_be_short(case: BenchmarkCase) -> bool:
-    """Whether a variant of the case may be faster than ``SHORT_SECONDS``, by the least time that its task can take."""
-    return not case.facts or ideal_seconds(case.facts) < SHORT_SECONDS
+    """Whether a variant of the case may be faster than ``SHORT_SECONDS``, by the least time that its task can take.
+
+    One with large results counts as long: those of several calls in a row are one block of memory, which the C library
+    gives back after each run, and to bring it in again takes longer than the calls.
+    """
+    results = REPEATS * sum(each.bytes for each in case.results)
+    return results <= _KEPT_BYTES and (not case.facts or ideal_seconds(case.facts) < SHORT_SECONDS)
 
 
 def symbol_of(key: str, variant: Variant) -> str:

@@ -25,8 +25,9 @@ from sartor.tuning.records.hardware import last_level_cache
 _COLD_BYTES = 24 << 20
 # Of the last-level cache: as much must be read between two turns of a copy, and a half for what else is in it.
 _CACHES = 1.5
-# Copies of small weights stay in an outer cache, where those of a network that fits it are, too.
-_MOST_COPIES = 6
+# Weights of which more copies are needed stay in an outer cache, as those of small networks do: allocating memory for
+# each variant takes longer than measuring it.
+_MOST_COPIES, _COPIES_OF_SMALL = 12, 6
 # Larger than the caches' share that survives a run of a network.
 _LARGE_BYTES = 128 << 20
 # Prime, so that an element taken from the wrong row differs from the right one although values repeat.
@@ -73,7 +74,8 @@ class CaseData:
             return [self._large[packings]]
         packed = self._packed.get(packings) or self._pack(packings)
         size = sum(array.nbytes for array in packed)
-        copies = min(-(-_evicting_bytes() // max(size, 1)), _MOST_COPIES)
+        needed = -(-_evicting_bytes() // max(size, 1))
+        copies = needed if needed <= _MOST_COPIES else _COPIES_OF_SMALL
         uploaded = [[upload(array, device) for array in packed] for _ in range(copies)]
         if size > _LARGE_BYTES:
             (self._large[packings],) = uploaded

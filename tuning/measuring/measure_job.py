@@ -18,6 +18,7 @@ import numpy as np
 
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.mapping.heap import extend_heap
 from sartor.runtime.module import open_module
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
@@ -84,7 +85,13 @@ _PROBE_SECONDS = 0.5
 
 @functools.cache
 def _device(name: str, threads: int) -> NativeDevice:
-    """One device per worker: opening one starts threads."""
+    """One device per worker: opening one starts threads.
+
+    Large results are allocated for each run. A session extends the heap, so that their pages stay; else the C library
+    gives them back after some runs and not after others, and variants differ by what it takes to bring them in.
+    """
+    if name == "cpu":
+        extend_heap()
     return open_device(name, threads if name == "cpu" else None)
 
 

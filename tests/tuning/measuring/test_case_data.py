@@ -38,7 +38,7 @@ def test_large_weights_are_read_from_memory_whatever_the_cache(cache: int, monke
     """A rotation over the copies exceeds the last-level cache: else a variant's time depends on its place."""
     monkeypatch.setattr(case_data, "last_level_cache", lambda: cache)
     device = open_device("cpu", 1)
-    for size in (cache // 3, cache, 2 * cache):
+    for size in (cache // 6, cache, 2 * cache):
         tensor = TensorType((size // 4,), "f32")
         data = case_data.CaseData(BenchmarkCase("task", (), (tensor,), (), ()), [np.zeros(tensor.shape, np.float32)])
         assert len(data.copies(PLAIN, device)) * size >= 1.5 * cache - 1
