@@ -37,6 +37,8 @@ _FIRST = ("resnet50", "bert", "resnet18", "mobilenet_v2", "squeezenet", "lenet5"
 _NETWORKS = tuple(dict.fromkeys((*_FIRST, *NETWORKS)))
 # A network's part of the time that is left goes to tuning it; the rest is for timing it and for those after it.
 _SHARE = 0.5
+# With its rivals a network takes so long; those for which no time will be left get none of what there is.
+_NETWORK_SECONDS = 240.0
 # A runtime that tunes for minutes must not take the time of the networks after it.
 _PEER_SECONDS = 90.0
 _LEAST_SECONDS = 30.0
@@ -170,7 +172,8 @@ def _networks(machine: Machine, names: Sequence[str]) -> dict[str, dict[str, Res
         if machine.left < _LEAST_SECONDS:
             break
         model = write(name, machine.folder)
-        share = machine.left * _SHARE / (len(names) - number)
+        reached = min(len(names) - number, max(1, int(machine.left // _NETWORK_SECONDS)))
+        share = machine.left * _SHARE / reached
         results[name] = {}
         for kind, found in _found(machine, name, model, share):
             results[name][kind] = found

@@ -51,8 +51,12 @@ class Circumstances:
     versions: Mapping[str, str]
 
 
-def circumstances(root: Path) -> Circumstances:
+def circumstances(root: Path, program: str = "benchmarks.record") -> Circumstances:
     """Those of this moment.
+
+    Args:
+        root: of the repository.
+        program: the module whose command line it is.
 
     Raises:
         UsageError: if code in the repository ``root`` differs from its last commit: nobody could repeat the
@@ -64,7 +68,7 @@ def circumstances(root: Path) -> Circumstances:
     return Circumstances(
         _git(root, "rev-parse", "--short=10", "HEAD"),
         datetime.now(UTC).date().isoformat(),
-        shlex.join(["python", "-m", "benchmarks.record", *sys.argv[1:]]),
+        shlex.join(["python", "-m", program, *sys.argv[1:]]),
         machine.description,
         tuple(each for each in _NAMED_FEATURES if each in machine.features),
         physical_cores(),

@@ -41,8 +41,12 @@ _UNIT = "|".join(
 )
 _LIST = rf"{_NUMBER}(?:(?:, {_NUMBER})* (?:to|and|or|of|instead of) {_NUMBER})*"
 _MEASURED = re.compile(rf"(?<![\w.-]){_LIST}(?:{_UNIT})")
-# Whole numbers without a unit are mostly counts; 1e-3 and the like are bounds.
+# Whole numbers without a unit are mostly counts, but in columns of times; 1e-3 and the like are bounds.
 _FRACTION = re.compile(r"(?<![\w.-])-?(?:\d+\.\d+(?:e[+-]?\d+)?|[2-9]e-\d+)(?![\w.]*\w)")
+# A column of times or rates, by its heading: whole numbers in it are figures, too.
+_OF_UNIT = re.compile(r"(?:^|[ ,(])(?:m?s|µs|seconds?|minutes?|%|[GT]FLOP/s|[GM]B(?:/s)?|KB)(?:$|[ ,)])")
+_RULE = re.compile(r"^\|(?: *:?-+:? *\|)+$")
+_WHOLE = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?![\w.,-]*\d)")
 _OUTSIDE = "beginning"
 _Text = Annotated[str, Field(min_length=4)]
 
@@ -136,7 +140,26 @@ def _listed(known: tuple[Observation, ...]) -> Mapping[str, set[str]]:
 
 
 def _figures(body: str) -> Iterator[str]:
+    yield from _whole_numbers(body.splitlines())
     text = " ".join(body.split())
     for found in _MEASURED.finditer(text):
         yield found[0]
     yield from _FRACTION.findall(_MEASURED.sub(" ", text))
+
+
+def _whole_numbers(lines: Sequence[str]) -> Iterator[str]:
+    """Whole numbers in columns of tables whose headings have a unit."""
+    headings: list[str] = []
+    for place, line in enumerate(lines):
+        if not line.startswith("|"):
+            headings = []
+        elif place + 1 < len(lines) and _RULE.match(lines[place + 1]):
+            headings = _cells(line)
+        elif headings and not _RULE.match(line):
+            for heading, cell in zip(headings, _cells(line), strict=False):
+                if _OF_UNIT.search(heading):
+                    yield from _WHOLE.findall(_FRACTION.sub(" ", cell))
+
+
+def _cells(line: str) -> list[str]:
+    return [each.strip() for each in line.strip().strip("|").split("|")]

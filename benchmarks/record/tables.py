@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from benchmarks.record.cold.tables import cold_table, first_table
+from benchmarks.record.computed import computed_table
 from benchmarks.record.experiments import (
     ALONE,
     BESIDE,
@@ -38,6 +41,9 @@ from benchmarks.record.results import Result, geometric_mean, read_results
 from benchmarks.record.tuning import AGAIN, COLD
 
 PEERS = (ORT, OPENVINO)
+COMPUTED = ("solvers", "learning", "primitives", "sharing", "sharing-measured", "sampling", "transfer", "layouts")
+"""Tables that ``python -m benchmarks.selection record`` computes."""
+
 _PRECISE_PEERS = (*PEERS, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_MIXED)
 _OURS_WITHIN = {f"{name} within {budget}": budget for budget in BUDGETS for name in PRECISIONS}
 _SHORT = 1e-4
@@ -81,10 +87,10 @@ def prediction_table(folder: Path) -> str:
 
 def tuning_table(folder: Path) -> str:
     """Seconds of compilations with an empty database and cache folder, and of the same command once more."""
-    results = [each for each in read_results(folder, "tuning") if each.entries]
+    results = read_results(folder, "tuning")
     parts = []
-    for threads in sorted({each.threads for each in results}):
-        own = [each for each in results if each.threads == threads]
+    for threads in sorted({each.threads for each in results if each.entries}):
+        own = [each for each in results if each.threads == threads and each.entries]
         cold = [each.entries[COLD].seconds for each in own]
         parts.append(
             markdown_table(
@@ -98,7 +104,7 @@ def tuning_table(folder: Path) -> str:
 
 def _tuning_row(result: Result) -> list[str]:
     cold, again = result.entries[COLD], result.entries[AGAIN]
-    shown = f"{cold.seconds:.0f}", f"{again.seconds:.1f}", f"{float(cold.facts['network ms']):.3g}"
+    shown = f"{cold.seconds:.0f}", f"{again.seconds:.1f}", f"{float(cold.facts.get('network ms', math.nan)):.3g}"
     return [result.network, *shown, result.circumstances.commit]
 
 
@@ -130,6 +136,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "tuning": tuning_table,
     "first inferences": first_table,
     "plans for the first inference": cold_table,
+    **{name: partial(computed_table, name) for name in COMPUTED},
 }
 """The tables by the name that documents have for them."""
 

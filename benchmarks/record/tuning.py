@@ -32,12 +32,12 @@ def measure_tuning(task: Task) -> Found:
                 if isinstance(told, str):
                     return {}, {who: told}
                 samples.append(taken)
-                facts[who] = {"network ms": told["measured_ms"]}
+                facts[who] = {"network ms": ms} if (ms := told["measured_ms"]) is not None else {}
     entries = {who: Entry(tuple((each,) for each in samples), facts=facts[who]) for who, samples in seconds.items()}
     return entries, {}
 
 
-def _compiled(task: Task, folder: Path) -> tuple[float, dict[str, float] | str]:
+def _compiled(task: Task, folder: Path) -> tuple[float, dict[str, float | None] | str]:
     """Seconds of the command, and what it prints, or why it failed."""
     command = [
         *(sys.executable, "-c", _COMMAND, str(task.model), "-o", str(folder / "module.vmfb"), "--json"),
@@ -49,5 +49,6 @@ def _compiled(task: Task, folder: Path) -> tuple[float, dict[str, float] | str]:
     )
     taken = time.perf_counter() - begin
     if done.returncode:
-        return taken, f"exit code {done.returncode}: {done.stderr.strip().splitlines()[-1]}"
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        return taken, f"exit code {done.returncode}: {said[-1]}"
     return taken, json.loads(done.stdout)

@@ -2,6 +2,7 @@
 
     python -m benchmarks.selection tables --db build/compare/tuning.db    # what was measured, as files
     python -m benchmarks.selection all                                    # every experiment on these files
+    python -m benchmarks.selection record                                 # and what the documents show of them
 
 An experiment writes NAME.csv and NAME.svg, and prints its figures as a Markdown table.
 """
@@ -15,10 +16,12 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.record.results import RESULTS
 from benchmarks.selection import growth, layout_run, layouts, learning, sampling, sharing, solvers, transfer
 from benchmarks.selection.extract import NotTunedError, estimate, extract
 from benchmarks.selection.network_tables import load_all, save
 from benchmarks.selection.qsdnn import comparison
+from benchmarks.selection.recording import COMPARISONS, record
 from benchmarks.selection.results import markdown, write_csv
 from benchmarks.selection.shipping import shippable
 from benchmarks.zoo import NETWORKS, write
@@ -38,6 +41,7 @@ _Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for CSV fi
 _TABLES = Path("build/selection/tables")
 _ESTIMATED = Path("build/selection/estimated")
 _OUTPUT = Path("build/selection")
+_FIGURES = Path("docs/figures")
 _DATABASE = Path("build/selection/tuning.db")
 
 
@@ -180,6 +184,20 @@ def run_all(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
     compare_transfer(tables, output)
     compare_layouts(tables, output)
     measure_growth(output)
+
+
+@app.command("record")
+def record_comparisons(
+    names: Annotated[list[str] | None, typer.Argument(help=f"Of {', '.join(COMPARISONS)}; all by default.")] = None,
+    tables: _Tables = _TABLES,
+    estimated: Annotated[Path, typer.Option(help="Folder with what `estimate` wrote.")] = _ESTIMATED,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for CSV files and plots.")] = _FIGURES,
+) -> None:
+    """Record what the documents show: then write it there by `python -m benchmarks.record write`."""
+    for name in names or COMPARISONS:
+        chosen = COMPARISONS.get(name)
+        found = load_all(estimated if chosen is not None and chosen.is_estimated else tables)
+        print(f"{name}: {len(record(name, found, output, RESULTS).rows)} rows", flush=True)
 
 
 def _publish(name: str, rows: Sequence[Any], plot: Callable[[Sequence[Any], Path], Path], output: Path) -> None:

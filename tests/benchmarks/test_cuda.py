@@ -153,6 +153,16 @@ def test_what_takes_too_long_leaves_the_rest(tmp_path: Path, monkeypatch: pytest
     assert "exit code 124" in (tmp_path / "lenet5.tuned.compile.log").read_text(encoding="utf-8")
 
 
+def test_a_network_gets_time_to_be_tuned_however_many_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = Commands()
+    monkeypatch.setattr(cuda, "write", written)
+    monkeypatch.setattr(subprocess, "run", commands)
+    monkeypatch.setattr(subprocess, "Popen", Watch())
+    assert cuda.main(["-o", str(tmp_path), "--arch", "sm_90"]) == 0
+    tuned = [each for each in commands.seen if "resnet50.tuned.vmfb --target" in each]
+    assert [float(each.partition("--time-budget ")[2].partition(" ")[0]) for each in tuned] >= [30.0]
+
+
 def test_a_slow_peer_leaves_time_for_the_next_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, float] = {}
 

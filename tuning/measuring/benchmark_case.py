@@ -80,14 +80,15 @@ PROBE = _probe()
 """One dispatch with almost no work: its time is the cost of a call."""
 
 
-def may_be_short(case: BenchmarkCase) -> bool:
+def may_be_short(case: BenchmarkCase, *, is_cpu: bool) -> bool:
     """Whether a variant of the case may be faster than ``SHORT_SECONDS``, by the least time that its task can take.
 
-    One with large results counts as long: those of several calls in a row are one block of memory, which the C library
-    gives back after each run, and to bring it in again takes longer than the calls.
+    On a CPU one with large results counts as long: those of several calls in a row are one block of memory, which the C
+    library gives back after each run, and to bring it in again takes longer than the calls.
     """
-    results = REPEATS * sum(each.bytes for each in case.results)
-    return results <= _KEPT_BYTES and (not case.facts or ideal_seconds(case.facts) < SHORT_SECONDS)
+    if is_cpu and REPEATS * sum(each.bytes for each in case.results) > _KEPT_BYTES:
+        return False
+    return not case.facts or ideal_seconds(case.facts) < SHORT_SECONDS
 
 
 def symbol_of(key: str, variant: Variant) -> str:

@@ -21,8 +21,8 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.records.hardware import last_level_cache
 
-# Where the system does not tell of a larger cache.
-_COLD_BYTES = 24 << 20
+# Where the system does not tell of a larger cache; and the most that each variant may have.
+_COLD_BYTES, _MOST_BYTES = 24 << 20, 128 << 20
 # Of the last-level cache: as much must be read between two turns of a copy, and a half for what else is in it.
 _CACHES = 1.5
 # Weights of which more copies are needed stay in an outer cache, as those of small networks do: allocating memory for
@@ -88,8 +88,8 @@ class CaseData:
 
 
 def _evicting_bytes() -> int:
-    """Bytes of weights of which no cache keeps any until they are read again in turn."""
-    return max(_COLD_BYTES, int(_CACHES * last_level_cache()))
+    """Bytes of weights of which no cache keeps any until they are read again in turn, unless it is very large."""
+    return min(max(_COLD_BYTES, int(_CACHES * last_level_cache())), _MOST_BYTES)
 
 
 def _result_range(results: list[Array], implementation: Implementation) -> QuantisedRange:

@@ -18,7 +18,7 @@ _DEATH_BY_MEMORY = "the process ran out of memory"
 MESSAGE_LIMIT = 4000
 """Number of characters of a failure's message that are kept."""
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 """Version of the way variants are measured. Raising it invalidates older measurements."""
 
 

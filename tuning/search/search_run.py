@@ -64,6 +64,9 @@ class SearchRun:
         if not self.shipped and sum(len(case.variants) for case in open_cases) >= FEWEST_SAMPLES:
             load_ahead()
         picks = search.first(_times(known))
+        if not picks and not is_anew and contested(open_cases, known):
+            # Searched beside other programs, which are still there.
+            return known
         cost = search.effort(search.first({}) if is_anew else picks)
         first = _size(picks)
         for number in range(self.settings.rounds):

@@ -91,3 +91,11 @@ def test_lists_are_of_documents() -> None:
     stems = [page.stem for page in documents(Path.cwd())]
     assert len(set(stems)) == len(stems)
     assert {path.stem for path in (RESULTS / "observations").iterdir()} <= set(stems)
+
+
+def test_whole_numbers_of_a_column_with_a_unit_are_figures() -> None:
+    text = (
+        "## Times\n\n| network | layers | stock, ms | a pass, s | share |\n|---|---|---|---|---|\n"
+        "| a | 17 | 1,234 | 5 to 7 (2.5) | 33 |\n\n| of a step |\n|---|\n| 44 |\n"
+    )
+    assert figures_of(text) == {"Times": ["1,234", "5", "7", "2.5"]}

@@ -77,7 +77,9 @@ def test_compilations_are_told_by_their_median_and_the_longest(tmp_path: Path) -
     for name, seconds in (("a", 10.0), ("b", 20.0), ("c", 60.0)):
         cold, again = (Entry(((each,),), facts={"network ms": 1.5}) for each in (seconds, 2.0))
         Result("tuning", name, 1, MADE, {"cold": cold, "once more": again}).save(tmp_path)
+    Result("tuning", "d", 1, MADE, {}, {"cold": "exit code 5: no plan"}).save(tmp_path)
     table = TABLES["tuning"](tmp_path)
+    assert "- d: cold failed: exit code 5: no plan" in table
     assert "| b | 20 | 2.0 | 1.5 | 0123456789 |" in table
     assert "Median 20 s, longest 60 s, 3 networks." in table
 

@@ -152,8 +152,8 @@ class FailingNet:
         raise DeviceError(self.said)
 
 
-def _tried(device: str, *said: str) -> list[NetRun]:
-    nets = [cast(NetFiles, FailingNet(each)) for each in said]
+def _tried(device: str, *said: str, devices: tuple[str, ...] = ()) -> list[NetRun]:
+    nets = [cast(NetFiles, FailingNet(each, devices)) for each in said]
     return time_nets(NetTrial(nets, ((), ()), Example({}, (), ()), MeasureSettings(device, 1, 1.0)))
 
 
@@ -162,7 +162,7 @@ def test_what_fails_on_a_cpu_is_no_fault_of_the_device() -> None:
     assert statuses == [Status.CRASHED, Status.OUT_OF_MEMORY]
 
 
-@pytest.mark.parametrize("device", ["vulkan", "cuda"])
-def test_what_fails_on_a_gpu_may_have_lost_it_for_all(device: str) -> None:
+@pytest.mark.parametrize(("device", "devices"), [("vulkan", ()), ("cuda", ()), ("cpu", ("cpu", "cuda"))])
+def test_what_fails_on_a_gpu_may_have_lost_it_for_all(device: str, devices: tuple[str, ...]) -> None:
     with pytest.raises(DeviceError, match="DEVICE_LOST"):
-        _tried(device, "VK_ERROR_DEVICE_LOST", "fine otherwise")
+        _tried(device, "VK_ERROR_DEVICE_LOST", "fine otherwise", devices=devices)

@@ -103,7 +103,7 @@ class VariantRunner:
         """Call it several times in a row from now on if it is short; returns whether it is."""
         self._is_settled = True
         shortest = SHORT_SECONDS if self._device.host_memory else _SHORT_WITH_LAUNCH
-        is_short = seconds < shortest and may_be_short(self._case)
+        is_short = seconds < shortest and may_be_short(self._case, is_cpu=self._device.host_memory)
         self.calls = REPEATS if is_short else 1
         return is_short
 

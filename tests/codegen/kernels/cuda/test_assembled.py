@@ -10,9 +10,11 @@ import pytest
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.machines.occupancy import Footprint
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Variant, variant_of
+from sartor.codegen.ir.variants.routine import Variant, variant_of, variants_of
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 from sartor.codegen.routines.cuda.implicit import Implicit
+from sartor.codegen.routines.cuda.thread_window import ThreadWindows
+from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from tests.codegen.routines.harness import Subject, compiled, layers
 from tests.codegen.routines.layer_cases import Cases
 from tools.cuda.ptx import Assembled, assemble, assembler, instructions, ptx_of
@@ -64,30 +66,33 @@ def test_every_target_gets_the_expected_instructions(architecture: str, subject:
     assert found.registers <= 128
 
 
-def test_tf32_has_one_product_of_three(subject: Subject) -> None:
-    (text,) = ptx(subject, Target.create("cuda", "sm_80"), None, TILING, "tf32")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_tf32_has_one_product_of_three(architecture: str, subject: Subject) -> None:
+    (text,) = ptx(subject, Target.create("cuda", architecture), None, TILING, "tf32")
     name = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
     assert instructions(text, name) == {name: 2 * 1 * 4}
-    assert checked(text, "sm_80").spilled == 0
+    assert checked(text, architecture).spilled == 0
 
 
-@pytest.mark.parametrize(("storage", "kind"), [("f16", "f16"), ("bf16", "bf16")])
-def test_narrower_types_are_multiplied_sixteen_deep(storage: str, kind: str, subject: Subject) -> None:
-    (text,) = ptx(subject, Target.create("cuda", "sm_80"), storage, TILING)
-    name = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("storage", ["f16", "bf16"])
+def test_narrower_types_are_multiplied_sixteen_deep(storage: str, architecture: str, subject: Subject) -> None:
+    (text,) = ptx(subject, Target.create("cuda", architecture), storage, TILING)
+    name = f"mma.sync.aligned.m16n8k16.row.col.f32.{storage}.{storage}.f32"
     assert instructions(text, name) == {name: 2 * 1 * 4}
-    assert checked(text, "sm_80").spilled == 0
+    assert checked(text, architecture).spilled == 0
 
 
-def test_bytes_are_multiplied_thirty_two_deep(subject: Subject) -> None:
-    (text,) = ptx(subject, Target.create("cuda", "sm_80"), "i8", TILING)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_bytes_are_multiplied_thirty_two_deep(architecture: str, subject: Subject) -> None:
+    (text,) = ptx(subject, Target.create("cuda", architecture), "i8", TILING)
     name = "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32"
     assert instructions(text, name, "ldmatrix.sync") == {name: 2 * 1 * 4, "ldmatrix.sync": 2 * (1 + 2)}
     # Scales, sums, biases and residuals are read two at a time; only ranges are single numbers.
     assert instructions(text, "ld.global.b8", "ld.global.nc.b8") == {"ld.global.b8": 0, "ld.global.nc.b8": 0}
     # Elsewhere a product that is fused with a sum would be rounded once, and differ from QuantizeLinear's.
     assert instructions(text, "mul.f32") == {"mul.f32": 0}
-    assert checked(text, "sm_80").spilled == 0
+    assert checked(text, architecture).spilled == 0
 
 
 @pytest.mark.parametrize(("storage", "turned", "loaded"), [(None, 0, 2 * 4 * 2), ("f16", 2 * 2, 0)])
@@ -103,15 +108,41 @@ def test_the_right_activation_is_turned_where_it_is_loaded(
     assert checked(text, "sm_80").spilled == 0
 
 
-def test_a_split_reduction_has_two_kernels(subject: Subject) -> None:
-    (text,) = ptx(subject, Target.create("cuda", "sm_80"), None, SPLIT)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_split_reduction_has_two_kernels(architecture: str, subject: Subject) -> None:
+    (text,) = ptx(subject, Target.create("cuda", architecture), None, SPLIT)
     first, second = text.split(".entry ")[1:]
     parts, added = (first, second) if "mma.sync" in first else (second, first)
     assert instructions(parts, "mma.sync", "ld.global") == {"mma.sync": 24, "ld.global": 0}
     # Two parts, the bias and the residual, each in one access.
     assert instructions(added, "mma.sync", "bar.sync", "ld.global") == {"mma.sync": 0, "bar.sync": 0, "ld.global": 4}
     if assembler() is not None:
-        assert [each.spilled for each in assemble(text, "sm_80")] == [0, 0]
+        assert [each.spilled for each in assemble(text, architecture)] == [0, 0]
+
+
+@pytest.mark.parametrize("storage", [None, "f16"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_windows_and_rows_assemble_for_every_target(architecture: str, storage: str | None, tmp_path: Path) -> None:
+    """Each is one kernel without shared memory or barriers."""
+    cases = Cases()
+    cases.convolution("depthwise", (2, 12, 5, 7), 12, groups=12, residual=True)
+    cases.pool("maximum", "MaxPool", (1, 8, 9, 9), (1, 8, 5, 5), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    cases.pool("average", "GlobalAveragePool", (2, 8, 6, 6), (2, 8, 1, 1))
+    cases.rows("softmax", "Softmax", (3, 5, 37))
+    cases.rows("norm", "LayerNormalization", (6, 200), 2)
+    target, subjects = Target.create("cuda", architecture), dict[str, Subject]()
+    for layer, weights in layers(tmp_path, {"cases": cases.model}):
+        routine = WarpRow(storage=storage) if layer.name in ("softmax", "norm") else ThreadWindows(storage=storage)
+        found = {f"v{place}": each for place, each in enumerate(variants_of(routine, layer.task, target))}
+        codes = {name: each.implementation for name, each in found.items() if isinstance(each, Variant)}
+        assert codes, layer.name
+        subjects[layer.name] = Subject(layer, weights, codes)
+    texts = ptx_of(compiled(subjects, target))
+    assert sum(text.count(".entry ") for text in texts) == sum(len(each.implementations) for each in subjects.values())
+    for text in texts:
+        assert instructions(text, "bar.sync", "st.shared") == {"bar.sync": 0, "st.shared": 0}
+        if assembler() is not None:
+            assert all(each.spilled == each.stack == 0 and each.fits for each in assemble(text, architecture))
 
 
 OCCUPYING = (

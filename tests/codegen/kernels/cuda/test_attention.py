@@ -11,6 +11,8 @@ import onnxruntime
 import pytest
 
 from sartor.codegen.ir.layer import Fusion
+from sartor.codegen.ir.machines.cuda import ARCHITECTURES
+from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Rejected, variant_of
 from sartor.codegen.kernels.attention.fused_attention import FusedAttention
 from sartor.codegen.kernels.attention.score_rows import ScoreRows, SoftmaxRows
@@ -114,7 +116,7 @@ def known(imported: ImportedModel) -> dict[str, Known]:
 def test_attention_is_right_without_races_or_bank_conflicts(
     name: str, dtype: str | None, known: dict[str, Known]
 ) -> None:
-    routine = AttentionKernel(arithmetic=dtype) if dtype == "tf32" else AttentionKernel(storage=dtype)
+    routine = _routine(dtype)
     error, counts = known[name].error(routine)
     assert error < MAX_ERROR[dtype]
     assert counts.conflicts == 1
@@ -204,17 +206,30 @@ def test_a_planted_fault_is_found(
         check(known["long"])
 
 
-@pytest.mark.parametrize(("storage", "most"), [(None, 255), ("f16", 255)])
-def test_the_assembler_finds_registers_enough(storage: str | None, most: int, known: dict[str, Known]) -> None:
+def _routine(kind: str | None) -> AttentionKernel:
+    """The routine that computes in a type; None for f32."""
+    return AttentionKernel(arithmetic=kind) if kind == "tf32" else AttentionKernel(storage=kind)
+
+
+SHAPES = {
+    None: "m16n8k8.row.col.f32.tf32.tf32",
+    "tf32": "m16n8k8.row.col.f32.tf32.tf32",
+    "f16": "m16n8k16.row.col.f32.f16.f16",
+    "bf16": "m16n8k16.row.col.f32.bf16.bf16",
+}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", SHAPES)
+def test_the_assembler_finds_registers_enough(kind: str | None, architecture: str, known: dict[str, Known]) -> None:
     if assembler() is None:
         pytest.skip("ptxas is not installed: pip install nvidia-cuda-nvcc-cu12")
-    layer = known["wide"].fusion.layer
-    found = variant_of(AttentionKernel(storage=storage), layer.task, {"warps": 4, "block": 32}, GPU)
+    layer, target = known["wide"].fusion.layer, Target.create("cuda", architecture)
+    found = variant_of(_routine(kind), layer.task, {"warps": 4, "block": 32}, target)
     assert not isinstance(found, Rejected), found.reason
-    (text,) = ptx_of(compiled({"s": Subject(layer, {}, {"v": found.implementation})}, GPU))
-    (kernel,) = assemble(text, "sm_80")
+    (text,) = ptx_of(compiled({"s": Subject(layer, {}, {"v": found.implementation})}, target))
+    (kernel,) = assemble(text, architecture)
     assert (kernel.stack, kernel.spilled) == (0, 0)
-    assert kernel.registers <= most
-    shape = "m16n8k8.row.col.f32.tf32.tf32" if storage is None else "m16n8k16.row.col.f32.f16.f16"
-    assert f"mma.sync.aligned.{shape}" in text
+    assert kernel.fits
+    assert f"mma.sync.aligned.{SHAPES[kind]}" in text
     assert instructions(text, "bar.sync", "cp.async.wait_group") == {"bar.sync": 1, "cp.async.wait_group": 1}
