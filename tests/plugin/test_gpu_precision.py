@@ -15,6 +15,7 @@ from sartor.policies import Precision
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
+from sartor.tuning.selection.problem.pin import Pin
 from tests.devices import needs_vulkan
 from tests.tiny_models import Builder
 
@@ -52,7 +53,7 @@ def compiled(model: Path, folder: Path, max_error: float) -> tuple[set[str], flo
         precision=Precision.F16,
         max_error=max_error,
         calibration=samples(folder / "samples"),
-        pins=("second=*f16*",) if max_error == WIDE else (),
+        pins=(Pin("second", "*f16*"),) if max_error == WIDE else (),
     )
     module = folder / "net.vmfb"
     artifact = compile_model(model, module, config)
