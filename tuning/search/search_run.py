@@ -18,6 +18,7 @@ from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch
 from sartor.tuning.search.shipped.likeness import guide, joint_model
+from sartor.tuning.search.surprises import surprising
 
 SEARCHED = ":searched"
 """Suffix of the descriptor under which the end of a task's search is stored."""
@@ -73,6 +74,8 @@ class SearchRun:
             self._expect(_size(picks) + (self.settings.rounds - number) * first)
             self._measure(picks, known)
             known = self.tuner.known(self.cases)
+            if not number:
+                known = self._without_surprises(tasks, known)
             if self.tuner.is_late or not (picks := search.later(_times(known), cost)):
                 break
         else:
@@ -95,6 +98,17 @@ class SearchRun:
         _LOG.info("%d kinds of layers are searched again: before, other programs took processors", len(doubted))
         self.tuner.measure_anew(doubted)
         return True
+
+    def _without_surprises(self, tasks: Sequence[Searched], known: Measured) -> Measured:
+        """Measure again what contradicts the package's times and decides; returns all that is known then."""
+        if self._guide is None or self.tuner.is_late:
+            return known
+        found = surprising(tasks, _times(known), self.shipped, self._guide)
+        if not found:
+            return known
+        _LOG.info("variants of %d kinds of layers are measured again: much slower than expected", len(found))
+        self._measure(found, known)
+        return self.tuner.known(self.cases)
 
     @functools.cached_property
     def _guide(self) -> CostModel | None:
