@@ -14,7 +14,7 @@ from sartor.tuning.search.cost_model import CostModel
 from sartor.tuning.search.leaders import groups
 
 # From this share of the network's predicted time on, so many variants of a task are measured.
-_MOST = ((0.0, 1), (0.01, 2))
+_MOST = ((0.0, 1), (0.01, 2), (0.05, 3), (0.2, 4))
 # From this share on, the fastest of each family of routines: a wrong guess would cost most there.
 _LARGE = 0.05
 # The best variant of another layout is measured if it is predicted to be slower than the best by less: the layers
