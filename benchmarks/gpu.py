@@ -90,7 +90,13 @@ def processor_time() -> float:
 
 
 def measure(
-    model: Path, directory: Path, target: Target, database: Path, clock: Callable[[], float] = time.perf_counter
+    model: Path,
+    directory: Path,
+    target: Target,
+    database: Path,
+    clock: Callable[[], float] = time.perf_counter,
+    *,
+    has_stock: bool = True,
 ) -> Row:
     """Tune a network for a target and time it beside stock IREE.
 
@@ -100,6 +106,8 @@ def measure(
         target: the GPU.
         database: tuning database.
         clock: returns seconds.
+        has_stock: whether stock IREE takes part, which takes minutes for an inference of a large network on a software
+            driver.
 
     Raises:
         SartorError: if Sartor cannot compile or run the network.
@@ -113,7 +121,7 @@ def measure(
     reference = OnnxRuntimeReference(model, threads=cores)(feeds)
     peers: dict[str, Run] = {OURS: sartor_peer(output, None, target.device)}
     counted = {OURS: launches_of(output)}
-    for name, each, threads in ((STOCK, target, None), (STOCK_CPU, None, cores)):
+    for name, each, threads in ((STOCK, target, None), (STOCK_CPU, None, cores)) if has_stock else ():
         try:
             files = build_stock(model, directory, each)
             if each is not None:
@@ -143,6 +151,7 @@ def main(
     processors: Annotated[
         bool, typer.Option("--processor-time", help="Processors' time in place of elapsed time, for a software driver.")
     ] = False,
+    stock: Annotated[bool, typer.Option(help="Whether stock IREE takes part.")] = True,
     directory: Annotated[Path, typer.Option(help="Where models and modules are kept.")] = Path("build/gpu"),
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the rows as JSON.")] = None,
 ) -> None:
@@ -153,7 +162,8 @@ def main(
         model = write(name, directory) if name in NETWORKS else Path(name)
         try:
             clock = processor_time if processors else time.perf_counter
-            rows.append(measure(model, directory, Target.create(target, arch), directory / "tuning.db", clock))
+            device, database = Target.create(target, arch), directory / "tuning.db"
+            rows.append(measure(model, directory, device, database, clock, has_stock=stock))
         except SartorError as error:
             console.print(f"[red]{name}: {error}")
             continue

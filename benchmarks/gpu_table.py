@@ -43,7 +43,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.network,
         _milliseconds(row, STOCK),
         _milliseconds(row, OURS),
-        "wrong" if gain is None else f"{gain:.1f}x",
+        "" if STOCK not in row.milliseconds else "wrong" if gain is None else f"{gain:.1f}x",
         _milliseconds(row, STOCK_CPU),
         "" if share is None else f"{1 / share:.2f}",
         f"{row.errors[OURS]:.0e}".replace("e-0", "e-"),

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from benchmarks.gpu_table import read_rows
+from benchmarks.gpu_table import table as gpu_table
 from benchmarks.record.cold.tables import cold_table, first_table
 from benchmarks.record.computed import computed_table
 from benchmarks.record.experiments import (
@@ -43,6 +45,9 @@ from benchmarks.record.tuning import AGAIN, COLD
 PEERS = (ORT, OPENVINO)
 COMPUTED = ("solvers", "learning", "primitives", "sharing", "sharing-measured", "sampling", "transfer", "layouts")
 """Tables that ``python -m benchmarks.selection record`` computes."""
+
+LLVMPIPE = Path("gpu/llvmpipe.json")
+"""What ``python -m benchmarks.gpu`` wrote for Mesa's software driver."""
 
 _PRECISE_PEERS = (*PEERS, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_MIXED)
 _OURS_WITHIN = {f"{name} within {budget}": budget for budget in BUDGETS for name in PRECISIONS}
@@ -134,6 +139,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "predictions": prediction_table,
     "neighbour": neighbour_table,
     "tuning": tuning_table,
+    "llvmpipe": lambda folder: gpu_table(read_rows(folder / LLVMPIPE)).rstrip(),
     "first inferences": first_table,
     "plans for the first inference": cold_table,
     **{name: partial(computed_table, name) for name in COMPUTED},
