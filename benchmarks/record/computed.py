@@ -69,4 +69,10 @@ def computed_table(name: str, folder: Path) -> str:
 
 
 def _shown(row: Sequence[Cell]) -> list[str]:
-    return ["" if each is None else f"{each:.{_DIGITS}g}" if isinstance(each, float) else str(each) for each in row]
+    return [_cell(each) for each in row]
+
+
+def _cell(value: Cell) -> str:
+    if isinstance(value, float):
+        return f"{value:.{_DIGITS}g}" if abs(value) < 10**_DIGITS else f"{value:.0f}"
+    return "" if value is None else str(value)

@@ -23,8 +23,8 @@ from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement
-from sartor.tuning.search.contested import contested
 from sartor.tuning.search.cost_model import Sample, load_ahead
+from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import settings_for
 from sartor.tuning.search.search_run import Measured, SearchRun

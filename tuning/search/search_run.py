@@ -12,13 +12,13 @@ from sartor.codegen.digest import digest
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import NO_TIME, Measurement, Status
-from sartor.tuning.search.contested import contested
 from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, load_ahead, samples_of
+from sartor.tuning.search.doubts.contested import contested
+from sartor.tuning.search.doubts.surprises import surprising
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch
 from sartor.tuning.search.shipped.likeness import guide, joint_model
-from sartor.tuning.search.surprises import surprising
 
 SEARCHED = ":searched"
 """Suffix of the descriptor under which the end of a task's search is stored."""

@@ -9,7 +9,7 @@ import pytest
 
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
-from sartor.tuning.search.contested import contested
+from sartor.tuning.search.doubts.contested import contested
 
 
 @dataclass(frozen=True)

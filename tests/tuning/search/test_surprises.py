@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sartor.tuning.search.doubts.surprises import surprising
 from sartor.tuning.search.search import Times
 from sartor.tuning.search.shipped.likeness import guide
-from sartor.tuning.search.surprises import surprising
 from tests.tuning.search.searched_tasks import VARIANTS, best, samples, seconds, task
 
 SHIPPED = samples(*(task(f"{channels}x{side}", channels, side) for channels in (32, 64, 256, 512) for side in (7, 28)))
