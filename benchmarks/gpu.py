@@ -73,7 +73,8 @@ class Row:
 
     def __str__(self) -> str:
         times = ", ".join(f"{name} {each:.1f} ms" for name, each in self.milliseconds.items())
-        gains = ", ".join(f"{self.speedup(each) or math.nan:.2f}x of {each}" for each in (STOCK, STOCK_CPU))
+        peers = [each for each in (STOCK, STOCK_CPU) if each in self.milliseconds]
+        gains = ", ".join(f"{self.speedup(each) or math.nan:.2f}x of {each}" for each in peers)
         error = f"error {self.errors[OURS]:.1e}"
         tuned = f"tuned in {self.tuning_seconds:.0f} s ({self.tuning_processor_seconds:.0f} s of processors)"
         started = ", ".join(f"{count} launches by {name}" for name, count in self.launches.items())

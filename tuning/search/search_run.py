@@ -100,13 +100,17 @@ class SearchRun:
         return True
 
     def _without_surprises(self, tasks: Sequence[Searched], known: Measured) -> Measured:
-        """Measure again what contradicts the package's times and decides; returns all that is known then."""
-        if self._guide is None or self.tuner.is_late:
+        """Measure again what contradicts the package's times and decides; returns all that is known then.
+
+        The package's times are those of one thread, and tell nothing of how layers scale.
+        """
+        if self._guide is None or self.settings.threads > 1 or self.tuner.is_late:
             return known
         found = surprising(tasks, _times(known), self.shipped, self._guide)
         if not found:
             return known
         _LOG.info("variants of %d kinds of layers are measured again: much slower than expected", len(found))
+        self._expect(_size(found))
         self._measure(found, known)
         return self.tuner.known(self.cases)
 

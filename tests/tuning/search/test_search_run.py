@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from sartor.tuning.measuring.compile_job import CompiledCase
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Measurement, Status
-from sartor.tuning.search.search import SearchSettings
+from sartor.tuning.search.cost_model import Sample
+from sartor.tuning.search.search import INFORMED, SearchSettings
 from sartor.tuning.search.search_run import SEARCHED, SearchRun
 from sartor.tuning.store.store import Store
 from sartor.tuning.store.tasks import task_results
 from sartor.tuning.workers.pool import Job, JobResult, JobStatus, WorkerPool
-from tests.tuning.search.searched_tasks import KERNELS, STOCK, VARIANTS, facts, listed, seconds
+from tests.tuning.search.searched_tasks import KERNELS, STOCK, VARIANTS, facts, listed, samples, seconds, task
 
 SETTINGS = TuneSettings(Target.create("cpu"), MeasureSettings("cpu", 1, 1e-3))
 TENSOR = TensorType((16,), "f32")
@@ -148,6 +149,49 @@ def test_a_search_beside_other_programs_is_made_again_once_it_is_quiet(store: St
     assert not any(each.foreign_load for found in again.values() for each in found.values() if _is_near(each, found))
     assert run(store, later, tmp_path).measured() == again
     assert later.compiled == []
+
+
+class Burst(RulePool):
+    """The fastest kernel of a task is disturbed when it is measured for the first time, and nobody says so.
+
+    Attributes:
+        disturbed: that kernel.
+        times: how often it was measured.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disturbed = ""
+        self.times = 0
+
+    def _answer(self, arguments: Mapping[str, Any]) -> object:
+        answer = super()._answer(arguments)
+        if not isinstance(answer, dict) or arguments["case"].key != DISTURBED.key:
+            return answer
+        if not self.disturbed:
+            kernels = [name for name in answer if name != STOCK]
+            self.disturbed = min(kernels, key=lambda name: seconds(DISTURBED.facts, name))
+            answer[self.disturbed] = VariantSamples(Status.OK, (8 * seconds(DISTURBED.facts, self.disturbed),))
+        self.times += self.disturbed in answer
+        return answer
+
+
+DISTURBED = UNITS[1]
+SHIPPED = samples(*(task(f"{channels}x{side}", channels, side) for channels in (32, 64, 256, 512) for side in (7, 28)))
+
+
+@pytest.mark.parametrize(("shipped", "threads", "is_again"), [(SHIPPED, 1, True), (SHIPPED, 2, False), ((), 1, False)])
+def test_what_contradicts_the_packages_times_is_measured_once_more(
+    shipped: Sequence[Sample], threads: int, is_again: bool, store: Store, tmp_path: Path
+) -> None:
+    pool = Burst()
+    settings = replace(INFORMED, rounds=1, share=0.0, threads=threads)
+    measured = replace(run(store, pool, tmp_path), shipped=shipped, settings=settings).measured()
+    found, right = measured[DISTURBED.key][pool.disturbed], seconds(DISTURBED.facts, pool.disturbed)
+    assert pool.times == 1 + is_again
+    assert found.time == pytest.approx(right if is_again else 8 * right)
+    named = [each for each in pool.compiled if each[0] != "probe"]
+    assert len(named) == len(set(named))
 
 
 def _is_near(one: Measurement, found: Mapping[str, Measurement]) -> bool:
