@@ -46,8 +46,8 @@ PEERS = (ORT, OPENVINO)
 COMPUTED = ("solvers", "learning", "primitives", "sharing", "sharing-measured", "sampling", "transfer", "layouts")
 """Tables that ``python -m benchmarks.selection record`` computes."""
 
-LLVMPIPE = Path("gpu/llvmpipe.json")
-"""What ``python -m benchmarks.gpu`` wrote for Mesa's software driver."""
+LLVMPIPE, LLVMPIPE_BY_CLOCK = Path("gpu/llvmpipe.json"), Path("gpu/llvmpipe-clock.json")
+"""What ``python -m benchmarks.gpu`` wrote for Mesa's software driver, with ``--processor-time`` and without."""
 
 _PRECISE_PEERS = (*PEERS, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_MIXED)
 _OURS_WITHIN = {f"{name} within {budget}": budget for budget in BUDGETS for name in PRECISIONS}
@@ -140,6 +140,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "neighbour": neighbour_table,
     "tuning": tuning_table,
     "llvmpipe": lambda folder: gpu_table(read_rows(folder / LLVMPIPE)).rstrip(),
+    "llvmpipe by the clock": lambda folder: gpu_table(read_rows(folder / LLVMPIPE_BY_CLOCK), by_clock=True).rstrip(),
     "first inferences": first_table,
     "plans for the first inference": cold_table,
     **{name: partial(computed_table, name) for name in COMPUTED},

@@ -25,6 +25,12 @@ def test_stock_code_that_is_wrong_has_no_part_in_the_mean() -> None:
     assert "| b | 100 | 1 | wrong |" in table([right, wrong])
 
 
+def test_tuning_is_told_as_networks_are_timed() -> None:
+    row = Row("a", "vulkan:llvmpipe", 12.0, 34.0, {OURS: 1.0}, {OURS: 1e-6}, 3)
+    assert "| a |  | 1 |  |  |  | 1e-6 | 34 |" in table([row])
+    assert "| a |  | 1 |  |  |  | 1e-6 | 12 |" in table([row], by_clock=True)
+
+
 def test_launches_are_told_of_who_computed() -> None:
     row = Row(
         "a", "vulkan:llvmpipe", 1.0, 1.0, {OURS: 1.0, STOCK: 4.0}, {OURS: 1e-6, STOCK: 1e-6}, 3, {OURS: 5, STOCK: 9}
