@@ -75,7 +75,7 @@ class SearchRun:
             self._measure(picks, known)
             known = self.tuner.known(self.cases)
             if not number:
-                known = self._without_surprises(tasks, known)
+                known = self._without_surprises(tasks, known, self.settings.rounds * first)
             if self.tuner.is_late or not (picks := search.later(_times(known), cost)):
                 break
         else:
@@ -99,8 +99,9 @@ class SearchRun:
         self.tuner.measure_anew(doubted)
         return True
 
-    def _without_surprises(self, tasks: Sequence[Searched], known: Measured) -> Measured:
-        """Measure again what contradicts the package's times and decides; returns all that is known then.
+    def _without_surprises(self, tasks: Sequence[Searched], known: Measured, later: int) -> Measured:
+        """Measure again what contradicts the package's times and decides, before the ``later`` variants at most;
+        returns all that is known then.
 
         The package's times are those of one thread, and tell nothing of how layers scale.
         """
@@ -110,7 +111,7 @@ class SearchRun:
         if not found:
             return known
         _LOG.info("variants of %d kinds of layers are measured again: much slower than expected", len(found))
-        self._expect(_size(found))
+        self._expect(_size(found) + later)
         self._measure(found, known)
         return self.tuner.known(self.cases)
 

@@ -37,10 +37,6 @@ class CooperativeTiling:
     depth: int
     lanes: int
 
-    def padded(self, rows: int) -> int:
-        """Rows that workgroups multiply where there are ``rows``."""
-        return -(-rows // self.workgroup[0]) * self.workgroup[0]
-
     @property
     def compilation_info(self) -> str:
         """The attribute that tells IREE of the sizes."""
@@ -53,6 +49,11 @@ class CooperativeTiling:
             f"workgroup_size = [{columns * self.lanes}, {rows}, 1] subgroup_size = {self.lanes}, "
             "{pipeline_depth = 1 : i64, store_stage = 0 : i64}>>"
         )
+
+
+def in_whole_tiles(rows: int, tile: int) -> int:
+    """Rows that workgroups of ``tile`` rows multiply where there are ``rows``."""
+    return -(-rows // tile) * tile
 
 
 def multiply_in_region(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
@@ -69,8 +70,8 @@ def multiply_in_region(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
         if tuple(str(each) for each in indexing_maps(rewrite.root)) != _ORDER:
             raise ValueError("the LHS is not stored by rows")
         rows = tensor_parts(rewrite.root.results[0])[0][0]
-        if tiling.padded(rows) != rows:
-            pad_rows(rewrite, tiling.padded(rows))
+        if (padded := in_whole_tiles(rows, tiling.workgroup[0])) != rows:
+            pad_rows(rewrite, padded)
         chain = rewrite.chain
         for operand in list(chain.root.operands)[:2]:
             narrow_operand(operand, HALF)

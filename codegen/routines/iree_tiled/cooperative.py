@@ -22,7 +22,13 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.lowerings.im2col import patches_rewrite
 from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
 from sartor.codegen.mlir.machine import Machine
-from sartor.codegen.mlir.regions.cooperative_region import HALF, SIDE, CooperativeTiling, multiply_in_region
+from sartor.codegen.mlir.regions.cooperative_region import (
+    HALF,
+    SIDE,
+    CooperativeTiling,
+    in_whole_tiles,
+    multiply_in_region,
+)
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
 _ROWS, _COLUMNS, _DEPTHS = (64, 32, 16), (128, 64, 32, 16), (32, 16)
@@ -132,29 +138,22 @@ def _lanes(target: Target) -> int:
 
 def _tiles(shape: MatmulShape) -> Iterator[Parameters]:
     """Tiles that divide columns and depth, with room for operands and results in the memory of a workgroup."""
-    columns = shape.columns
+    rows, columns = shape.rows or 1, shape.columns
     depth = next(each for each in _DEPTHS if shape.depth % each == 0)
     for high, wide in itertools.product(_ROWS, _COLUMNS):
         own = min(high, _SUBGROUP), min(wide, _SUBGROUP)
         subgroups = high // own[0] * (wide // own[1])
         used = _STAGES * (high + wide) * depth * _HALF_BYTES + high * wide * _FLOAT_BYTES
-        found: Parameters = {"workgroup": (high, wide), "subgroup": own, "depth": depth}
         fits = subgroups <= _MOST_SUBGROUPS and used <= _SHARED_BYTES
-        if fits and columns % wide == 0 and _padded(shape, found) <= _MOST_ROWS * (shape.rows or 1):
-            yield found
+        if fits and columns % wide == 0 and in_whole_tiles(rows, high) <= _MOST_ROWS * rows:
+            yield {"workgroup": (high, wide), "subgroup": own, "depth": depth}
 
 
 def _rank(shape: MatmulShape, parameters: Parameters) -> tuple[bool, int, int]:
     """Less is better: enough workgroups, then few rows of zeros, then large tiles, which load less."""
     high, wide = pair(parameters["workgroup"])
-    rows = _padded(shape, parameters)
+    rows = in_whole_tiles(shape.rows or 1, high)
     return rows * shape.columns // (high * wide) < _FEWEST_GROUPS, rows, -high * wide
-
-
-def _padded(shape: MatmulShape, parameters: Parameters) -> int:
-    """Rows in whole tiles."""
-    high, _ = pair(parameters["workgroup"])
-    return -(-(shape.rows or 1) // high) * high
 
 
 def _apply(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
