@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.record.circumstances import circumstances
 from benchmarks.record.computed import Cell, Computed
-from benchmarks.selection import layouts, learning, sampling, sharing, solvers, transfer
+from benchmarks.selection import layouts, learning, sampling, settings, sharing, solvers, transfer
 from benchmarks.selection.extract import ESTIMATED
 from benchmarks.selection.network_tables import NetworkTables
 from benchmarks.selection.qsdnn import comparison
@@ -21,6 +21,7 @@ from benchmarks.selection.summaries import (
     library_summary,
     plain,
     sampling_summary,
+    settings_summary,
     sharing_summary,
     solver_summary,
     transfer_summary,
@@ -60,6 +61,7 @@ COMPARISONS: Mapping[str, Comparison] = {
     "sharing-measured": Comparison(sharing.run, sharing_summary, sharing.plot),
     "sampling": Comparison(sampling.run, sampling_summary, sampling.plot),
     "transfer": Comparison(transfer.run, transfer_summary, transfer.plot),
+    "settings": Comparison(settings.run, settings_summary, settings.plot),
     "layouts": Comparison(layouts.run, plain, layouts.plot),
 }
 """All by the name of their table."""

@@ -11,6 +11,7 @@ from benchmarks.record.computed import Cell
 from benchmarks.selection.learning import Progress
 from benchmarks.selection.qsdnn.comparison import Compared
 from benchmarks.selection.sampling import Quality
+from benchmarks.selection.settings import KNOWN, UNKNOWN, Replay, summaries
 from benchmarks.selection.sharing import Shared
 from benchmarks.selection.solvers import ALONE, Solved
 from benchmarks.selection.transfer import Transfer
@@ -102,6 +103,16 @@ def _rounds(method: str, networks: Sequence[Sequence[Quality]]) -> Iterator[list
             *(method, number, _PERCENT * fmean(each.fraction for each in now), fmean(losses), max(losses)),
             *(sum(each.ratio <= _CLOSE for each in now), len(now)),
         ]
+
+
+def settings_summary(rows: Sequence[Replay]) -> tuple[Sequence[str], Iterable[Sequence[Cell]]]:
+    """A row for each setting, with times of other families and without: variants measured, mean and largest loss."""
+    columns = ("other families", "limits", "measured, %", "mean loss, %", "most, %")
+    return columns, [
+        (knows, setting, round(share, 1), round(loss, 2), round(most, 2))
+        for knows in (KNOWN, UNKNOWN)
+        for setting, share, loss, most in summaries(rows, knows)
+    ]
 
 
 def transfer_summary(rows: Sequence[Transfer]) -> tuple[Sequence[str], Iterable[Sequence[Cell]]]:

@@ -17,12 +17,13 @@ from benchmarks.selection.sampling import layer_counts, samples_of
 from benchmarks.selection.tuner_search import replay_search
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.routine_registry import described
-from sartor.tuning.search.cost_model import Sample
+from sartor.tuning.search.cost_model import CostModel, Sample
+from sartor.tuning.search.search import SearchSettings
 from sartor.tuning.search.shipped.times import near_best
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.problem import Choice, Node, Problem
 
-_FAMILIES = (
+FAMILIES = (
     ("resnet18", "resnet50", "resnet101", "resnet_xy", "ssd_resnet50"),
     ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3", "efficientnet_b0"),
     ("vgg16", "vgg19"),
@@ -73,7 +74,8 @@ def plot(rows: Sequence[Transfer], path: Path) -> Path:
 
 def _transfer(own: NetworkTables, tables: Sequence[NetworkTables]) -> Transfer:
     best = auto.select(own.problem).costs.latency
-    results = [_searched(own, best, known) for known in ((), _known(own, tables, ()), _known(own, tables, _FAMILIES))]
+    of_others = [known_of_others(own, tables, families) for families in ((), FAMILIES)]
+    results = [searched(own, best, known) for known in ((), *of_others)]
     (cold, cold_loss), (informed, informed_loss), (apart, apart_loss) = results
     variants = sum(len(each.variants) for each in _tasks(own).values())
     return Transfer(own.network, variants, cold, cold_loss, informed, informed_loss, apart, apart_loss)
@@ -83,7 +85,7 @@ def _tasks(own: NetworkTables) -> dict[str, TaskTimes]:
     return {each.task.key: each for each in own.tasks.values()}
 
 
-def _known(
+def known_of_others(
     own: NetworkTables, tables: Sequence[NetworkTables], families: Sequence[Sequence[str]]
 ) -> tuple[Sample, ...]:
     """Times of other networks' tasks that are not the network's own, without those of its family."""
@@ -96,10 +98,24 @@ def _known(
     )
 
 
-def _searched(own: NetworkTables, best: float, shipped: Sequence[Sample]) -> tuple[int, float]:
-    """The number of variants that a search measures, and the loss of its plan in percent."""
+def searched(
+    own: NetworkTables,
+    best: float,
+    shipped: Sequence[Sample],
+    settings: SearchSettings | None = None,
+    guided_by: CostModel | None = None,
+) -> tuple[int, float]:
+    """The number of variants that a search measures, and the loss of its plan in percent.
+
+    Args:
+        own: the network's tables.
+        best: seconds of the best plan of the whole tables.
+        shipped: times of other networks.
+        settings: limits of the search; None for those that the tuner would choose.
+        guided_by: the ``guide`` of ``shipped``, if the caller has it already.
+    """
     tasks = _tasks(own)
-    *_, measured = replay_search(list(tasks.values()), layer_counts(own), (), shipped)
+    *_, measured = replay_search(list(tasks.values()), layer_counts(own), (), shipped, settings, guided_by)
     times = {key: _times(each, measured[key]) for key, each in tasks.items()}
     return sum(map(len, measured.values())), 100 * (auto.select(_restricted(own, times)).costs.latency / best - 1)
 

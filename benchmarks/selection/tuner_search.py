@@ -7,12 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from benchmarks.selection.network_tables import TaskTimes
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.routine_registry import described
-from sartor.tuning.search.cost_model import Sample
-from sartor.tuning.search.search import INFORMED, Picks, Searched, SearchSettings, VariantSearch
+from sartor.tuning.search.cost_model import CostModel, Sample
+from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch, settings_for
 
 
 def replay_search(
-    tasks: Sequence[TaskTimes], layers: Mapping[str, int], samples: Sequence[Sample], shipped: Sequence[Sample] = ()
+    tasks: Sequence[TaskTimes],
+    layers: Mapping[str, int],
+    samples: Sequence[Sample],
+    shipped: Sequence[Sample] = (),
+    settings: SearchSettings | None = None,
+    guided_by: CostModel | None = None,
 ) -> Iterator[dict[str, tuple[str, ...]]]:
     """Yield the measured candidates of every task after each round of the search.
 
@@ -21,6 +26,8 @@ def replay_search(
         layers: number of layers by task key.
         samples: measured times of other tasks.
         shipped: times of many other networks, as they are part of the package.
+        settings: limits of the search; None for those that the tuner would choose.
+        guided_by: the ``guide`` of ``shipped``, if the caller has it already.
     """
     times = {each.task.key: {variant.descriptor: variant.seconds for variant in each.variants} for each in tasks}
     searched = [
@@ -28,7 +35,9 @@ def replay_search(
         for each in tasks
         for key in (each.task.key,)
     ]
-    search = VariantSearch(searched, samples, INFORMED if shipped else SearchSettings(), shipped)
+    variants = [variant for each in searched for variant in each.variants[1:]]
+    chosen = settings or settings_for(variants, shipped, threads=1)
+    search = VariantSearch(searched, samples, chosen, shipped, guided_by)
     known: dict[str, dict[str, float | None]] = {key: {} for key in times}
     picks: Picks = search.first(known)
     spent = search.effort(picks)

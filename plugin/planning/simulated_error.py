@@ -32,6 +32,9 @@ NARROW = (TF32, F16, BF16, WEIGHTS, STORED, ROWS, FACTOR, I8)
 EXPECTED = 0.2
 """Initial fraction of the error inside kernels that reaches the outputs, until a plan has run."""
 
+FITTED = "a plan has the error %.2g: the fraction %g of variants' own errors reaches the outputs"
+"""What is logged, with a plan's error and the fraction, when the fraction is fitted to it."""
+
 _LOG = logging.getLogger(__name__)
 _STEPS = 20
 
@@ -92,11 +95,7 @@ class PlanErrors:
             return tables
         found = _learned(tables, recipe, self.simulate(recipe, tables), measured, self.budget)
         if found.propagated_fraction != tables.propagated_fraction:
-            _LOG.info(
-                "a plan has the error %.2g: the fraction %g of variants' own errors reaches the outputs",
-                measured,
-                found.propagated_fraction,
-            )
+            _LOG.info(FITTED, measured, found.propagated_fraction)
         return found
 
 

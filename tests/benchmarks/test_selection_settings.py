@@ -1,0 +1,48 @@
+"""Limits of the search are chosen on other families, among those that measure not many more variants."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.selection.settings import CHOSEN, KNOWN, OWN, Replay, best_setting, settings_around, summaries
+from benchmarks.selection.settings import _chosen as chosen
+from benchmarks.selection.summaries import settings_summary
+from sartor.tuning.search.search import INFORMED
+
+LOSSES = {
+    OWN: {"vgg16": (100, 2.0), "vgg19": (100, 2.0), "lenet5": (10, 1.0)},
+    "share 0.5": {"vgg16": (105, 0.0), "vgg19": (105, 0.0), "lenet5": (10, 3.0)},
+    "rounds 3": {"vgg16": (300, 0.0), "vgg19": (300, 0.0), "lenet5": (30, 0.0)},
+}
+ROWS = [
+    Replay(network, KNOWN, setting, 400, measured, loss)
+    for setting, found in LOSSES.items()
+    for network, (measured, loss) in found.items()
+]
+
+
+def test_one_number_differs_from_the_own_limits() -> None:
+    found = settings_around(INFORMED)
+    assert found[OWN] == INFORMED
+    assert found["rounds 2"].rounds == 2
+    assert "rounds 1" not in found
+    own = vars(INFORMED)
+    assert all(sum(vars(each)[name] != own[name] for name in own) == 1 for key, each in found.items() if key != OWN)
+
+
+def test_the_best_of_others_is_chosen_if_it_does_not_measure_many_more() -> None:
+    assert best_setting(ROWS, KNOWN) == "share 0.5"
+    assert best_setting([each for each in ROWS if each.network == "lenet5"], KNOWN) == OWN
+
+
+def test_a_family_is_held_out_together() -> None:
+    found = {each.network: each for each in chosen(ROWS)}
+    assert {each.setting for each in found.values()} == {CHOSEN}
+    assert {name: each.loss for name, each in found.items()} == {"vgg16": 2.0, "vgg19": 2.0, "lenet5": 3.0}
+
+
+def test_what_is_shown_is_a_share_and_the_losses() -> None:
+    shown = {setting: (share, mean, most) for setting, share, mean, most in summaries(ROWS, KNOWN)}
+    assert shown[OWN] == pytest.approx((17.5, 5 / 3, 2.0))
+    _, rows = settings_summary(ROWS)
+    assert [each[:2] for each in rows] == [(KNOWN, each) for each in LOSSES]
