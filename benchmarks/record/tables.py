@@ -43,8 +43,14 @@ from benchmarks.record.results import Result, geometric_mean, read_results
 from benchmarks.record.tuning import AGAIN, COLD
 
 PEERS = (ORT, OPENVINO)
-COMPUTED = ("solvers", "learning", "primitives", "sharing", "sharing-measured", "sampling", "transfer", "layouts")
+COMPUTED = (
+    *("solvers", "learning", "primitives", "sharing", "sharing-measured"),
+    *("sampling", "transfer", "settings", "layouts"),
+)
 """Tables that ``python -m benchmarks.selection record`` computes."""
+
+RECORDED = ("propagation", "tile-space")
+"""Tables that the commands of these names record."""
 
 LLVMPIPE, LLVMPIPE_BY_CLOCK = Path("gpu/llvmpipe.json"), Path("gpu/llvmpipe-clock.json")
 """What ``python -m benchmarks.gpu`` wrote for Mesa's software driver, with ``--processor-time`` and without."""
@@ -143,7 +149,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "llvmpipe by the clock": lambda folder: gpu_table(read_rows(folder / LLVMPIPE_BY_CLOCK), by_clock=True).rstrip(),
     "first inferences": first_table,
     "plans for the first inference": cold_table,
-    **{name: partial(computed_table, name) for name in COMPUTED},
+    **{name: partial(computed_table, name) for name in (*COMPUTED, *RECORDED)},
 }
 """The tables by the name that documents have for them."""
 

@@ -77,6 +77,18 @@ class Machine:
         """Vector registers."""
         return self.accumulators + _OPERANDS
 
+    def with_lanes(self, lanes: int) -> Machine:
+        """The machine with vectors of another number of sums: parts of registers, or several registers each."""
+        together = max(1, lanes // self.lanes)
+        size = lanes * _ACCUMULATOR_BYTES
+        core = replace(
+            self.core,
+            vector_bytes=size,
+            multiplies=self.core.multiplies / together,
+            loads=self.core.loads / together,
+        )
+        return replace(self, vector_bytes=size, accumulators=max(1, self.registers // together - _OPERANDS), core=core)
+
     def pixels(self, vectors: int, spare: int = 0, *, prepares: bool = False) -> int:
         """The most pixels of a register tile with ``vectors`` vectors of channels, if ``spare`` registers are left
         free.

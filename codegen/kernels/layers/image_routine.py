@@ -31,9 +31,11 @@ class ImageRoutine(StoringKernel, Generic[Match]):
 
     Attributes:
         blocked: whether images lie in blocks of channels.
+        lanes: elements of a vector, and channels of a block; None for as many as a register of the CPU holds.
     """
 
     blocked: bool = False
+    lanes: int | None = None
 
     @property
     def traits(self) -> Traits:
@@ -53,6 +55,11 @@ class ImageRoutine(StoringKernel, Generic[Match]):
     def layout(self, machine: Machine) -> str:
         """The layout of images."""
         return f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
+
+    def machine(self, task: Task, target: Target, storage: str | None = None) -> Machine | Rejected:
+        """The machine with vectors of the routine's width; Rejected if the kernel does not support layer or target."""
+        found = kernel_machine(task, target, storage, self.devices)
+        return found if self.lanes is None or isinstance(found, Rejected) else found.with_lanes(self.lanes)
 
     @abstractmethod
     def match(self, task: Task) -> Match | Rejected:
@@ -76,7 +83,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
-        match, machine = self.match(task), kernel_machine(task, target, self.storage, self.devices)
+        match, machine = self.match(task), self.machine(task, target, self.storage)
         if isinstance(match, Rejected):
             return match
         if isinstance(machine, Rejected):
@@ -92,7 +99,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         Raises:
             ValueError: if there is no kernel for the layer.
         """
-        match, machine = self.match(task), kernel_machine(task, target, devices=self.devices)
+        match, machine = self.match(task), self.machine(task, target)
         if isinstance(match, Rejected):
             raise ValueError(match.reason)
         if isinstance(machine, Rejected):
