@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import DEFAULT_MAX_ERROR, PlanPolicy, Search
@@ -22,9 +24,10 @@ from sartor.tuning.measuring.checking import Arbiter
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.hardware import host
-from sartor.tuning.records.measurement import Measurement
+from sartor.tuning.records.measurement import Measurement, key_threads
 from sartor.tuning.search.cost_model import Sample, load_ahead
 from sartor.tuning.search.doubts.contested import contested
+from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import settings_for
 from sartor.tuning.search.search_run import Measured, SearchRun
@@ -85,7 +88,7 @@ def tune(
     limits = [peak.case] if peak else []
     # The first measurement waits for what began before, so without a deadline variants are compiled until then.
     early = tuner.measure(limits) if tuner.is_bounded else {}
-    searches = search is Search.MODEL and target.device == "cpu" and policy.quantities == (Quantity.LATENCY,)
+    searches = search is Search.MODEL and target.device != "vulkan" and policy.quantities == (Quantity.LATENCY,)
     pins = policy.pins if searches else None
     measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins)
     rooflines = early or tuner.measure(limits)
@@ -122,6 +125,24 @@ def _settled(cases: list[BenchmarkCase], tuner: Tuner, measured: Measured) -> Me
     return {**measured, **tuner.known(cases)}
 
 
+def in_order(cases: Sequence[BenchmarkCase], counts: Mapping[str, int], core: Core) -> list[BenchmarkCase]:
+    """Cases by the time that their layers take in a network at least, by the models: the longest first."""
+
+    def share(case: BenchmarkCase) -> float:
+        times = [analytic_seconds(case.facts, each.described, core) for each in case.variants]
+        return counts[case.key] * min(times)
+
+    return sorted(cases, key=lambda each: -share(each))
+
+
+def first_guesses(cases: Iterable[BenchmarkCase]) -> Iterator[BenchmarkCase]:
+    """Each case with candidate 0, and of each routine in each element type the variant that it lists first."""
+    for case in cases:
+        first = {(each.routine, each.dtype): each for each in reversed(case.variants)}
+        chosen = {case.variants[0].descriptor, *(each.descriptor for each in first.values())}
+        yield replace(case, variants=tuple(each for each in case.variants if each.descriptor in chosen))
+
+
 def load_search(store: Store, target: Target, search: Search) -> None:
     """Begin to load what the search of a CPU's variants needs, if nothing is known that may make it needless."""
     is_new = next(iter(store.measurements(here_only=True)), None) is None
@@ -154,10 +175,14 @@ def _measured(
     tuner.listener = found.told
     shipped = _shipped(tuner)
     described = [each.described for case in cases for each in case.variants[1:]]
-    settings = settings_for(described, shipped, tuner.target.threads)
-    search = SearchRun(tuner, cases, counts, settings, found, shipped)
+    settings = settings_for(described, shipped, key_threads(tuner.target.device, tuner.target.threads))
+    core = core_of(tuner.target) if tuner.target.has_models else WIDE
+    search = SearchRun(tuner, cases, counts, settings, found, shipped, core=core)
     if pins is None:
         found.expect(sum(len(case.variants) for case in cases))
+        if tuner.is_bounded:
+            cases = in_order(cases, counts, core)
+            tuner.measure(first_guesses(cases))
         measured = tuner.measure(cases)
     else:
         pinned = {each.task.key for each in layers if any(fnmatchcase(each.name, pin.layers) for pin in pins)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sartor.codegen.ir.target import Target
 from sartor.tuning.cost_tables.roofline import read_bandwidth
 from sartor.tuning.records.hardware import host, processor_of
-from sartor.tuning.records.measurement import Measurement, Status, runtime_key
+from sartor.tuning.records.measurement import Measurement, Status, key_threads, runtime_key
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.store.store import Store
 from sartor.tuning.store.tasks import TaskResult, task_results
@@ -53,7 +53,9 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
     places: dict[tuple[str, str], list[Measurement]] = {}
     for each in store.measurements():
         key = each.key
-        if key.task in wanted and key.threads == plan.threads and key.backend.rpartition("/")[0] in targets:
+        target = key.backend.rpartition("/")[0]
+        threads = key_threads(target.partition(":")[0], plan.threads)
+        if key.task in wanted and key.threads == threads and target in targets:
             places.setdefault((key.hardware, key.runtime), []).append(each)
     if not places:
         return Evidence()

@@ -81,12 +81,16 @@ PROBE = _probe()
 
 
 def may_be_short(case: BenchmarkCase, *, is_cpu: bool) -> bool:
-    """Whether a variant of the case may be faster than ``SHORT_SECONDS``, by the least time that its task can take.
+    """Whether a variant of the case may be so fast that it is called several times in a row, by the least time that its
+    task can take.
 
-    On a CPU one with large results counts as long: those of several calls in a row are one block of memory, which the C
+    On a GPU every case may: a call costs as much as most layers take, and how fast GPUs are is not known here. On a CPU
+    one with large results counts as long: those of several calls in a row are one block of memory, which the C
     library gives back after each run, and to bring it in again takes longer than the calls.
     """
-    if is_cpu and REPEATS * sum(each.bytes for each in case.results) > _KEPT_BYTES:
+    if not is_cpu:
+        return True
+    if REPEATS * sum(each.bytes for each in case.results) > _KEPT_BYTES:
         return False
     return not case.facts or ideal_seconds(case.facts) < SHORT_SECONDS
 

@@ -22,7 +22,7 @@ from sartor.tuning.measuring.case_compiler import CaseCompiler
 from sartor.tuning.measuring.checking import Arbiter, allowed_error
 from sartor.tuning.measuring.compile_job import CompiledCase, compile_cases
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_case
-from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, key_threads, runtime_key
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import Batch, JobResult, JobStatus, WorkerPool
@@ -114,7 +114,7 @@ class Tuner:
             variant=descriptor,
             source=digest(variant.implementation.digest, source_digest(*_JOBS)),
             hardware=self._store.hardware,
-            threads=self._settings.measure.threads,
+            threads=key_threads(self._settings.target.device, self._settings.measure.threads),
             runtime=runtime_key(),
             backend=self._settings.target.key,
         )

@@ -69,6 +69,12 @@ class MeasurementKey:
     backend: str
 
 
+def key_threads(device: str, threads: int) -> int:
+    """The threads in the key of what ran on a device: a GPU's times do not depend on how many its host has, and are of
+    use to hosts with others."""
+    return threads if device == "cpu" else 1
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One measurement of one variant.

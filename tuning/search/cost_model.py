@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
+from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.routine_registry import described
 from sartor.tuning.records.measurement import Measurement, Status
@@ -117,9 +118,10 @@ class CostModel:
     """Predicts the times of variants; ``fit`` trains one."""
 
     _booster: Booster
+    _core: Core = WIDE
 
     @staticmethod
-    def fit(samples: Sequence[Sample], *, favours_fast: bool = False) -> CostModel | None:
+    def fit(samples: Sequence[Sample], *, favours_fast: bool = False, core: Core = WIDE) -> CostModel | None:
         """Train a model on samples of one machine; None if there are fewer than ``FEWEST_SAMPLES``, or with -OO.
 
         Samples whose facts cannot be parsed are ignored. Equal samples in equal order give equal predictions.
@@ -128,6 +130,7 @@ class CostModel:
             samples: the samples.
             favours_fast: whether a slow variant weighs less than the fastest of its task, by the ratio of their times.
                 Which of the fast ones is best matters, but few samples are too few for this.
+            core: what the samples ran on, as for ``features``.
         """
         known = [each for each in samples if is_readable(each)]
         if len(known) < FEWEST_SAMPLES or not _IS_LOADABLE:
@@ -135,10 +138,10 @@ class CostModel:
         # Imported here because it takes seconds, and only tuning without stored measurements needs it.
         from xgboost import DMatrix, train
 
-        rows = [each.features for each in known]
+        rows = [each.features if core is WIDE else features(each.facts, each.variant, core) for each in known]
         targets = [math.log(each.seconds / ideal_seconds(each.facts)) for each in known]
         data = DMatrix(np.array(rows), np.array(targets), weight=_weights(known) if favours_fast else None)
-        return CostModel(train(_SETTINGS, data, num_boost_round=_TREES))
+        return CostModel(train(_SETTINGS, data, num_boost_round=_TREES), core)
 
     def seconds(self, facts: str, variants: Sequence[DescribedVariant]) -> list[float]:
         """Predict the seconds of variants of the task with these facts.
@@ -151,7 +154,7 @@ class CostModel:
         ideal = ideal_seconds(facts)
         if not variants:
             return []
-        factors = self._booster.predict(DMatrix(np.array([features(facts, each) for each in variants])))
+        factors = self._booster.predict(DMatrix(np.array([features(facts, each, self._core) for each in variants])))
         return [ideal * math.exp(each) for each in factors.tolist()]
 
     def ranked(self, facts: str, variants: Sequence[DescribedVariant]) -> list[DescribedVariant]:

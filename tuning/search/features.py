@@ -19,14 +19,16 @@ _NARROW_TYPES = (*_BYTES, "tf32")
 _FLOAT_BYTES = 4
 
 
-def analytic_cycles(facts: str, variant: DescribedVariant) -> float | None:
+def analytic_cycles(facts: str, variant: DescribedVariant, core: Core = WIDE) -> float | None:
     """Cycles of a variant by its routine's analytic model; None if the routine has none.
+
+    On a GPU estimates count too: all models there are models of the GPU.
 
     Raises:
         ValueError: if ``facts`` cannot be parsed.
     """
-    cost = variant.traits.cost
-    return None if cost is None else cost.cycles(kind_and_sizes(facts)[1], variant.parameters)
+    cost = variant.traits.cost or (variant.traits.estimate if core.gpu else None)
+    return None if cost is None else cost.cycles(kind_and_sizes(facts)[1], variant.parameters, core)
 
 
 def analytic_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -> float:
@@ -45,15 +47,20 @@ def analytic_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -
     return max(model.cycles(sizes, variant.parameters, core), moving) / core.hertz
 
 
-def features(facts: str, variant: DescribedVariant) -> list[float]:
+def features(facts: str, variant: DescribedVariant, core: Core = WIDE) -> list[float]:
     """The features of a variant on a task, a list of fixed length.
+
+    Args:
+        facts: of the task.
+        variant: what is asked about.
+        core: a GPU, or the one core that stands for all CPUs, so that what was learned on one serves others.
 
     Raises:
         ValueError: if ``facts`` cannot be parsed.
     """
     kind, sizes = kind_and_sizes(facts)
-    given, ideal = variant.parameters, ideal_cycles(sizes)
-    cycles = analytic_cycles(facts, variant)
+    given, ideal = variant.parameters, ideal_cycles(sizes, core)
+    cycles = analytic_cycles(facts, variant, core)
     moved = sizes["read"] + sizes["weights"] + sizes["written"]
     return [
         float(_KINDS.index(kind)) if kind in _KINDS else -1.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.features import analytic_cycles
 
@@ -22,12 +23,12 @@ def groups(
     return list(found.values())
 
 
-def leaders(facts: str, variants: Sequence[DescribedVariant]) -> Iterator[DescribedVariant]:
-    """The best variant of each routine by the analytic model.
+def leaders(facts: str, variants: Sequence[DescribedVariant], core: Core = WIDE) -> Iterator[DescribedVariant]:
+    """The best variant of each routine by the analytic model, on a core as for ``features``.
 
     Variants that are predicted to be far slower than the best exact variant are left out.
     """
-    cycles = {each.descriptor: analytic_cycles(facts, each) or 0.0 for each in variants}
+    cycles = {each.descriptor: analytic_cycles(facts, each, core) or 0.0 for each in variants}
     of_routines = groups(variants, lambda each: each.routine)
     found = [min(listed, key=lambda each: cycles[each.descriptor]) for listed in of_routines]
     exact = [cycles[each.descriptor] for each in found if not each.traits.rounds_between]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.codegen.analysis.task_bounds import weight_bytes
+from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass, Traits
 from sartor.tuning.search.cost_model import CostModel, Sample
 from sartor.tuning.search.leaders import groups, leaders
@@ -98,6 +99,7 @@ class VariantSearch:
         settings: limits.
         shipped: measured times of many networks on a machine of this kind, which are part of the package.
         guided_by: the ``guide`` of these, if the caller has it already.
+        core: of the machine, as for ``features``.
     """
 
     tasks: Sequence[Searched]
@@ -105,6 +107,7 @@ class VariantSearch:
     settings: SearchSettings = field(default_factory=SearchSettings)
     shipped: Sequence[Sample] = ()
     guided_by: CostModel | None = None
+    core: Core = WIDE
 
     def first(self, known: Times) -> dict[str, tuple[str, ...]]:
         """The first round: candidate 0 and the best variants by prediction, except those that are ``known``."""
@@ -130,7 +133,7 @@ class VariantSearch:
 
     def _model(self, samples: Sequence[Sample]) -> CostModel | None:
         """A model of samples of this machine and of those that are part of the package."""
-        return joint_model(samples, self.shipped, self._guide)
+        return joint_model(samples, self.shipped, self._guide, self.core)
 
     @functools.cached_property
     def _guide(self) -> CostModel | None:
@@ -161,7 +164,7 @@ class VariantSearch:
 
     def _uninformed(self) -> dict[str, list[DescribedVariant]]:
         """The best variants of each layout, where no other network was measured or few were."""
-        model = CostModel.fit(self.samples)
+        model = CostModel.fit(self.samples, core=self.core)
         return {task.key: [*self._guesses(task, task.variants[1:], model)] for task in self.tasks}
 
     def _informed(self) -> dict[str, list[DescribedVariant]]:
@@ -197,7 +200,7 @@ class VariantSearch:
     ) -> Iterator[DescribedVariant]:
         for listed in groups(variants, lambda each: each.format_class):
             if model is None:
-                picks = [*leaders(task.facts, listed)]
+                picks = [*leaders(task.facts, listed, self.core)]
             else:
                 # Trees cannot extrapolate to sizes that no measured layer had, and few networks are measured in
                 # narrower types. So the analytic model's choice is added.
@@ -205,7 +208,7 @@ class VariantSearch:
                 others = [each for each in listed if each.traits.instruction or _reads_less(each.traits)]
                 picks = [
                     *model.ranked(task.facts, listed)[: self.settings.first],
-                    *leaders(task.facts, others),
+                    *leaders(task.facts, others, self.core),
                 ]
             yield from picks
             if self.settings.threads > 1 and picks:

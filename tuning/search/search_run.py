@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.digest import digest
+from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import NO_TIME, Measurement, Status
@@ -39,6 +40,7 @@ class SearchRun:
         settings: limits of the search.
         found: told how many variants may have to be measured yet; None if nobody wants to know.
         shipped: times of other networks on such a machine, which are part of the package.
+        core: of the target, for guesses where nothing was measured.
     """
 
     tuner: Tuner
@@ -47,6 +49,7 @@ class SearchRun:
     settings: SearchSettings = field(default_factory=SearchSettings)
     found: FoundSoFar | None = None
     shipped: Sequence[Sample] = ()
+    core: Core = WIDE
 
     def measured(self) -> Measured:
         """Run the search; returns measurements by task key and descriptor, those that were stored before included.
@@ -61,7 +64,7 @@ class SearchRun:
         is_anew = self._made_anew(open_cases, known)
         known = self.tuner.known(self.cases) if is_anew else known
         tasks = [self._searched(case) for case in open_cases]
-        search = VariantSearch(tasks, self._samples(open_cases), self.settings, self.shipped, self._guide)
+        search = VariantSearch(tasks, self._samples(open_cases), self.settings, self.shipped, self._guide, self._gpu)
         if not self.shipped and sum(len(case.variants) for case in open_cases) >= FEWEST_SAMPLES:
             load_ahead()
         picks = search.first(_times(known))
@@ -118,6 +121,11 @@ class SearchRun:
     @functools.cached_property
     def _guide(self) -> CostModel | None:
         return guide(self.shipped)
+
+    @property
+    def _gpu(self) -> Core:
+        """The core for ``features``: a model of CPUs learns from all of them."""
+        return self.core if self.core.gpu else WIDE
 
     def _expect(self, variants: int) -> None:
         if self.found is not None:
@@ -193,7 +201,7 @@ class SearchRun:
         if not missing:
             return {}
         samples = [*_samples_in(known), *self._samples(missing)]
-        model = joint_model(samples, self.shipped, self._guide)
+        model = joint_model(samples, self.shipped, self._guide, self._gpu)
         return {case.key: dict(self._predictions(case, model, known[case.key])) for case in missing}
 
     def _predictions(
@@ -201,9 +209,10 @@ class SearchRun:
     ) -> Iterator[tuple[str, Measurement]]:
         missing = [each for each in case.variants if each.descriptor not in known]
         variants = [each.described for each in missing]
-        predicted = [analytic_seconds(case.facts, each) for each in variants]
         if model is not None:
             predicted = model.seconds(case.facts, variants)
+        else:
+            predicted = [analytic_seconds(case.facts, each, self.core) for each in variants]
         for each, seconds in zip(missing, predicted, strict=True):
             seconds = NO_TIME if each.traits.is_free else seconds
             key, packed = self.tuner.key(case, each.descriptor), case.packed_bytes(each)

@@ -1,19 +1,31 @@
-"""What the search of variants is given."""
+"""What the search of variants is given, and what is measured first, or guessed, where time is short."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sartor.codegen.ir.machines.core import WIDE
 from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.codegen.routine_registry import described
+from sartor.config import CompileConfig
 from sartor.costing import layer_costs
+from sartor.costing.candidates import find_candidates
+from sartor.costing.layer_costs import first_guesses, in_order, make_tuner, tune
+from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import Search
 from sartor.progress import silent
+from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.records.hardware import host
 from sartor.tuning.search.cost_model import Sample
+from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import WorkerPool
 
 SHIPPED = (Sample("facts", described("cpu:f32/conv2d.direct{columns=4,vectors=2}"), 1e-5),)
 
@@ -23,7 +35,7 @@ class FakeSearch:
 
     given: tuple[Any, ...] = ()
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *given: Any, **_: Any) -> None:
         FakeSearch.given = given
 
     def measured(self) -> dict[str, Any]:
@@ -77,3 +89,40 @@ def test_what_a_search_needs_is_loaded_where_one_will_come(
     store: Any = SimpleNamespace(measurements=lambda here_only: iter(known))
     layer_costs.load_search(store, Target.create(device), search)
     assert bool(loaded) == expected
+
+
+@pytest.mark.parametrize("search", list(Search))
+@pytest.mark.parametrize("target", [Target.create("cuda", "sm_80"), Target.create("vulkan", "ampere")], ids=str)
+def test_a_spent_time_budget_leaves_guesses_by_the_gpus_models(
+    target: Target, search: Search, imported_of: Callable[[str], ImportedModel], tmp_path: Path
+) -> None:
+    config, imported = CompileConfig(target=target), imported_of("residual")
+    found = find_candidates(imported, config.planning, everything=False)
+    with Store.in_memory() as store, WorkerPool(1) as pool:
+        tuner = make_tuner(store, pool, config.target, silent, tmp_path, deadline=time.monotonic() - 1)
+        tables = tune(imported, found, tuner, config.planning, search)
+        assert not [*store.measurements()]
+    names = {each for listed in tables.variants.values() for each in (one.routine for one in listed)}
+    assert names & {"implicit", "direct"}
+    for key, variants in tables.variants.items():
+        times = [tables.seconds(key, each.descriptor) for each in variants]
+        assert all(each is not None and 0 < each < 1 for each in times)
+
+
+def test_what_takes_longest_comes_first_with_one_variant_of_each_routine(
+    imported_of: Callable[[str], ImportedModel],
+) -> None:
+    target = Target.create("cuda", "sm_80")
+    imported = imported_of("residual")
+    found = find_candidates(imported, CompileConfig(target=target).planning, everything=False)
+    cases = tuned_cases(imported.graph, found.variants)
+    last = cases[-1].key
+    ordered = in_order(cases, {each.key: 1000 if each.key == last else 1 for each in cases}, core_of(target))
+    assert ordered[0].key == last
+    assert {each.key for each in ordered} == {each.key for each in cases}
+    for case, first in zip(cases, first_guesses(cases), strict=True):
+        assert first.variants[0] == case.variants[0]
+        routines = [(each.routine, each.dtype) for each in first.variants]
+        assert sorted(set(routines)) == sorted(routines)
+        assert set(routines) == {(each.routine, each.dtype) for each in case.variants}
+    assert core_of(target) != WIDE

@@ -105,6 +105,21 @@ def test_a_machine_that_measured_the_target_counts(
     assert len(tables.measured[second.key]) == len(tables.variants[second.key]) - len(failed)
 
 
+def test_a_gpus_times_count_whatever_the_number_of_its_hosts_cores(imported: ImportedModel) -> None:
+    target = Target.create("cuda", "sm_90")
+    there, here = (CompileConfig(target=target, threads=each) for each in (16, 2))
+    candidates = find_candidates(imported, here.planning, everything=False)
+    with Store.in_memory() as store, WorkerPool(1) as pool:
+        case = tuned_cases(imported.graph, candidates.variants)[0]
+        kernel = next(each for each in case.variants if each.routine == "implicit")
+        timed = replace(case, variants=(case.variants[0], kernel))
+        _put(make_tuner(store, pool, there.target, silent), timed, "host, an H100 [1]", [3e-3, 1e-3])
+        own = make_tuner(store, pool, here.target, silent)
+        tables, costs = predicted_tables(imported, candidates, own, here.planning)
+    assert costs.machine == "host, an H100 [1]"
+    assert tables.seconds(case.key, kernel.descriptor) == 1e-3
+
+
 def test_predictions_are_in_the_scale_of_what_was_measured(
     imported: ImportedModel, candidates: Candidates, tuner: Tuner
 ) -> None:

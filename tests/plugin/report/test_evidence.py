@@ -16,6 +16,15 @@ ELSEWHERE = "a board [0123456789ab]"
 PLAN = replace(plan_of(choice("a")), target="cpu:x86-64-v3")
 
 
+def test_a_gpus_measurements_have_one_thread_whatever_the_plan_has() -> None:
+    plan = replace(plan_of(choice("a")), target="cuda:sm_80", threads=16)
+    found = replace(measured(FAST, ELSEWHERE, 1.0).key, backend="cuda:sm_80/0123abcd")
+    of_a_cpu = replace(found, backend="cpu:x86-64-v3/0123abcd", hardware="another")
+    with Store.in_memory() as store:
+        store.put_many(Measurement(each, Status.OK, (1e-3,)) for each in (found, of_a_cpu))
+        assert read_evidence(store, plan, ["task"]).hardware == ELSEWHERE
+
+
 def measured(variant: str, hardware: str, created: float, status: Status = Status.OK) -> Measurement:
     key = MeasurementKey("task", variant, "source", hardware, 1, runtime_key(), "cpu:x86-64-v3/0123abcd")
     return Measurement(key, status, (1e-3,) if status is Status.OK else (), created=created)

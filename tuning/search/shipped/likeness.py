@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable
 
@@ -34,10 +35,15 @@ def guide(foreign: Sequence[Sample]) -> CostModel | None:
     return CostModel.fit(foreign, favours_fast=True) if foreign else None
 
 
-def joint_model(own: Sequence[Sample], foreign: Sequence[Sample], guided_by: CostModel | None) -> CostModel | None:
-    """A model of samples of this machine and, at its pace, of foreign ones, of which ``guided_by`` is the ``guide``."""
+def joint_model(
+    own: Sequence[Sample], foreign: Sequence[Sample], guided_by: CostModel | None, core: Core = WIDE
+) -> CostModel | None:
+    """A model of samples of this machine and, at its pace, of foreign ones, of which ``guided_by`` is the ``guide``.
+
+    ``core`` is that of the machine, as for ``features``; foreign samples are of CPUs.
+    """
     if guided_by is None:
-        return CostModel.fit(own)
+        return CostModel.fit(own, core=core)
     return CostModel.fit([*own, *at_pace_of(own, foreign, guided_by)], favours_fast=True)
 
 
