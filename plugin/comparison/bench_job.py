@@ -23,6 +23,9 @@ from sartor.tuning.workers.sharing import machine_turns
 _LOG = logging.getLogger(__name__)
 
 SELF = "sartor"
+ON_DEVICE = "sartor, on the device"
+"""The module with inputs that are on a GPU already and outputs that stay there, without transfers."""
+
 PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
     "onnxruntime": partial(OnnxRuntimeReference, is_timed=True),
     "openvino": OpenVinoReference,
@@ -67,7 +70,8 @@ class BenchRuns:
 
 
 def time_in_worker(runs: BenchRuns) -> dict[str, Samples]:
-    """Time the runs in a worker process; returns times by name, those of the module under ``SELF``.
+    """Time the runs in a worker process; returns times by name, those of the module under ``SELF``, and on a GPU those
+    without transfers under ``ON_DEVICE``.
 
     Raises:
         CompileError: if the worker crashes, takes too long or runs out of memory.
@@ -92,19 +96,29 @@ def _time(runs: BenchRuns) -> dict[str, Samples]:
         check_files(runs.model)
     with Session(runs.module, device=runs.device, threads=runs.workers, signature=runs.signature) as session:
         session.settle(_SETTLE_SECONDS)
-        callables: dict[str, Callable[[], list[Array]]] = {SELF: lambda: session.run(None, dict(runs.feeds))}
-        callables |= {name: _peer(name, runs) for name in runs.peers}
-        _warn_of_another_network(callables, runs)
+
+        def whole() -> list[Array]:
+            return session.run(None, dict(runs.feeds))
+
+        peers = {name: _peer(name, runs) for name in runs.peers}
+        _warn_of_another_network(whole, peers, runs)
+        callables: dict[str, Callable[[], object]] = {SELF: whole}
+        if not session.device.host_memory:
+            arrays = {name: session.to_device(each) for name, each in runs.feeds.items()}
+            callables[ON_DEVICE] = lambda: session.run_device(None, arrays)
+        callables |= peers
         seconds = 0.0 if runs.exactly else _DEFAULT_SECONDS
         if not runs.peers:
             return time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds)
         return time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds, block=BLOCK, pause=PAUSE)
 
 
-def _warn_of_another_network(callables: Mapping[str, Callable[[], list[Array]]], runs: BenchRuns) -> None:
+def _warn_of_another_network(
+    own: Callable[[], list[Array]], peers: Mapping[str, Callable[[], list[Array]]], runs: BenchRuns
+) -> None:
     """Say where times do not compare, as the file is not the model that the module was compiled from."""
-    for name in runs.peers:
-        if difference := difference_of(callables[SELF](), callables[name]()):
+    for name, peer in peers.items():
+        if difference := difference_of(own(), peer()):
             _LOG.warning(
                 "%s computes something else from '%s' than '%s' does on the same inputs (%s): times compare only with "
                 "the model that the module was compiled from",

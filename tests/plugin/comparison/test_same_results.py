@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sartor.comparison import bench_job
-from sartor.comparison.bench_job import SELF, BenchRuns
+from sartor.comparison.bench_job import BenchRuns
 from sartor.comparison.same_results import difference_of
 from sartor.runtime.driver.signature import Array, Signature
 
@@ -49,7 +49,7 @@ def test_a_bench_against_another_network_says_so(caplog: pytest.LogCaptureFixtur
     signature = Signature("main", (), ())
     runs = BenchRuns(Path("net.vmfb"), signature, "cpu", 1, Path("o.onnx"), ("onnxruntime",), 1, {}, 1, exactly=True)
     with caplog.at_level(logging.WARNING):
-        bench_job._warn_of_another_network({SELF: lambda: [ONE], "onnxruntime": lambda: [ONE]}, runs)
+        bench_job._warn_of_another_network(lambda: [ONE], {"onnxruntime": lambda: [ONE]}, runs)
         assert not caplog.messages
-        bench_job._warn_of_another_network({SELF: lambda: [ONE], "onnxruntime": lambda: [OTHER]}, runs)
+        bench_job._warn_of_another_network(lambda: [ONE], {"onnxruntime": lambda: [OTHER]}, runs)
     assert "computes something else from 'o.onnx' than 'net.vmfb'" in caplog.text
