@@ -4,6 +4,7 @@
 # make check  lint, types, documentation and tests, as CI runs them
 # make docs   the documentation as pages, in build/site
 # make conformance  ONNX's backend tests, whose counts are written into the documentation
+# make kernels  compile all variants of CUDA kernels for typical layers, and assemble them
 # make rooms  draw the rooms of the package into docs/design.md
 # make report-libraries  bundle the libraries that reports contain, which needs npm
 PYTHON ?= python3
@@ -14,7 +15,7 @@ PACKAGES := codegen dialect_passes runtime tuning
 # each of them would compile the package's sources anew, which takes longer than all else that it does to start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test thorough conformance docs lint types rooms report-libraries links check
+.PHONY: demo test thorough conformance kernels docs lint types rooms report-libraries links check
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -39,6 +40,9 @@ thorough: $(VENV)/.installed
 
 conformance: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.conformance
+
+kernels: $(VENV)/.installed
+	$(BIN)/python -m tools.cuda $(if $(ARCH),--arch $(ARCH))
 
 # Neither a type checker nor a linter of imports can follow the package-dir mapping of an editable install, so they read
 # a tree of links.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Fusion, Layer, LayerKind, Task, ValueRef
+from sartor.codegen.mlir.iree_compiler import ir, shared_context
+from sartor.codegen.mlir.operations import body_of, copies
 from sartor.codegen.subgraphs.fusion import chain, fuse
 
 # A depthwise convolution does little with what it reads and writes; the convolution after it reads each pixel once.
@@ -16,6 +18,9 @@ _PAIRS = frozenset({(LayerKind.DEPTHWISE, LayerKind.CONVOLUTION)})
 
 
 _EXPONENTIAL = "math.exp"
+# Position of the keys among the operands of the first product.
+_KEYS = 1
+_MOVING = ("linalg.transpose", "tensor.expand_shape", "tensor.collapse_shape", "tensor.empty", "util.return")
 _ATTENTION = (LayerKind.CONTRACTION, LayerKind.FIXED, LayerKind.CONTRACTION)
 
 
@@ -49,7 +54,10 @@ def find_fusions(graph: LayerGraph, *, attends: bool = False) -> LayerGraph:
 
 
 def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterator[Fusion]:
-    """Products of a row-wise layer's result, such as a softmax, which reads a product; nothing else reads either."""
+    """Products of a row-wise layer's result, such as a softmax, which reads a product; nothing else reads either.
+
+    Each also with the layer that turns the keys, if there is one that does nothing else.
+    """
     cached = functools.cache(chain)
     for last in layers.values():
         for slot, ref in enumerate(last.inputs):
@@ -63,27 +71,44 @@ def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterat
             kinds = tuple(each.task.kind for each in members)
             if kinds != _ATTENTION or any(len(each.task.results) > 1 for each in members):
                 continue
-            others = tuple(each for index, each in enumerate(last.inputs) if index != slot)
-            layer = Layer(
-                name="+".join(each.name for each in members),
-                nodes=tuple(node for each in members for node in each.nodes),
-                task=cached(tuple(each.task for each in members), (0, slot)),
-                inputs=(*first.inputs, *others),
-                weights=tuple(name for each in members for name in each.weights),
-            )
-            yield Fusion(layer, tuple(each.name for each in members))
+            tasks = cached(tuple(each.task for each in members), (0, slot))
+            yield _joined(members, tasks, (*first.inputs, *_others(last, slot)))
+            keys = first.inputs[_KEYS] if len(first.inputs) > _KEYS else None
+            turn = layers.get(keys.source or "") if keys is not None and reads[keys] == 1 else None
+            if turn is not None and _only_moves(turn.task):
+                tasks = cached(tuple(each.task for each in (turn, *members)), (_KEYS, 0, slot))
+                inputs = (*turn.inputs, *_others(first, _KEYS), *_others(last, slot))
+                yield _joined((turn, *members), tasks, inputs)
+
+
+def _joined(members: Sequence[Layer], task: Task, inputs: tuple[ValueRef, ...]) -> Fusion:
+    layer = Layer(
+        name="+".join(each.name for each in members),
+        nodes=tuple(node for each in members for node in each.nodes),
+        task=task,
+        inputs=inputs,
+        weights=tuple(name for each in members for name in each.weights),
+    )
+    return Fusion(layer, tuple(each.name for each in members))
+
+
+def _others(layer: Layer, slot: int) -> tuple[ValueRef, ...]:
+    """The layer's inputs but one."""
+    return tuple(each for index, each in enumerate(layer.inputs) if index != slot)
+
+
+def _only_moves(task: Task) -> bool:
+    """Whether a task transposes and reshapes one activation, and computes nothing."""
+    if task.kind is not LayerKind.FIXED or task.weights or len(task.inputs) != 1 or len(task.results) != 1:
+        return False
+    with shared_context():
+        module = ir.Module.parse(task.body)
+        ops = [view.operation for view in body_of(module.body.operations[0].operation).operations]
+        return all(each.name in _MOVING or copies(each) for each in ops)
 
 
 def _fusion(first: Layer, second: Layer, slot: int, task: Task) -> Fusion:
-    others = tuple(ref for index, ref in enumerate(second.inputs) if index != slot)
-    layer = Layer(
-        name=f"{first.name}+{second.name}",
-        nodes=(*first.nodes, *second.nodes),
-        task=task,
-        inputs=(*first.inputs, *others),
-        weights=(*first.weights, *second.weights),
-    )
-    return Fusion(layer, (first.name, second.name))
+    return _joined((first, second), task, (*first.inputs, *_others(second, slot)))
 
 
 def apply_fusions(graph: LayerGraph, names: Collection[str]) -> LayerGraph:

@@ -7,6 +7,7 @@ the same three loops; reshapes move to the edges of the layer, where they cost n
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.analysis.convolution import convolution_of
@@ -120,9 +121,17 @@ def _fold_broadcasts(rewrite: Rewrite) -> None:
                 continue
             source, inner = indexing_maps(op)[0], list(maps[index].results)
             read = [inner[each.position] if isinstance(each, ir.AffineDimExpr) else each for each in source.results]
+            if index and not _are_of_a_matrix(read[-2:], maps[index].n_dims):
+                # A transposition that no RHS may have: its strides follow from the op instead.
+                continue
             maps[index] = ir.AffineMap.get(maps[index].n_dims, 0, read)
             root.operands[index] = op.operands[0]
         root.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+
+
+def _are_of_a_matrix(loops: Sequence[ir.AffineExpr], count: int) -> bool:
+    """Whether loops are those over columns and over the reduction, the last two of ``count``."""
+    return {each.position for each in loops if isinstance(each, ir.AffineDimExpr)} == {count - 2, count - 1}
 
 
 def _fold_reshapes(rewrite: Rewrite) -> None:

@@ -14,6 +14,7 @@ from sartor.codegen.routines.amx.tile_product import TileProduct
 from sartor.codegen.routines.cuda.attention import AttentionKernel
 from sartor.codegen.routines.cuda.implicit import Implicit
 from sartor.codegen.routines.cuda.iree_implicit import IreeImplicit
+from sartor.codegen.routines.cuda.separable import TensorSeparable
 from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
@@ -44,6 +45,8 @@ from sartor.codegen.routines.vector.separable import FusedSeparable
 from sartor.codegen.routines.vector.single import FewChannels, SingleChannel
 from sartor.codegen.routines.vector.window import SlidingWindow
 
+_VULKAN, _CUDA = ("vulkan",), ("cuda",)
+
 ROUTINES: tuple[Routine, ...] = (
     Stock(),
     # Kernels of our own.
@@ -61,6 +64,7 @@ ROUTINES: tuple[Routine, ...] = (
     Product("product_pairs", element=PAIRS),
     SlidingWindow(),
     SlidingWindow("window_blocked", blocked=True),
+    SlidingWindow("window_pairs", paired=True),
     SingleChannel(),
     SingleChannel("single_blocked", blocked=True),
     SingleChannel("single_planes", by_planes=True),
@@ -102,6 +106,16 @@ ROUTINES: tuple[Routine, ...] = (
     Half(JoinEnlarged()),
     Half(JoinEnlarged("join_enlarged_blocked", blocked=True)),
     Half(Rowwise()),
+    # On GPUs too.
+    Half(Direct(storage="f16"), _VULKAN),
+    Half(Product(storage="f16"), _VULKAN),
+    Half(SlidingWindow(), _VULKAN),
+    Half(SlidingWindow("window_pairs", paired=True), _VULKAN),
+    Half(Join(), _VULKAN),
+    Half(Rowwise(), _VULKAN),
+    Half(Implicit(storage="f16"), _CUDA),
+    Half(ThreadWindows(storage="f16"), _CUDA),
+    Half(WarpRow(storage="f16"), _CUDA),
     # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
     TiledConvolution(),
     TiledMatmul(),
@@ -126,6 +140,10 @@ ROUTINES: tuple[Routine, ...] = (
     # For fused tasks.
     FusedSeparable(),
     FusedSeparable("separable_blocked", blocked=True),
+    TensorSeparable(),
+    TensorSeparable(arithmetic="tf32"),
+    TensorSeparable(storage="bf16"),
+    TensorSeparable(storage="f16"),
     AttentionKernel(),
     AttentionKernel(arithmetic="tf32"),
     AttentionKernel(storage="bf16"),

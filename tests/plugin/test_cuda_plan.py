@@ -97,20 +97,38 @@ def _measured_elsewhere(model: Path, config: CompileConfig, database: Path, besi
     return fastest
 
 
-def test_attention_is_one_kernel_of_the_plan(tmp_path: Path) -> None:
-    builder = Builder()
-    chances = builder.op("Softmax", "chances", builder.op("MatMul", "scores", "q", "k"), axis=-1)
+@pytest.mark.parametrize("order", [None, (0, 2, 1), (1, 2, 0)], ids=["keys by columns", "turned", "by heads"])
+def test_attention_is_one_kernel_of_the_plan(order: tuple[int, int, int] | None, tmp_path: Path) -> None:
+    builder, shape = Builder(), (12, 128, 64)
+    turned = builder.op("Transpose", "turned", "k", perm=order) if order else "k"
+    chances = builder.op("Softmax", "chances", builder.op("MatMul", "scores", "q", turned), axis=-1)
     context = builder.op("MatMul", "context", chances, "v")
-    shape = (12, 128, 64)
+    keys = {None: (12, 64, 128), (0, 2, 1): shape, (1, 2, 0): (128, 12, 64)}[order]
     model, module = tmp_path / "net.onnx", tmp_path / "net.vmfb"
-    onnx.save(builder.model([("q", shape), ("k", (12, 64, 128)), ("v", shape)], [(context, shape)]), model)
+    onnx.save(builder.model([("q", shape), ("k", keys), ("v", shape)], [(context, shape)]), model)
     target = Target.create("cuda", "sm_90")
     config = CompileConfig(target=target, jobs=1, database=tmp_path / "tuning.db")
     (layer,) = compile_model(model, module, config).plan.layers
-    assert layer.layer == "scores+chances+context"
+    assert layer.layer == "+".join((*(["turned"] if order else []), "scores", "chances", "context"))
     assert layer.variant.startswith("cuda:f32/fused.attention{")
     kernels = [text for text in ptx_of(module.read_bytes()) if "mma.sync" in text]
     assert len(kernels) == 1
+
+
+def test_a_separable_convolution_is_one_kernel_of_the_plan(tmp_path: Path) -> None:
+    builder = Builder()
+    deep = builder.op("Relu", "deep.relu", builder.conv("deep", "x", (96, 96), group=96))
+    last = builder.op("Add", "y", builder.conv("wide", deep, (96, 24), kernel=1), "r")
+    shape = (1, 24, 56, 56)
+    model, module = tmp_path / "net.onnx", tmp_path / "net.vmfb"
+    onnx.save(builder.model([("x", (1, 96, 56, 56)), ("r", shape)], [(last, shape)]), model)
+    config = CompileConfig(target=Target.create("cuda", "sm_80"), jobs=1, database=tmp_path / "tuning.db")
+    (layer,) = compile_model(model, module, config).plan.layers
+    assert layer.variant.startswith("cuda:f32/fused.separable_product{")
+    (kernel,) = [text for text in ptx_of(module.read_bytes()) if "mma.sync" in text]
+    assert min(instructions(kernel, "cp.async", "st.shared", "bar.sync").values()) > 0
+    if assembler() is not None:
+        assert all(each.spilled == 0 for each in assemble(kernel, "sm_80"))
 
 
 def test_a_network_is_planned_by_the_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

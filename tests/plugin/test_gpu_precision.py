@@ -16,6 +16,7 @@ from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.selection.problem.pin import Pin
+from tests.codegen.routines.layer_cases import in_half
 from tests.devices import needs_vulkan
 from tests.tiny_models import Builder
 
@@ -77,3 +78,19 @@ def test_a_budget_that_f16_exceeds_leaves_f32(model: Path, tmp_path: Path) -> No
     types, error = compiled(model, tmp_path, NARROW)
     assert "f16" not in types
     assert error < NARROW
+
+
+@needs_vulkan
+def test_a_model_in_f16_has_kernels_of_its_own_type(model: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half.onnx"
+    onnx.save(in_half(onnx.load(model)), half)
+    config = CompileConfig(target=Target.create("vulkan"), database=tmp_path / "tuning.db")
+    artifact = compile_model(half, tmp_path / "net.vmfb", config)
+    assert {each.dtype for each in artifact.plan.layers} == {"f16"}
+    assert any("half_" in each.variant for each in artifact.plan.layers)
+    feeds = {"x": np.random.default_rng(7).standard_normal(SHAPE, np.float32).astype(np.float16)}
+    with Session(tmp_path / "net.vmfb", device="vulkan") as session:
+        (result,) = session.run(None, feeds)
+    expected = OnnxRuntimeReference(model)({"x": feeds["x"].astype(np.float32)})
+    assert result.dtype == np.float16
+    assert relative_error([result.astype(np.float32)], expected) < WIDE

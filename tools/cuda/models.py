@@ -26,8 +26,8 @@ _PRODUCTS = ((128, 768, 768), (128, 768, 3072), (128, 3072, 768), (1, 2048, 1000
 
 
 _HEADS = (
-    # Heads, positions, and numbers of a head.
-    *((12, 128, 64), (8, 1024, 128), (3, 196, 64), (12, 128, 32)),
+    # Heads, positions, and numbers of a head; an odd number of positions is without a mask.
+    *((12, 128, 64), (8, 1024, 128), (3, 196, 64), (12, 128, 32), (3, 197, 64)),
 )
 _ATTENTION = (
     # Twelve heads of 64, over 128 positions.
@@ -95,13 +95,76 @@ def _attention() -> ModelProto:
         names = {name: f"{name}{index}" for name in ("q", "k", "v", "s", "m", "t", "y")}
         shape = [1, heads, positions, depth]
         inputs += [_value(names["q"], shape), _value(names["k"], [1, heads, depth, positions])]
-        inputs += [_value(names["v"], shape), _value(f"mask{index}", [1, 1, 1, positions])]
-        nodes.append(helper.make_node("MatMul", [names["q"], names["k"]], [names["s"]]))
-        nodes.append(helper.make_node("Add", [names["s"], f"mask{index}"], [names["m"]]))
+        inputs.append(_value(names["v"], shape))
+        scores = names["m"] if positions % 2 else names["s"]
+        nodes.append(helper.make_node("MatMul", [names["q"], names["k"]], [scores]))
+        if positions % 2 == 0:
+            inputs.append(_value(f"mask{index}", [1, 1, 1, positions]))
+            nodes.append(helper.make_node("Add", [scores, f"mask{index}"], [names["m"]]))
         nodes.append(helper.make_node("Softmax", [names["m"]], [names["t"]], axis=-1))
         nodes.append(helper.make_node("MatMul", [names["t"], names["v"]], [names["y"]]))
         outputs.append(_value(names["y"], shape))
     return _model(nodes, inputs, outputs, [])
+
+
+_POOLINGS = (
+    # Operation, channels, image, kernel, stride.
+    *(("MaxPool", 64, 112, 3, 2), ("MaxPool", 192, 28, 3, 1), ("AveragePool", 160, 14, 2, 2)),
+    *(("AveragePool", 2048, 7, 7, 1),),
+)
+_ROWS = (
+    # Operation, rows, numbers of a row.
+    *(("Softmax", 128, 1000), ("LayerNormalization", 128, 384), ("LayerNormalization", 197, 192)),
+)
+
+
+def _rows() -> ModelProto:
+    """Poolings, and layers on rows."""
+    nodes, inputs, outputs, weights = [], [], [], []
+    for index, (kind, channels, size, kernel, stride) in enumerate(_POOLINGS):
+        extent = (size - kernel) // stride + 1
+        inputs.append(_value(f"x{index}", [1, channels, size, size]))
+        outputs.append(_value(f"y{index}", [1, channels, extent, extent]))
+        attributes: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2}
+        nodes.append(helper.make_node(kind, [f"x{index}"], [f"y{index}"], **attributes))
+    for index, (kind, rows, length) in enumerate(_ROWS):
+        names = [f"r{index}"]
+        inputs.append(_value(names[0], [rows, length]))
+        outputs.append(_value(f"z{index}", [rows, length]))
+        if kind == "LayerNormalization":
+            names += [f"g{index}", f"b{index}"]
+            weights += [numpy_helper.from_array(np.ones(length, np.float32), each) for each in names[1:]]
+        nodes.append(helper.make_node(kind, names, [f"z{index}"], axis=-1))
+    return _model(nodes, inputs, outputs, weights)
+
+
+_SEPARABLE = (
+    # Channels, channels of the result, image, kernel, stride, whether a residual is added.
+    *((32, 16, 112, 3, 1, False), (96, 24, 112, 3, 2, False), (144, 24, 56, 3, 1, True), (384, 64, 14, 3, 1, True)),
+    *((240, 80, 28, 5, 2, False), (576, 160, 14, 3, 2, False), (960, 320, 7, 3, 1, False), (512, 1024, 7, 3, 1, False)),
+)
+
+
+def _separable() -> ModelProto:
+    """Depthwise convolutions, each with a 1x1 convolution after it."""
+    nodes, inputs, outputs, weights = [], [], [], []
+    for index, (depth, channels, size, kernel, stride, is_added) in enumerate(_SEPARABLE):
+        shapes = {"f": (depth, 1, kernel, kernel), "b": (depth,), "w": (channels, depth, 1, 1), "c": (channels,)}
+        zeros = {f"{name}{index}": np.zeros(each, np.float32) for name, each in shapes.items()}
+        weights += [numpy_helper.from_array(each, name) for name, each in zeros.items()]
+        shape = [1, channels, -(-size // stride), -(-size // stride)]
+        inputs.append(_value(f"x{index}", [1, depth, size, size]))
+        attributes: dict[str, Any] = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": depth}
+        names = [f"{name}{index}" for name in ("x", "f", "b")]
+        nodes.append(helper.make_node("Conv", names, [f"d{index}"], **attributes))
+        nodes.append(helper.make_node("Relu", [f"d{index}"], [f"e{index}"]))
+        result = f"p{index}" if is_added else f"y{index}"
+        nodes.append(helper.make_node("Conv", [f"e{index}", f"w{index}", f"c{index}"], [result]))
+        if is_added:
+            inputs.append(_value(f"r{index}", shape))
+            nodes.append(helper.make_node("Add", [result, f"r{index}"], [f"y{index}"]))
+        outputs.append(_value(f"y{index}", shape))
+    return _model(nodes, inputs, outputs, weights)
 
 
 MODELS: dict[str, Callable[[], ModelProto]] = {
@@ -109,5 +172,7 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
     "mobilenet": lambda: _convolutions("mobilenet"),
     "transformer": _transformer,
     "attention": _attention,
+    "separable": _separable,
+    "rows": _rows,
 }
 """Models of separate layers, by name."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
 from sartor.codegen.ir.layer import Stage, Task, TensorType
@@ -22,6 +23,7 @@ from sartor.codegen.kernels.tensor_cores.results import FinishedResult, WarpSums
 from sartor.codegen.kernels.tensor_cores.staging import PixelRows
 from sartor.codegen.mlir.operations import body_of
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
+from sartor.codegen.subgraphs.fusion import fuse
 
 _STAGES = 3
 _ONE = Axis(1, 1, 1, 1, 1, 0)
@@ -51,9 +53,10 @@ class Attention:
 
 def attention_of(task: Task) -> Attention | Rejected:
     """A fused task as an attention, or why it is none."""
-    if len(task.stages) != _STAGES:
+    stages = _stages(task)
+    if len(stages) != _STAGES:
         return Rejected("not a product, a softmax and a product")
-    first, middle, last = task.stages
+    first, middle, last = stages
     scores, context = product_shape(first.task), product_shape(last.task)
     if isinstance(scores, Rejected) or isinstance(context, Rejected):
         return Rejected("not a product, a softmax and a product")
@@ -66,6 +69,20 @@ def attention_of(task: Task) -> Attention | Rejected:
     if scores.batches != context.batches or scores.rows != context.rows or scores.columns != context.depth:
         return Rejected("the second product does not multiply what the softmax computes")
     return Attention(scores, context)
+
+
+@functools.lru_cache(maxsize=256)
+def _stages(task: Task) -> tuple[Stage, ...]:
+    """The stages of a fused task, the first two of four as one: a layer that turns the keys, and their product."""
+    if len(task.stages) != _STAGES + 1:
+        return task.stages
+    turn, scores, *rest = task.stages
+    if scores.inputs.count(None) != 1 or None in turn.inputs:
+        return task.stages
+    slot = scores.inputs.index(None)
+    joined = replace(fuse(turn.task, scores.task, slot), kind=scores.task.kind, stages=())
+    others = tuple(each for index, each in enumerate(scores.inputs) if index != slot)
+    return (Stage(joined, (*turn.inputs, *others)), *rest)
 
 
 def _is_softmax(stage: Stage, scores: MatmulShape) -> bool:
@@ -116,7 +133,7 @@ def attention_layer(
     found = attention_of(task)
     if isinstance(found, Rejected):
         raise ValueError(found.reason)
-    first, _, last = task.stages
+    first, _, last = _stages(task)
     one, other = (product_rewrite(each.task) for each in (first, last))
     if isinstance(one, Rejected) or isinstance(other, Rejected):
         raise ValueError("its products cannot be flattened")
@@ -140,7 +157,7 @@ def _code(
     queries, keys = (given[each] for each in scores.memories)
     probabilities, place = context.memories
     values = taken[place]
-    if max(queries, keys, values) >= len(task.inputs) or task.stages[2].inputs[probabilities] is not None:
+    if max(queries, keys, values) >= len(task.inputs) or _stages(task)[-1].inputs[probabilities] is not None:
         raise ValueError("it does not multiply activations, the last by what the softmax computes")
     _check_between(found, scores, context, probabilities)
     if scores.shape.columns % _PAIR and any(each.vector is not None for each in _read(scores.epilogue)):
@@ -150,7 +167,7 @@ def _code(
     sums = WarpSums(context.rows, shape.columns, tile, (sizes[0] * ROWS, found.value_columns), _PAIR)
     code = FusedAttention(
         queries=PixelRows((_ONE, scores.axes[1]), scores.lhs, scores.shape.depth, scores.batches),
-        keys=_matrix(scores),
+        keys=_keys(scores),
         values=_matrix(context),
         memories=(queries, keys, values),
         scores=scores.epilogue,
@@ -167,6 +184,14 @@ def _code(
 
 def _read(epilogue: Epilogue) -> Iterator[Access]:
     return (each for operands in epilogue.operands.values() for each in operands if isinstance(each, Access))
+
+
+def _keys(product: ProductLayer) -> MatrixRows | PixelRows:
+    turned = product.turned_rhs
+    if turned is None:
+        return _matrix(product)
+    columns = product.shape.columns
+    return PixelRows((_ONE, Axis(columns, columns, 1, 1, 1, 0)), turned, product.shape.depth, product.batches)
 
 
 def _matrix(product: ProductLayer) -> MatrixRows:
@@ -196,7 +221,7 @@ def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
     What the softmax computes has no buffer; the position of the result stands for it.
     """
-    first, _, last = task.stages
+    first, _, last = _stages(task)
     weights = len(task.inputs) + len(first.task.weights)
     result = len(task.inputs) + len(task.weights)
     given = tuple(result if each is None else each for each in first.inputs)
@@ -214,7 +239,8 @@ def _layouts(task: Task, first: Rewrite, last: Rewrite) -> tuple[str, ...]:
         ValueError: if the products read an activation in different layouts.
     """
     found: dict[int, str] = {}
-    for stage, rewrite in ((task.stages[0], first), (task.stages[2], last)):
+    of_scores, _, of_context = _stages(task)
+    for stage, rewrite in ((of_scores, first), (of_context, last)):
         for position, layout in zip(stage.inputs, rewrite.inputs, strict=True):
             if position is not None and found.setdefault(position, layout) != layout:
                 raise ValueError("the products read an activation in different layouts")

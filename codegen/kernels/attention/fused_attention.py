@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.ir.machines.cuda import WARP
+from sartor.codegen.kernels.attention.key_rows import KeyRows
 from sartor.codegen.kernels.attention.score_rows import ScoreRows, SoftmaxRows
 from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.loops.epilogue import Epilogue
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, ROWS, MatrixInstruction
 from sartor.codegen.kernels.tensor_cores.matrix_rhs import MatrixRows, MatrixStages
@@ -35,7 +36,7 @@ class FusedAttention:
 
     Attributes:
         queries: rows of the first product's LHS.
-        keys: RHS of the first product.
+        keys: RHS of the first product, or the rows that it is made of if it is turned.
         values: RHS of the second product.
         memories: positions of queries, keys and values among the buffers.
         scores: ops around the first product; its operands are at ``given`` among the buffers.
@@ -48,7 +49,7 @@ class FusedAttention:
     """
 
     queries: PixelRows
-    keys: MatrixRows
+    keys: MatrixRows | PixelRows
     values: MatrixRows
     memories: tuple[int, int, int]
     scores: Epilogue
@@ -95,8 +96,10 @@ class FusedAttention:
         return RowCopies(self.queries, self.rows, _PART_BYTES // UNIT, self.threads, self.instruction.bytes)
 
     @property
-    def key_stages(self) -> MatrixStages:
+    def key_stages(self) -> MatrixStages | KeyRows:
         """A part of a block of keys."""
+        if isinstance(self.keys, PixelRows):
+            return KeyRows(self.keys, self.block, self.part, self.threads, self.instruction)
         return MatrixStages(self.keys, self.block, self.part, self.threads, self.instruction)
 
     @property
@@ -178,10 +181,9 @@ class _Writer:
     def _copy_queries(self) -> None:
         code, asm = self.code, self.asm
         places = code.query_copies.places(asm, self.thread, self.first_row)
-        base = asm.mul(self.batch, code.queries.image.batch)
         memories = self.memories[code.memories[0]], self.queries
         for part in range(code.parts):
-            origin = base, self.thread, part * code.part
+            origin = self.batch, self.thread, part * code.part
             code.query_copies.start(asm, memories, places, origin, part * code.rows * code.part)
 
     def _copy_block(self, number: Index, buffer: Index) -> None:
@@ -189,15 +191,13 @@ class _Writer:
         code, asm = self.code, self.asm
         first = asm.mul(number, code.block)
         keys, values = (self.memories[each] for each in code.memories[1:])
-        base = asm.mul(self.batch, code.keys.batch)
         size = code.block * code.part
         for part in range(code.parts):
             target = asm.add(asm.mul(buffer, code.parts * size), part * size)
-            origin = base, part * code.part, first
+            origin = self.batch, part * code.part, first
             code.key_stages.start(asm, (keys, self.keys), self.thread, origin, target)
-        base = asm.mul(self.batch, code.values.batch)
         target = asm.mul(buffer, code.block * code.result.sums.tile[1])
-        code.value_stages.start(asm, (values, self.values), self.thread, (base, first, 0), target)
+        code.value_stages.start(asm, (values, self.values), self.thread, (self.batch, first, 0), target)
 
     def _block(self, rows: SoftmaxRows, number: Index, buffer: Index, carried: list[ir.Value]) -> list[ir.Value]:
         """Add a block of keys and values."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.special_functions import exp
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.loops.epilogue import Epilogue, TileOrigin, TileVector
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS
 from sartor.codegen.kernels.tensor_cores.results import Sums

@@ -129,3 +129,48 @@ class ThreadCost:
         throughput = _INSTRUCTIONS * sizes["operations"] / core.operations_per_cycle
         latency = _GROUP_LATENCY + sizes["taps"] * pixels * _TAP_LATENCY
         return max(throughput, latency)
+
+
+# Taps of the depthwise convolution in a fused task, whose facts do not tell them.
+_USUAL_TAPS = 9
+
+
+def separable_cycles(
+    work: BlockWork, taps: int, tiling: BlockTiling, gpu: CudaArchitecture, instruction: MatrixInstruction
+) -> float:
+    """Predicted cycles of a product whose rows are computed by windows of ``taps`` taps, without its launch.
+
+    A stage waits for a thread's windows; workgroups side by side compute the same windows.
+    """
+    busiest = -(-work.groups(tiling) // gpu.multiprocessors)
+    resident = min(tiling.resident(gpu), busiest)
+    steps = -(-work.depth // tiling.depth)
+    numbers = tiling.rows * tiling.depth // instruction.bytes
+    computing = busiest * steps * _INSTRUCTIONS * numbers * taps / gpu.multiply_adds
+    waiting = -(-busiest // resident) * steps * taps * _TAP_LATENCY
+    return product_cycles(work, tiling, gpu, instruction) + max(computing, waiting)
+
+
+@dataclass(frozen=True)
+class SeparableProductCost:
+    """The model of a depthwise and a 1x1 convolution in one kernel.
+
+    Attributes:
+        instruction: multiplies.
+    """
+
+    instruction: MatrixInstruction
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        """Predicted cycles of one inference on a GPU.
+
+        Raises:
+            ValueError: if the core is that of a CPU.
+        """
+        if core.gpu is None:
+            raise ValueError("the model is that of a GPU")
+        depth = max(1, sizes["weights"] // (_SUM_BYTES * (sizes["channels"] + _USUAL_TAPS)))
+        rows = sizes["rows"] * sizes["columns"]
+        work = BlockWork(sizes["batch"], rows, sizes["channels"], depth * self.instruction.bytes)
+        tiling = BlockTiling(**{each.name: parameters[each.name] for each in fields(BlockTiling)})
+        return separable_cycles(work, _USUAL_TAPS, tiling, core.gpu, self.instruction)

@@ -22,11 +22,14 @@ from sartor.codegen.kernels.tensor_cores.instructions import TF32_MANTISSA, Matr
 from sartor.codegen.kernels.tensor_cores.integer_result import FilterPanels, IntegerResult
 from sartor.codegen.kernels.tensor_cores.matrix_rhs import MatrixRows
 from sartor.codegen.kernels.tensor_cores.results import FinishedResult, WarpSums
-from sartor.codegen.kernels.tensor_cores.staging import PixelRows
+from sartor.codegen.kernels.tensor_cores.staging import PixelRows, StagedRows
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 
 PAIR = 2
 """Adjacent columns that a thread has of each sum."""
+
+_WORD = 4
+"""Bytes of the shortest copy to shared memory."""
 
 _ONE = Axis(1, 1, 1, 1, 1, 0)
 
@@ -67,16 +70,28 @@ def pack_columns(depth: int, columns: int, tiling: BlockTiling, instruction: Mat
 
 
 def convolution_product(
-    layer: ImageLayer, convolution: Convolution, tiling: BlockTiling, instruction: MatrixInstruction
+    layer: ImageLayer,
+    convolution: Convolution,
+    tiling: BlockTiling,
+    instruction: MatrixInstruction,
+    computed: StagedRows | None = None,
 ) -> ImplicitProduct:
     """The product of a convolution layer; sets the packing of its filters.
+
+    Args:
+        layer: the layer that becomes a kernel.
+        convolution: its root.
+        tiling: sizes.
+        instruction: multiplies.
+        computed: computes rows of a 1x1 convolution's image; None if it is in memory.
 
     Raises:
         ValueError: if the layer cannot be computed so.
     """
     channels, depth, *_ = convolution.filter.shape
     packing = pack_filters(convolution, tiling, instruction)
-    read = convolution_operands(layer, convolution, packing)
+    # Numbers of four bytes are copied one by one; narrower ones cannot be, and come with channels last.
+    read = convolution_operands(layer, convolution, packing, by_planes=instruction.bytes == _WORD)
     axes, strides = read.axes, read.image
     if joins(convolution):
         pixels = axes[0].output * axes[1].output
@@ -97,6 +112,7 @@ def convolution_product(
         tiling,
         instruction,
         (convolution.filter.shape[2], convolution.filter.shape[3]) if convolution.is_padded else None,
+        computed=computed,
     )
 
 
@@ -154,11 +170,12 @@ def _product(
     instruction: MatrixInstruction,
     taps: tuple[int, int] | None = None,
     matrix: MatrixRows | None = None,
+    computed: StagedRows | None = None,
 ) -> ImplicitProduct:
     lanes, block = lanes_for(columns), (tiling.rows, tiling.columns)
     sums = WarpSums(source.rows, columns, tiling.warp_tile, block, lanes)
     finished = FinishedResult(sums, *result)
-    code = ImplicitProduct(source, columns, memories, finished, tiling, instruction, matrix=matrix)
+    code = ImplicitProduct(source, columns, memories, finished, tiling, instruction, 0, matrix, computed)
     if instruction.is_integer and matrix is None:
         panels = FilterPanels(tiling.columns, code.panel, taps)
         code = replace(code, result=IntegerResult(sums, *result, source, memories, panels), trailer=panels.trailer)

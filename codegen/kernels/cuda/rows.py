@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.loops.epilogue import emit_region
 from sartor.codegen.kernels.rows.row_form import Given, Operand, RowForm, Step
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector

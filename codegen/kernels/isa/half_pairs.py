@@ -13,8 +13,8 @@ from typing import cast
 
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.gpu.invocations import InvocationAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.invocations import InvocationAssembler
 from sartor.codegen.kernels.isa.multipliers import Multiplier, only_offset
 from sartor.codegen.kernels.isa.pairs import PairElement
 from sartor.codegen.mlir.gpu_machine import HALF_ARITHMETIC

@@ -11,8 +11,8 @@ from typing import NamedTuple, cast
 
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.gpu.invocations import InvocationAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.invocations import InvocationAssembler
 from sartor.codegen.kernels.isa.multipliers import DotElement, Multiplier, only_offset
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine

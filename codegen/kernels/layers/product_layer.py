@@ -126,6 +126,20 @@ class ProductLayer:
         return batch, depth
 
     @property
+    def turned_rhs(self) -> ImageStrides | None:
+        """Strides of an RHS that is stored by columns, which are the pixels of an image of one row; None for another.
+
+        Raises:
+            ValueError: if its elements have no constant strides.
+        """
+        root = self.rewrite.root
+        steps, (depth,) = self._strides(view_of(root.operands[1]).strides, indexing_maps(root)[1])
+        batch, _, column = self._split(steps)
+        if depth != 1 or column in (0, 1):
+            return None
+        return ImageStrides(batch, self.shape.columns * column, column, self.shape.depth, self.shape.depth)
+
+    @property
     def rows(self) -> int:
         """Rows of the LHS and of the result."""
         return self.shape.rows or 1

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, DEPTH_BYTES, ROWS, MatrixInstruction, halves
 from sartor.codegen.kernels.tensor_cores.matrix_rhs import MatrixRows, MatrixStages
 from sartor.codegen.kernels.tensor_cores.results import Sums, TileResult
-from sartor.codegen.kernels.tensor_cores.staging import PackedCopies, PixelRows, RowCopies, swizzled
+from sartor.codegen.kernels.tensor_cores.staging import PackedCopies, PixelRows, RowCopies, StagedRows, swizzled
 from sartor.codegen.kernels.tensor_cores.tiling import UNIT, BlockTiling
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
@@ -37,6 +37,7 @@ class ImplicitProduct:
         instruction: multiplies.
         trailer: elements that follow each panel of the packed RHS, such as scales.
         matrix: the RHS, if it is an activation; None for a packed weight.
+        computed: computes rows of the LHS; None if they are copied from an image.
     """
 
     source: PixelRows
@@ -47,6 +48,7 @@ class ImplicitProduct:
     instruction: MatrixInstruction
     trailer: int = 0
     matrix: MatrixRows | None = None
+    computed: StagedRows | None = None
 
     @property
     def lanes(self) -> int:
@@ -98,7 +100,9 @@ class ImplicitProduct:
         return self.tiling.depth // self.instruction.bytes
 
     @property
-    def _rows(self) -> RowCopies:
+    def _rows(self) -> StagedRows:
+        if self.computed is not None:
+            return self.computed
         tiling, element_bytes = self.tiling, self.instruction.bytes
         return RowCopies(self.source, tiling.rows, tiling.units, tiling.threads, element_bytes, self.overshoots)
 
@@ -203,17 +207,16 @@ class _Writer:
         step = code._step
         number = asm.add(self.first_step, number)
         lhs, rhs = (self.memories[each] for each in code.memories)
-        base = asm.mul(self.batch, code.source.image.batch)
         code._rows.start(
             asm,
             (lhs, self.left),
             self.left_places,
-            (base, self.thread, asm.mul(number, step)),
+            (self.batch, self.thread, asm.mul(number, step)),
             asm.mul(stage, tiling.rows * step),
         )
         tile = tiling.columns * step
         if code.matrix is not None and code._stages is not None:
-            place = asm.mul(self.batch, code.matrix.batch), asm.mul(number, step)
+            place = self.batch, asm.mul(number, step)
             first = asm.mul(self.column, tiling.columns)
             code._stages.start(asm, (rhs, self.right), self.thread, (*place, first), asm.mul(stage, tile))
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.mlir.iree_compiler import arith, ir, math, vector
 
 ROWS, COLUMNS, DEPTH_BYTES = 16, 8, 32

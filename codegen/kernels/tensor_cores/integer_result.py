@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.rounded_numbers import dequantised
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.loops.epilogue import TileOrigin, TileVector
 from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.tensor_cores.results import FinishedResult

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, MatrixInstruction
 from sartor.codegen.kernels.tensor_cores.staging import chosen, widest_copy
 from sartor.codegen.kernels.tensor_cores.tiling import UNIT
@@ -97,10 +97,11 @@ class MatrixStages:
             asm: emits.
             memories: the matrix and shared memory.
             thread: number of the thread.
-            origin: offset of the matrix, the stage's first row, and the tile's first column.
+            origin: number of the matrix, the stage's first row, and the tile's first column.
             target: offset of the stage in shared memory.
         """
-        base, first_row, first_column = origin
+        batch, first_row, first_column = origin
+        base = asm.mul(batch, self.source.batch)
         per_row = self.tile_columns // self._count
         start, part = asm.divide(thread, per_row)
         inside = asm.mul(part, self._count)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.epilogue import Epilogue, TileOrigin, TileVector
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, ROWS

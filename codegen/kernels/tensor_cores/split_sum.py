@@ -12,8 +12,8 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.executable import Kernel
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer
 from sartor.codegen.kernels.loops.epilogue import TileOrigin, TileVector
 from sartor.codegen.kernels.tensor_cores.implicit_product import ImplicitProduct

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.tensor_cores.tiling import UNIT
@@ -47,7 +48,9 @@ def widest_copy(steps: Sequence[int], element_bytes: int, elements: str) -> int:
 
 @dataclass(frozen=True)
 class PixelRows:
-    """Rows of the LHS: for each pixel of the result the taps' pixels of the image, channels innermost.
+    """Rows of the LHS: for each pixel of the result the taps' pixels of the image, channels innermost in a row.
+
+    In the image they are adjacent, or in planes, as a network's input of few channels has them.
 
     Attributes:
         axes: windows along H and W; a product has an image of one row, and one tap.
@@ -73,9 +76,41 @@ class PixelRows:
 
     def widest(self, element_bytes: int) -> int:
         """Elements that one copy moves; ``ValueError`` as for ``widest_copy``."""
-        return widest_copy(
-            (self.channels, self.image.batch, self.image.row, self.image.column), element_bytes, "channels"
-        )
+        steps = self.channels, self.image.batch, self.image.row, self.image.column
+        return widest_copy((1,) if self.is_planar else steps, element_bytes, "channels")
+
+    @property
+    def is_planar(self) -> bool:
+        """Whether neighbouring channels are in different planes."""
+        return self.channels > 1 and self.image.block == 1 != self.image.blocks
+
+
+class StagedRows(Protocol):
+    """How the LHS's rows come to shared memory: the part of one thread."""
+
+    def check(self) -> None:
+        """Make sure that all threads have equally much to do; ``ValueError`` if not."""
+
+    def places(self, asm: ThreadAssembler, thread: Index, first: Index) -> Sequence[Place]:
+        """Where the thread's rows lie, which the stages have in common; ``first`` is the tile's first row."""
+
+    def start(
+        self,
+        asm: ThreadAssembler,
+        memories: tuple[ir.Value, ir.Value],
+        places: Sequence[Place],
+        part: tuple[Index, Index, Index],
+        target: Index,
+    ) -> None:
+        """Start what fills one stage, which is there after the copies of this stage and a barrier.
+
+        Args:
+            asm: emits.
+            memories: image and shared memory.
+            places: of the thread's rows.
+            part: number of the image, the thread's number, and the stage's first element of the reduction.
+            target: offset of the stage in shared memory.
+        """
 
 
 @dataclass(frozen=True)
@@ -108,6 +143,11 @@ class RowCopies:
         return self.units * UNIT // (self.count * self.element_bytes)
 
     @property
+    def _channel_step(self) -> int:
+        """Elements between neighbouring channels of the image."""
+        return self.source.image.blocks if self.source.is_planar else 1
+
+    @property
     def passes(self) -> int:
         """Copies of a thread for a stage."""
         return self.tile_rows * self._per_row // self.threads
@@ -121,7 +161,7 @@ class RowCopies:
         if self.threads % self._per_row or (self.tile_rows * self._per_row) % self.threads:
             raise ValueError("the copies of a stage are not divided equally among threads")
 
-    def places(self, asm: ThreadAssembler, thread: Index, first: Index) -> list[_Place]:
+    def places(self, asm: ThreadAssembler, thread: Index, first: Index) -> list[Place]:
         """Where the thread's rows lie, which the stages have in common; ``first`` is the tile's first row."""
         start, part = asm.divide(thread, self._per_row)
         step = self.threads // self._per_row
@@ -130,7 +170,7 @@ class RowCopies:
             for each in range(self.passes)
         ]
 
-    def _place(self, asm: ThreadAssembler, row: Index, part: Index, pixel: Index) -> _Place:
+    def _place(self, asm: ThreadAssembler, row: Index, part: Index, pixel: Index) -> Place:
         down, across = self.source.axes
         line, column = asm.divide(pixel, across.output) if down.output > 1 else (0, pixel)
         y = asm.add(asm.mul(line, down.stride), -down.padding)
@@ -139,13 +179,13 @@ class RowCopies:
         unit, rest = asm.divide(part, per_unit)
         place = asm.mul(swizzled(asm, row, unit, self.units), per_unit)
         is_row = True if self.source.rows % self.tile_rows == 0 else asm.less(pixel, self.source.rows)
-        return _Place(asm.mul(asm.add(place, rest), self.count), y, x, is_row)
+        return Place(asm.mul(asm.add(place, rest), self.count), y, x, is_row)
 
     def start(
         self,
         asm: ThreadAssembler,
         memories: tuple[ir.Value, ir.Value],
-        places: list[_Place],
+        places: Sequence[Place],
         part: tuple[Index, Index, Index],
         target: Index,
     ) -> None:
@@ -155,10 +195,11 @@ class RowCopies:
             asm: emits.
             memories: image and shared memory.
             places: of the thread's rows.
-            part: offset of the image, the thread's number, and the stage's first element of the reduction.
+            part: number of the image, the thread's number, and the stage's first element of the reduction.
             target: offset of the stage in shared memory.
         """
-        base, thread, first = part
+        batch, thread, first = part
+        base = asm.mul(batch, self.source.image.batch)
         _, column = asm.divide(thread, self._per_row)
         position = asm.add(first, asm.mul(column, self.count))
         exists, offsets, taps = self._tap(asm, position)
@@ -171,18 +212,20 @@ class RowCopies:
             asm.copy_later((memories[0], source), (memories[1], asm.add(target, each.target)), self.count, amount)
 
     def _tap(self, asm: ThreadAssembler, position: Index) -> tuple[Condition, Index, tuple[Index, Index]]:
-        """Whether an element of the reduction exists, its channel, and the distances of its tap along H and W."""
+        """Whether an element of the reduction exists, the offset of its channel, and the distances of its tap along H
+        and W."""
         down, across = self.source.axes
         step = self.units * UNIT // self.element_bytes
         is_whole = self.source.depth % step == 0 and not self.overshoots
         exists = True if is_whole else asm.less(position, self.source.depth)
         if down.kernel * across.kernel == 1:
-            return exists, position, (0, 0)
+            return exists, asm.mul(position, self._channel_step), (0, 0)
         tap, channel = asm.divide(position, self.source.channels)
         line, column = asm.divide(tap, across.kernel)
+        channel = asm.mul(channel, self._channel_step)
         return exists, channel, (asm.mul(line, down.dilation), asm.mul(column, across.dilation))
 
-    def _pixel(self, asm: ThreadAssembler, place: _Place, taps: tuple[Index, Index]) -> tuple[Index, Condition]:
+    def _pixel(self, asm: ThreadAssembler, place: Place, taps: tuple[Index, Index]) -> tuple[Index, Condition]:
         """Offset of a tap's pixel in the image, and whether it is inside."""
         image = self.source.image
         offset, inside = [], []
@@ -196,7 +239,7 @@ class RowCopies:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """A copy's part that stages have in common.
 
     Attributes:

@@ -89,12 +89,12 @@ def separable_layer(
         code = RowStrips(
             first=_first_stage(first, match.window, sizes),
             second=_second_stage(second, match, sizes, task.stages[1].inputs),
-            wirings=_wirings(task),
+            wirings=wirings(task),
             band=sizes.band,
             workgroups=sizes.row_groups,
             scratch=_scratch_elements(match, sizes.band),
         )
-    inputs = schemas_of(task.inputs, _input_layouts(task, (first, second)), device)
+    inputs = schemas_of(task.inputs, input_layouts(task, (first, second)), device)
     (output,) = schemas_of(task.results, (second.output,), device)
     return KernelLayer(task, (first.rewrite, second.rewrite), inputs, output, code)
 
@@ -136,18 +136,31 @@ def _second_stage(
     depth, (_, _, _, width) = match.convolution.filter.shape[1], match.window.result.shape
     tiling = Tiling(1, sizes.columns, sizes.vectors, sizes.row_groups, 1, sizes.unroll)
     contraction = rowwise_contraction(layer, match.convolution, tiling)
-    source = contraction.memories[0]
-    if inputs[source] is not None:
-        raise ValueError("the second stage does not multiply the result of the first")
-    image = list(body_of(layer.rewrite.function).arguments)[source]
-    if len(list(image.uses)) != 1:
-        raise ValueError("the result of the first stage is read twice")
+    check_source(layer, contraction.memories[0], inputs)
     scratch = ImageStrides(0, width * depth, depth, depth, depth)
     joined = replace(contraction, image=scratch).joined(sizes.band * width)
     return replace(joined, image=replace(joined.image, row=0))
 
 
-def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def check_source(layer: ImageLayer, source: int, inputs: tuple[int | None, ...]) -> None:
+    """Make sure that the second stage multiplies the result of the first, and reads it nowhere else.
+
+    Args:
+        layer: the second stage.
+        source: position of the image that it multiplies.
+        inputs: positions of its activations among the task's; None for the result of the first stage.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    if inputs[source] is not None:
+        raise ValueError("the second stage does not multiply the result of the first")
+    image = list(body_of(layer.rewrite.function).arguments)[source]
+    if len(list(image.uses)) != 1:
+        raise ValueError("the result of the first stage is read twice")
+
+
+def wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """For the buffers of each stage their positions among activations, weights, the result and the scratch.
 
     Raises:
@@ -166,7 +179,7 @@ def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
     )
 
 
-def _input_layouts(task: Task, layers: tuple[ImageLayer, ImageLayer]) -> tuple[str, ...]:
+def input_layouts(task: Task, layers: tuple[ImageLayer, ImageLayer]) -> tuple[str, ...]:
     """The layout of each activation.
 
     Raises:

@@ -1,4 +1,7 @@
-"""Layers of models in f16 by kernels in f32: loads widen, stores round, and weights stay in f16 in the file."""
+"""Layers of models in f16 by kernels in f32: loads widen, stores round, and weights stay in f16 in the file.
+
+Kernels that multiply numbers of f16, as GPUs have them, multiply those of the model.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelRoutine, build_kernel
+from sartor.codegen.mlir.kernel_machine import CPU
 from sartor.codegen.mlir.rewriting.widened import HALF, widened
 
 
@@ -20,13 +24,15 @@ class _Kernel(Routine, KernelRoutine, Protocol):
 
 @dataclass(frozen=True)
 class Half:
-    """A kernel in f32 for layers whose activations, weights and results are f16.
+    """A kernel for layers of f32 on layers whose activations, weights and results are f16.
 
     Attributes:
-        kernel: a routine for layers of f32.
+        kernel: a routine for layers of f32, which may store them in f16.
+        devices: what it is for.
     """
 
     kernel: _Kernel
+    devices: tuple[str, ...] = CPU
 
     @property
     def name(self) -> str:
@@ -36,11 +42,11 @@ class Half:
     @property
     def traits(self) -> Traits:
         """The kernel's traits: values keep the model's types."""
-        return self.kernel.traits
+        return replace(self.kernel.traits, precision=None)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """The kernel's parameter sets, or why the routine does not apply."""
-        if target.device != "cpu":
+        if target.device not in self.devices:
             return Rejected(f"the kernel is not for {target.device}")
         wide = widened(task)
         return wide if isinstance(wide, Rejected) else self.kernel.parameters(wide, target)

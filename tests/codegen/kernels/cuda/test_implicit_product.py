@@ -10,8 +10,8 @@ import pytest
 
 from sartor.codegen.ir.packing import RoundMantissa
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
 from sartor.codegen.kernels.tensor_cores import implicit_product, staging
 from sartor.codegen.kernels.tensor_cores.instructions import MatrixInstruction
 from sartor.codegen.kernels.tensor_cores.results import WarpSums
@@ -37,6 +37,8 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     cases.convolution("padded", (1, 20, 5, 7), 36, residual=True)
     cases.convolution("odd", (1, 5, 6, 5), 19, (3, 2), pads=[1, 0, 0, 1], stride=(2, 1), dilation=(1, 2))
     cases.convolution("batch", (3, 16, 4, 4), 32, (1, 1))
+    cases.convolution("planar", (2, 3, 7, 6), 20, stride=2)
+    cases.convolution("planar_pixel", (2, 3, 5, 7), 24, (1, 1))
     cases.product("gelu", (1, 35, 48), (48, 40), gelu=True)
     cases.gemm("row", 1, 150, 10)
     cases.product("scores", (2, 3, 17, 40), (2, 3, 40, 24), weight=False, bias=False)
@@ -49,13 +51,25 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     return Known.of(cases, tmp_path_factory.mktemp("cases"))
 
 
-@pytest.mark.parametrize("name", ["padded", "odd", "batch", "gelu", "row", "scores", "context", "odd_columns"])
+@pytest.mark.parametrize(
+    "name", ["padded", "odd", "batch", "planar", "planar_pixel", "gelu", "row", "scores", "context", "odd_columns"]
+)
 @pytest.mark.parametrize("tiling", [SMALL, WIDE], ids=["small", "wide"])
 def test_a_product_is_right_without_races_or_bank_conflicts(name: str, tiling: BlockTiling, known: Known) -> None:
     code = built(Implicit(), known.layer(name), tiling.parameters())
     error, (counts,) = known.error(name, code)
     assert error < MAX_ERROR[None]
     assert (counts.conflicts, counts.shared_bytes) == (1, tiling.shared_bytes)
+
+
+def test_an_input_of_few_channels_is_read_in_planes_where_words_are_copied_one_by_one(known: Known) -> None:
+    layouts = {
+        storage: built(Implicit(storage=storage), known.layer(name), SMALL.parameters()).inputs[0].layout
+        for storage, name in ((None, "planar"), ("f16", "padded"))
+    }
+    assert layouts == {None: "nchw", "f16": "nhwc"}
+    found = Implicit(storage="f16").build(known.layer("planar").task, SMALL.parameters(), GPU)
+    assert isinstance(found, Rejected)
 
 
 def test_activations_that_are_not_swizzled_conflict(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sartor.codegen.ir.variants.routine import Rejected, variant_of
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from tests.codegen.kernels.cuda.subjects import GPU, Known, built
 from tests.codegen.routines.layer_cases import Cases

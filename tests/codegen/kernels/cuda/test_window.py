@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sartor.codegen.kernels.cuda.window import ThreadWindow
-from sartor.codegen.kernels.emit.threads import ThreadAssembler
+from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from tests.codegen.kernels.cuda.subjects import Known, built
 from tests.codegen.routines.layer_cases import Cases

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,8 @@ from sartor.runtime.driver.iree_runtime import Program
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import Cases, Follower, in_half
 
-HOST = Target.create("cpu")
+HOST, CUDA, VULKAN = Target.create("cpu"), Target.create("cuda", "sm_80"), Target.create("vulkan", "ampere")
+LLVMPIPE = Target.create("vulkan")
 HALVES = [each for each in ROUTINES if isinstance(each, Half)]
 # Candidate 0 rounds to f16 after every operation, Winograd's sums have terms larger than their result.
 MAX_ERROR, WINOGRAD_ERROR = 2 * 2.0**-10, 4 * 2.0**-10
@@ -92,11 +92,36 @@ def test_values_keep_their_type_in_memory(subjects: Mapping[str, Subject]) -> No
             assert set(filters) <= {"f32" if "winograd" in name else "f16"}, name
 
 
-def test_they_are_for_cpus_and_for_f16(subjects: Mapping[str, Subject], tmp_path: Path) -> None:
+def test_they_are_for_f16(tmp_path: Path) -> None:
     wide = [layer for layer, _ in layers(tmp_path, {"f32": lambda: _cases().model()})]
     for routine in HALVES:
         for layer in wide:
-            assert all(isinstance(each, Rejected) for each in variants_of(routine, layer.task, HOST))
-        for subject in subjects.values():
-            answers = variants_of(routine, subject.task, replace(HOST, device="cuda", architecture="sm_80"))
-            assert all(isinstance(each, Rejected) for each in answers)
+            for target in (HOST, CUDA, VULKAN):
+                assert all(isinstance(each, Rejected) for each in variants_of(routine, layer.task, target))
+
+
+@pytest.mark.parametrize(
+    ("case", "target", "expected"),
+    [
+        ("conv3x3", CUDA, {"half_implicit"}),
+        ("depthwise", CUDA, {"half_thread_window"}),
+        ("max_pool", CUDA, {"half_thread_window"}),
+        ("linear", CUDA, {"half_implicit"}),
+        ("conv3x3", VULKAN, {"half_direct"}),
+        ("depthwise", VULKAN, {"half_window"}),
+        ("linear", VULKAN, {"half_product"}),
+        ("joined", VULKAN, {"half_join"}),
+        ("conv3x3", LLVMPIPE, {"half_direct"}),
+        ("depthwise", LLVMPIPE, {"half_window_pairs"}),
+        ("linear", LLVMPIPE, {"half_product"}),
+    ],
+)
+def test_gpus_have_their_own(case: str, target: Target, expected: set[str], subjects: Mapping[str, Subject]) -> None:
+    found = [one for each in HALVES for one in variants_of(each, subjects[case].task, target)]
+    variants = [each for each in found if isinstance(each, Variant)]
+    assert {each.routine for each in variants} == expected
+    for each in variants:
+        code = each.implementation
+        assert {one.dtype for one in (*code.inputs, *code.outputs)} == {"f16"}
+        # Values keep the model's type, so that no lower precision has to be allowed.
+        assert each.traits.precision is None

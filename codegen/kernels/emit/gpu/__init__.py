@@ -1,0 +1,1 @@
+"""Assemblers for GPUs: a lane, two lanes, or a thread at a time."""

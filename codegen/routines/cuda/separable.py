@@ -1,0 +1,108 @@
+"""A depthwise and a 1x1 convolution as one kernel, on GPUs of NVIDIA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.cuda.costs import SeparableProductCost, separable_cycles
+from sartor.codegen.kernels.cuda.layers import convolution_product, gpu_of, lanes_for
+from sartor.codegen.kernels.cuda.separable import ComputedRows, SeparableProduct
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer
+from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.tensor_cores.instructions import INSTRUCTIONS, MatrixInstruction
+from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling, BlockWork, block_tilings
+from sartor.codegen.kernels.windows.separable import Separable, check_source, input_layouts, separable_of, wirings
+from sartor.codegen.kernels.windows.window import window_sliding
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
+
+_TRIED = 6
+# Vectors of channels that a thread computes for a stage: of more, sums and addresses do not fit its registers.
+_MOST_PASSES = 8
+_ONE = Tiling(1, 1, 1, 1, 1, 1)
+
+
+@dataclass(frozen=True)
+class TensorSeparable(StoringKernel):
+    """A separable convolution (Chollet, Xception, 2017), with elementwise ops after both convolutions fused.
+
+    Parameters: those of ``BlockTiling``, for the 1x1 convolution; its reduction is not split.
+
+    Attributes:
+        arithmetic: as for ``Implicit``.
+    """
+
+    name: str = "separable_product"
+    arithmetic: str | None = None
+
+    @property
+    def instruction(self) -> MatrixInstruction:
+        """What multiplies matrices."""
+        return INSTRUCTIONS[self.arithmetic or self.storage]
+
+    @property
+    def traits(self) -> Traits:
+        own, estimate = super().traits, SeparableProductCost(self.instruction)
+        return replace(
+            own,
+            precision=self.arithmetic or own.precision,
+            family="separable_product",
+            fuses=True,
+            sizes=BlockTiling.names(),
+            estimate=estimate,
+        )
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        gpu, match = gpu_of(task, target), separable_of(task)
+        if isinstance(gpu, Rejected):
+            return gpu
+        if match is None:
+            return Rejected("no depthwise convolution with an unpadded 1x1 convolution after it")
+        batches, channels, height, width = match.convolution.result.shape
+        depth, (down, across) = match.convolution.filter.shape[1], match.window.kernel
+        if depth % lanes_for(channels):
+            return Rejected(f"{depth} channels do not divide into vectors of {lanes_for(channels)}")
+        work = BlockWork(batches, height * width, channels, depth * self.instruction.bytes)
+        found = [
+            each
+            for each in block_tilings(work, gpu, self.instruction)
+            if each.split == 1 and self._passes(each, channels) <= _MOST_PASSES
+        ]
+        found.sort(key=lambda each: separable_cycles(work, down * across, each, gpu, self.instruction))
+        return [each.parameters() for each in found[:_TRIED]] or Rejected("no tiling fits a thread's registers")
+
+    def _passes(self, tiling: BlockTiling, channels: int) -> int:
+        return tiling.rows * tiling.depth // (tiling.threads * lanes_for(channels) * self.instruction.bytes)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is no kernel for the layer.
+        """
+        match = separable_of(task)
+        if match is None or isinstance(gpu_of(task, target), Rejected):
+            raise ValueError("no depthwise convolution with an unpadded 1x1 convolution after it")
+        lanes = lanes_for(match.convolution.result.shape[1])
+        first, second = (ImageLayer.of(Rewrite.plain(stage.task), CHANNELS_LAST, lanes) for stage in task.stages)
+        with first.rewrite.module.context:
+            code = self._code(task, match, (first, second), BlockTiling.of(parameters))
+        inputs = schemas_of(task.inputs, input_layouts(task, (first, second)), target.device, self.storage)
+        (output,) = schemas_of(task.results, (second.output,), target.device, self.output or self.storage)
+        return KernelLayer(task, (first.rewrite, second.rewrite), inputs, output, code)
+
+    def _code(
+        self, task: Task, match: Separable, layers: tuple[ImageLayer, ImageLayer], tiling: BlockTiling
+    ) -> SeparableProduct:
+        first, second = layers
+        rows = ComputedRows(window_sliding(first, match.window, _ONE), tiling, self.instruction.bytes)
+        product = convolution_product(second, match.convolution, tiling, self.instruction, rows)
+        check_source(second, product.memories[0], task.stages[1].inputs)
+        return SeparableProduct(product, rows, wirings(task))
