@@ -10,11 +10,9 @@ from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.gpu.invocations import InvocationAssembler
-from sartor.codegen.kernels.emit.gpu.paired_invocations import TOGETHER, PairedInvocationAssembler
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.mlir.dispatches import executable_target
-from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested
 from sartor.codegen.mlir.snippet import first_error
@@ -96,23 +94,11 @@ class Kernel:
         """Whether an invocation computes one lane of each vector, as on Vulkan."""
         return target.device != "cpu" and self.threads is None
 
-    def _invocations(self, target: Target) -> int:
-        """Invocations of a workgroup, which is a subgroup: one for each element of a vector, or for each two.
-
-        Raises:
-            ValueError: if vectors are others.
-        """
-        subgroup = gpu_machine(target).lanes
-        if self.lanes not in (subgroup, TOGETHER * subgroup):
-            raise ValueError(f"a subgroup of {subgroup} invocations does not compute vectors of {self.lanes}")
-        return subgroup
-
     def _assembler(self, target: Target, block: ir.Block, ops: Sequence[ir.Operation]) -> Assembler:
         """What emits the code: of a workgroup on a CPU, of one of its invocations on a GPU."""
         if self._is_invocation(target):
             (lane,) = (op.results[0] for op in ops if op.name == _LANE)
-            paired = self.lanes > self._invocations(target)
-            return (PairedInvocationAssembler if paired else InvocationAssembler)(block, self.lanes, lane)
+            return InvocationAssembler(block, self.lanes, lane)
         assembler = Assembler if self.threads is None else ThreadAssembler
         return assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough)
 
@@ -183,8 +169,7 @@ class Kernel:
     def _attributes(self, target: Target) -> str:
         """Those of the kernel's function: how many threads or invocations a GPU starts."""
         if self._is_invocation(target):
-            invocations = self._invocations(target)
-            return f" attributes {{translation_info = {_pipeline(invocations, invocations)}}}"
+            return f" attributes {{translation_info = {_pipeline(self.lanes, self.lanes)}}}"
         if self.threads is None:
             return ""
         return f" attributes {{translation_info = {_pipeline(self.threads, WARP)}, {_AT_LEAST_ONE}}}"

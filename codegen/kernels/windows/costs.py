@@ -19,18 +19,12 @@ _STORE_INSTRUCTIONS = 3
 
 @dataclass(frozen=True)
 class WindowCost:
-    """The cost of windows over vectors of channels, whose pixels are loaded once per kernel row.
-
-    Attributes:
-        together: elements of a vector for each lane of the core, which are loaded at once.
-    """
-
-    together: int = 1
+    """The cost of windows over vectors of channels, whose pixels are loaded once per kernel row."""
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         columns, wide = (max(1, parameters.get(each, 1)) for each in ("columns", "vectors"))
         height, width, stride = sizes["kernel_height"], sizes["kernel_width"], sizes["stride"]
-        vectors = -(-sizes["channels"] // (self.together * core.lanes))
+        vectors = -(-sizes["channels"] // core.lanes)
         tiles = sizes["rows"] * -(-sizes["columns"] // columns) * -(-vectors // wide)
         combined, loads = columns * width * wide, ((columns - 1) * stride + 2 * width) * wide
         row = max(

@@ -30,9 +30,9 @@ VULKAN = Target.create("vulkan")
 ELSEWHERE = ("ampere", "rdna3", "valhall4")
 KERNELS = ("direct", "product", "window", "join", "rowwise")
 # Only where 64 bits are loaded as quickly as 32. Single numbers are not offered then.
-PAIRS = ("direct_pairs", "product_pairs", "window_pairs")
+PAIRS = ("direct_pairs", "product_pairs")
 # Layers of which every tiling by pairs runs.
-ALL_TILINGS = ("wide_loads", "rows", "depthwise")
+ALL_TILINGS = ("wide_loads", "rows")
 MAX_ERROR = 1e-5
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
@@ -66,11 +66,6 @@ def _pair_model() -> ModelProto:
     cases.convolution("dilated", (2, 40, 11, 9), 9, dilation=2)
     cases.convolution("pointwise", (8, 32, 3, 5), 70, (1, 1), followers=[Follower("Mul", (8, 70, 1, 1))])
     cases.convolution("pixel", (1, 16, 1, 1), 24, (1, 1))
-    # A whole vector of pairs and a part of one, edges in all directions, a bias, an activation and a residual.
-    cases.convolution("depthwise", (2, 22, 9, 17), 22, groups=22, residual=True)
-    cases.convolution("depthwise_far", (1, 40, 11, 6), 40, (5, 5), pads=[2] * 4, stride=2, groups=40)
-    cases.pool("pooled", "MaxPool", (1, 34, 9, 6), (1, 34, 4, 3), kernel_shape=[3, 2], strides=[2, 2])
-    cases.pool("averaged", "GlobalAveragePool", (2, 20, 5, 6), (2, 20, 1, 1))
     cases.product("row", (1, 40), (40, 9))
     cases.product("rows", (37, 48), (48, 65), followers=[Follower("Tanh")])
     return cases.model()
@@ -140,19 +135,15 @@ def test_pairs_compute_the_layers(pairs: Found) -> None:
 
 def test_pairs_take_the_place_of_single_numbers_where_they_are_loaded_faster(found: Found, pairs: Found) -> None:
     def offered(layer: Layer, target: Target) -> set[str]:
-        return {*_kernels(layer, target)} & {"direct", "product", "window", *PAIRS}
+        return {*_kernels(layer, target)} & {"direct", "product", *PAIRS}
 
     assert offered(pairs["padded"][0], VULKAN) == {"direct_pairs"}
     assert offered(pairs["rows"][0], VULKAN) == {"product_pairs"}
-    assert offered(pairs["depthwise"][0], VULKAN) == {"window_pairs"}
-    assert offered(pairs["pooled"][0], VULKAN) == {"window_pairs"}
-    # Three channels, sums over twelve, and nine channels.
-    assert offered(found["pooled"][0], VULKAN) == {"window"}
+    # Three channels, and sums over twelve.
     assert offered(found["padded"][0], VULKAN) == {"direct"}
     assert offered(found["product"][0], VULKAN) == {"product"}
     for other in (HOST, *(Target.create("vulkan", each) for each in ELSEWHERE)):
         assert offered(pairs["padded"][0], other) == {"direct"}
-        assert offered(pairs["depthwise"][0], other) == {"window"}
 
 
 def test_routines_that_travel_to_workers_still_multiply_pairs(pairs: Found) -> None:
