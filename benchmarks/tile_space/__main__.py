@@ -1,8 +1,7 @@
 """What the analytic shortlist of tile sizes loses against the whole space, layer by layer.
 
     python -m benchmarks.tile_space resnet50 mobilenet_v2 -o build/tile_space
-    python -m benchmarks.tile_space mobilenet_v2 efficientnet_b0 --ragged --width 4 --width 8 --width 32
-    python -m benchmarks.tile_space --width 4 --width 8 --width 32 --record
+    python -m benchmarks.tile_space --layers 2 --ragged 2 --width 4 --width 8 --width 32 --record
 
 The kernels' routines list about a dozen parameter sets for a layer. Here sets are drawn at random from all that a
 routine accepts: any number of rows, columns and vectors in a register tile that its registers can hold, any number of
@@ -88,14 +87,14 @@ class Extent:
         samples: variants of each routine that are drawn, and in each round.
         rounds: how often the best ones are changed.
         widths: of vectors, beside the CPU's own.
-        ragged: whether only layers are audited of which an image's channels do not divide into vectors.
+        ragged: number of further layers, of which an image's channels do not divide into vectors.
     """
 
     layers: int = 6
     samples: int = 12
     rounds: int = 2
     widths: tuple[int, ...] = ()
-    ragged: bool = False
+    ragged: int = 0
 
 
 def row_of(
@@ -142,10 +141,11 @@ def audited(network: str, config: CompileConfig, seed: int, extent: Extent) -> I
         variants = shortlist(imported.graph, found.variants, ())
         tasks = imported.graph.tasks()
         cases = [each for each in tuned_cases(imported.graph, variants) if any(map(is_numbered, each.variants))]
-        cases = [each for each in cases if not extent.ragged or is_ragged(tasks[each.key], lanes)]
         names = {layer.task.key: layer.name for layer in reversed(tuple(imported.graph.all_layers()))}
         audit = Audit(make_tuner(store, pool, config.target, silent, work), rng, extent.samples, extent.rounds)
-        for case in rng.sample(cases, min(extent.layers, len(cases))):
+        chosen = rng.sample(cases, min(extent.layers, len(cases)))
+        ragged = [each for each in cases if each not in chosen and is_ragged(tasks[each.key], lanes)]
+        for case in (*chosen, *rng.sample(ragged, min(extent.ragged, len(ragged)))):
             widths = tuple(each for each in extent.widths if each != lanes)
             wide, known = audit.run(Space(tasks[case.key], config.target, widths), case)
             if best(case.variants, known):
@@ -175,7 +175,7 @@ def main(
     samples: Annotated[int, typer.Option(help="Variants of each routine that are drawn, and in each round.")] = 12,
     rounds: Annotated[int, typer.Option(help="How often the best ones are changed.")] = Extent.rounds,
     width: Annotated[list[int] | None, typer.Option(help="Elements of vectors to try too; repeatable.")] = None,
-    ragged: Annotated[bool, typer.Option(help="Only layers with channels that do not divide into vectors.")] = False,
+    ragged: Annotated[int, typer.Option(help="Further layers, with channels that do not divide into vectors.")] = 0,
     threads: Annotated[int, typer.Option(help="Threads of kernels.")] = 1,
     seed: Annotated[int, typer.Option(help="Of layers and variants.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the table.")] = Path("build/tile_space"),
