@@ -25,7 +25,7 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 _TRIED = 6
 # Vectors of channels that a thread computes for a stage: of more, sums and addresses do not fit its registers.
-_MOST_PASSES = 8
+_MOST_PASSES = 4
 _ONE = Tiling(1, 1, 1, 1, 1, 1)
 
 
