@@ -7,7 +7,7 @@ tile at an edge is lost (Goto and van de Geijn, 2008, section 5).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -127,14 +127,17 @@ def _parts(extent: int, size: int) -> list[tuple[int, int]]:
 
 
 def tilings(work: Work, machine: Machine) -> list[Tiling]:
-    """Tilings, best guess first."""
+    """Tilings, best guess first.
+
+    One has half of the sums that the registers could hold: these hide the latency of multiply-adds as well, and are
+    often faster, which the model does not see (docs/tuning.md, "The whole tile space").
+    """
     vectors = -(-work.channels // machine.lanes)
     rows, columns = (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)
     free = replace(machine, accumulators=machine.accumulators - work.operands)
     shapes = register_shapes(rows, columns, vectors, work.depth, free, prepares=work.prepares)
-    found = [
-        _split(work, vectors, each, machine.threads, by_rows=_prefers_rows(work, machine)) for each in shapes[:_TRIED]
-    ]
+    chosen = [*shapes[:_TRIED], *_small_shape(rows, columns, vectors, work.depth, free, prepares=work.prepares)]
+    found = [_split(work, vectors, each, machine.threads, by_rows=_prefers_rows(work, machine)) for each in chosen]
     other = _split(work, vectors, shapes[0], machine.threads, by_rows=not _prefers_rows(work, machine))
     return list(dict.fromkeys([*found, other]))
 
@@ -143,7 +146,24 @@ def register_shapes(
     rows: int, columns: int, vectors: int, depth: int, machine: Machine, *, prepares: bool = False
 ) -> list[Shape]:
     """Register tiles for ``rows x columns`` positions, each a sum of ``depth`` steps, best guess first."""
+    cost = _cost_of_shapes(rows, columns, vectors, depth, machine, prepares=prepares)
+    return sorted(set(_shapes(rows, columns, vectors, depth, machine, prepares)), key=cost)
 
+
+def _small_shape(rows: int, columns: int, vectors: int, depth: int, machine: Machine, *, prepares: bool) -> list[Shape]:
+    """The best register tile with half of the sums; none for a single position, or a GPU, whose sums need not hide a
+    latency."""
+    if machine.in_subgroups or rows * columns == 1:
+        return []
+    sums = machine.accumulators // 2
+    found = {Shape(1, balanced(columns, sums // wide), wide, 2) for wide in _WIDTHS if wide <= min(vectors, sums)}
+    return sorted(found, key=_cost_of_shapes(rows, columns, vectors, depth, machine, prepares=prepares))[:1]
+
+
+def _cost_of_shapes(
+    rows: int, columns: int, vectors: int, depth: int, machine: Machine, *, prepares: bool
+) -> Callable[[Shape], tuple[float, int, int]]:
+    """The model by which register tiles are sorted."""
     core = machine.core
 
     def cost(shape: Shape) -> tuple[float, int, int]:
@@ -151,7 +171,7 @@ def register_shapes(
         line = core.line_cycles if 2 * panel <= core.resident_bytes else core.far_line_cycles
         return shape.cycles(rows, columns, vectors, core, line, prepares=prepares), shape.lines, shape.vectors
 
-    return sorted(set(_shapes(rows, columns, vectors, depth, machine, prepares)), key=cost)
+    return cost
 
 
 def _shapes(rows: int, columns: int, vectors: int, depth: int, machine: Machine, prepares: bool) -> Iterator[Shape]:

@@ -46,6 +46,15 @@ def test_register_tiles_fit(rows: int, columns: int, count: int, depth: int, joi
         assert tiling.panel_groups >= 1
 
 
+def test_one_tile_has_half_of_the_sums() -> None:
+    """7 columns of 2 vectors, where the model prefers 11 of 2 and 7 of 3."""
+    found = [(each.columns, each.vectors, each.unroll) for each in tilings(Work(56, 56, 256, 64, True), AVX512)]
+    assert found[:2] == [(11, 2, 2), (7, 3, 2)]
+    assert (7, 2, 2) in found
+    single = [each.columns * each.vectors for each in tilings(Work(1, 1, 1000, 2048, True), AVX512)]
+    assert 14 not in single
+
+
 @given(extents, extents, channels, st.integers(1, 5000))
 def test_an_instruction_gets_the_registers_that_it_needs(rows: int, columns: int, count: int, depth: int) -> None:
     for tiling in tilings(Work(rows, columns, count, depth, False).by(SMMLA), NEON):
