@@ -144,7 +144,7 @@ def _asked(target_flags: tuple[str, ...], dtype: str) -> Machine:
     is_arm = "aarch64" in text
     accumulators = _ACCUMULATORS_OF_32 if vector == _AVX512_VECTOR or is_arm else _ACCUMULATORS_OF_16
     name = re.search(r'cpu = "([^"]*)"', text)
-    core = core_of_aarch64(name[1] if name else "") if is_arm else WIDE
+    core = core_of_aarch64(name[1] if name else "") if is_arm else replace(WIDE, vector_bytes=vector)
     return Machine(vector, accumulators, *_tiles(text), features=cpu_features(text), core=core)
 
 
