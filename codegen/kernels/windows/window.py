@@ -15,7 +15,7 @@ from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.access import Access, image_strides, vector_stride
 from sartor.codegen.kernels.loops.epilogue import check_region, emit_region
 from sartor.codegen.kernels.loops.nest import Nest
-from sartor.codegen.kernels.loops.partition import many_workgroups_of_two
+from sartor.codegen.kernels.loops.partition import long_workgroups, many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.windows.sliding import Combine, Sliding, TapStrides
 from sartor.codegen.mlir.iree_compiler import ir
@@ -99,19 +99,22 @@ def _reduction(root: ir.Operation) -> Combine:
 
 
 def window_tilings(window: Window, machine: Machine) -> list[Tiling]:
-    """Tilings worth trying, best guess first."""
+    """Tilings worth trying, best guess first.
+
+    On a CPU each is tried with all rows of a panel in turn too: its filters, and in blocks its image, stay in the
+    first-level cache then, which saves more than a third of small images' time.
+    """
     _, channels, height, width = window.result.shape
     vectors = -(-channels // machine.lanes)
-    return [
-        Tiling(
-            1,
-            balanced(width, columns),
-            wide,
-            *many_workgroups_of_two(height, -(-vectors // wide), machine.threads),
-            1,
-        )
-        for wide, columns in _register_shapes(window, vectors, machine)
+    shapes = [(balanced(width, columns), wide) for wide, columns in _register_shapes(window, vectors, machine)]
+    found = [
+        Tiling(1, *shape, *many_workgroups_of_two(height, -(-vectors // shape[1]), machine.threads), 1)
+        for shape in shapes
     ]
+    if machine.in_subgroups:
+        return found
+    by_panels = [Tiling(1, *shape, 1, long_workgroups(-(-vectors // shape[1]), machine.threads), 1) for shape in shapes]
+    return list(dict.fromkeys([*found, *by_panels]))
 
 
 def _register_shapes(window: Window, vectors: int, machine: Machine) -> list[tuple[int, int]]:

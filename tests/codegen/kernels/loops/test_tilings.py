@@ -18,6 +18,7 @@ from sartor.codegen.routines.vector.neon_dots import SMMLA
 
 AVX512, AVX2, NEON = Machine(64, 28, None, None), Machine(32, 12, None, None), Machine(16, 28, None, None)
 MACHINES = (AVX512, AVX2, NEON)
+SUBGROUPS = Machine(32, 41, None, None, in_subgroups=True)
 
 machines = st.sampled_from(MACHINES)
 extents = st.integers(1, 60)
@@ -96,6 +97,15 @@ def test_cycles_count_every_result(
 def _window(kernel: tuple[int, int], count: int, size: int, weighted: bool) -> Window:
     image, result = TensorType((1, count, size + kernel[0], size), "f32"), TensorType((1, count, size, size), "f32")
     return Window(image, kernel, result, (1, 1), (1, 1), weighted)
+
+
+def test_windows_are_tried_panel_by_panel_too() -> None:
+    found = window_tilings(_window((3, 3), 960, 7, True), AVX512)
+    shapes = {(each.columns, each.vectors) for each in found}
+    by_panels = {(each.columns, each.vectors) for each in found if each.row_groups == 1 and each.panel_groups > 1}
+    assert by_panels == shapes
+    assert any(each.row_groups == 7 for each in found)
+    assert all(each.row_groups > 1 for each in window_tilings(_window((3, 3), 960, 7, True), SUBGROUPS))
 
 
 @given(st.integers(1, 40), channels, extents, st.booleans(), machines)
