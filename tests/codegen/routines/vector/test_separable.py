@@ -14,6 +14,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
 from sartor.codegen.kernels.windows.separable import SCRATCH_BYTES
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import FUSED_ROUTINES
+from sartor.codegen.routines.vector.separable import FusedSeparable
 from sartor.codegen.subgraphs.fusion import fuse
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array
@@ -28,7 +29,7 @@ HOST = Target.create("cpu")
 AVX2 = Target.create("cpu", "x86-64-v3")
 NEON = Target.create("cpu", "aarch64:neoverse-n1")
 STOCK = FUSED_ROUTINES[0]
-KERNELS = [each for each in FUSED_ROUTINES if each.name.startswith("separable")]
+KERNELS = [each for each in FUSED_ROUTINES if isinstance(each, FusedSeparable)]
 BY_NAME = {each.name: each for each in KERNELS}
 CASES = separable_cases().names
 
