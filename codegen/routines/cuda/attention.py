@@ -19,8 +19,8 @@ from sartor.codegen.kernels.tensor_cores.instructions import INSTRUCTIONS, Matri
 
 _WARPS, _BLOCKS = (4, 2), (32, 64)
 # What fits a thread's registers as the assembler finds it: three times the keys of a block, as scores, exponentials and
-# fragments, and the columns of the context. Fragments of four bytes leave less.
-_MOST_COLUMNS = {2: 320, 4: 224}
+# fragments, and the columns of the context. Fragments of four bytes leave less, and so do the copies of few warps.
+_MOST_COLUMNS = {(2, 2): 320, (2, 4): 320, (4, 2): 192, (4, 4): 224}
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class AttentionKernel(StoringKernel):
             return gpu
         if isinstance(found, Rejected):
             return found
-        most = _MOST_COLUMNS[self.instruction.bytes]
         fitting: list[Parameters] = []
         for warps, block in itertools.product(_WARPS, _BLOCKS):
             try:
@@ -63,7 +62,7 @@ class AttentionKernel(StoringKernel):
             except ValueError as error:
                 return Rejected(str(error))
             fits = isinstance(code, FusedAttention) and code.shared_bytes <= gpu.shared_bytes
-            if fits and 3 * block + found.value_columns <= most:
+            if fits and 3 * block + found.value_columns <= _MOST_COLUMNS[self.instruction.bytes, warps]:
                 fitting.append({"warps": warps, "block": block})
         return fitting or Rejected("its queries, keys and values do not fit a workgroup")
 
