@@ -24,8 +24,9 @@ from sartor.codegen.kernels.windows.window import window_sliding
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 _TRIED = 6
-# Vectors of channels that a thread computes for a stage: of more, sums and addresses do not fit its registers.
-_MOST_PASSES = 4
+# Vectors of channels that a thread computes for a stage of 64 bytes, and half of them for one of 128, which has more
+# fragments: otherwise sums and addresses do not fit its registers.
+_MOST_PASSES, _STAGE_BYTES = 4, 64
 _ONE = Tiling(1, 1, 1, 1, 1, 1)
 
 
@@ -73,7 +74,7 @@ class TensorSeparable(StoringKernel):
         found = [
             each
             for each in block_tilings(work, gpu, self.instruction)
-            if each.split == 1 and self._passes(each, channels) <= _MOST_PASSES
+            if each.split == 1 and self._passes(each, channels) * each.depth <= _MOST_PASSES * _STAGE_BYTES
         ]
         found.sort(key=lambda each: separable_cycles(work, down * across, each, gpu, self.instruction))
         return [each.parameters() for each in found[:_TRIED]] or Rejected("no tiling fits a thread's registers")
