@@ -58,10 +58,7 @@ class Space:
     def of_other_widths(self) -> Iterator[Variant]:
         """What the analytic model lists for routines with vectors of other widths than the CPU's."""
         for routine in self._of_other_widths():
-            try:
-                found = [*variants_of(routine, self.task, self.target)]
-            except (ValueError, ZeroDivisionError, IndexError):
-                continue
+            found = variants_of(routine, self.task, self.target)
             yield from (each for each in found if isinstance(each, Variant) and is_numbered(each))
 
     def _of_other_widths(self) -> Iterator[Routine]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from sartor.codegen.ir.machines.core import WIDE, Core
+from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.mlir.kernel_machine import core_of
@@ -95,7 +95,7 @@ class PredictedCosts:
         """Measurements of tasks by key and descriptor. A task of which a variant works has only measured ones, any
         other has predictions, by a model that is learned from what was measured if that is enough."""
         measured = {case.key: self.measured_elsewhere(case) for case in cases}
-        model = CostModel.fit(samples_of(self.known.values()), core=self.core if self.core.gpu else WIDE)
+        model = CostModel.fit(samples_of(self.known.values()), core=self.core.comparable)
         scale = self._scale()
         return {
             case.key: measured[case.key]

@@ -53,7 +53,7 @@ def features(facts: str, variant: DescribedVariant, core: Core = WIDE) -> list[f
     Args:
         facts: of the task.
         variant: what is asked about.
-        core: a GPU, or the one core that stands for all CPUs, so that what was learned on one serves others.
+        core: of the machine, one that is ``comparable``.
 
     Raises:
         ValueError: if ``facts`` cannot be parsed.

@@ -64,7 +64,9 @@ class SearchRun:
         is_anew = self._made_anew(open_cases, known)
         known = self.tuner.known(self.cases) if is_anew else known
         tasks = [self._searched(case) for case in open_cases]
-        search = VariantSearch(tasks, self._samples(open_cases), self.settings, self.shipped, self._guide, self._gpu)
+        search = VariantSearch(
+            tasks, self._samples(open_cases), self.settings, self.shipped, self._guide, self.core.comparable
+        )
         if not self.shipped and sum(len(case.variants) for case in open_cases) >= FEWEST_SAMPLES:
             load_ahead()
         picks = search.first(_times(known))
@@ -121,11 +123,6 @@ class SearchRun:
     @functools.cached_property
     def _guide(self) -> CostModel | None:
         return guide(self.shipped)
-
-    @property
-    def _gpu(self) -> Core:
-        """The core for ``features``: a model of CPUs learns from all of them."""
-        return self.core if self.core.gpu else WIDE
 
     def _expect(self, variants: int) -> None:
         if self.found is not None:
@@ -201,7 +198,7 @@ class SearchRun:
         if not missing:
             return {}
         samples = [*_samples_in(known), *self._samples(missing)]
-        model = joint_model(samples, self.shipped, self._guide, self._gpu)
+        model = joint_model(samples, self.shipped, self._guide, self.core.comparable)
         return {case.key: dict(self._predictions(case, model, known[case.key])) for case in missing}
 
     def _predictions(

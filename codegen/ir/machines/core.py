@@ -64,6 +64,12 @@ class Core:
         return self.vector_bytes / _LINE_BYTES
 
     @property
+    def comparable(self) -> Core:
+        """The core by which learned models describe variants: a GPU is itself, and one core stands for all CPUs, so
+        that what was learned on one serves others."""
+        return self if self.gpu else WIDE
+
+    @property
     def operations_per_cycle(self) -> float:
         """Operations in f32 at most, a multiply-add counting as two."""
         return 2 * self.multiplies * self.lanes

@@ -57,15 +57,7 @@ class KeyRows:
         origin: tuple[Index, Index, Index],
         target: Index,
     ) -> None:
-        """Start the thread's copies of one stage.
-
-        Args:
-            asm: emits.
-            memories: the keys and shared memory.
-            thread: number of the thread.
-            origin: number of the batch, the stage's first element of a key, and its first key.
-            target: offset of the stage in shared memory.
-        """
+        """Start the thread's copies of one stage; arguments as for ``MatrixStages``, with keys for columns."""
         batch, first, key = origin
         places = self._copies.places(asm, thread, key)
         self._copies.start(asm, memories, places, (batch, thread, first), target)

@@ -7,7 +7,7 @@ of a workgroup, where a multiprocessor has too few of them (as in Hong and Kim, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.machines.cuda import WARP, CudaArchitecture
@@ -64,6 +64,12 @@ def _adding_cycles(work: BlockWork, tiling: BlockTiling, gpu: CudaArchitecture) 
     return gpu.launch_seconds * gpu.hertz + moved / (_CACHE_BYTES * gpu.multiprocessors)
 
 
+def _gpu(core: Core) -> CudaArchitecture:
+    if core.gpu is None:
+        raise ValueError("the model is that of a GPU")
+    return core.gpu
+
+
 @dataclass(frozen=True)
 class ProductCost:
     """The model of a product's variants.
@@ -80,12 +86,10 @@ class ProductCost:
         Raises:
             ValueError: if the core is that of a CPU.
         """
-        if core.gpu is None:
-            raise ValueError("the model is that of a GPU")
+        gpu = _gpu(core)
         rows, depth = sizes["rows"] * sizes["columns"], sizes["depth"] * self.instruction.bytes
         work = BlockWork(sizes["batch"], rows, sizes["channels"], depth)
-        tiling = BlockTiling(**{each.name: parameters[each.name] for each in fields(BlockTiling)})
-        return product_cycles(work, tiling, core.gpu, self.instruction)
+        return product_cycles(work, BlockTiling.of(parameters), gpu, self.instruction)
 
 
 @dataclass(frozen=True)
@@ -104,12 +108,11 @@ class AttentionCost:
         Raises:
             ValueError: if the core is that of a CPU.
         """
-        if core.gpu is None:
-            raise ValueError("the model is that of a GPU")
-        rate = core.gpu.tensor_multiply_adds * _TENSOR_SHARE * 2 / self.instruction.bytes
+        gpu = _gpu(core)
+        rate = gpu.tensor_multiply_adds * _TENSOR_SHARE * 2 / self.instruction.bytes
         # A warp rescales and exponentiates between its products, and half of the warps multiply meanwhile.
         products = sizes["operations"] / 2 * self.instruction.products
-        throughput = 2 * products / (rate * core.gpu.multiprocessors)
+        throughput = 2 * products / (rate * gpu.multiprocessors)
         return throughput + _GROUP_LATENCY + _BLOCK_LATENCY * max(1, sizes["depth"] // parameters["block"])
 
 
@@ -167,10 +170,8 @@ class SeparableProductCost:
         Raises:
             ValueError: if the core is that of a CPU.
         """
-        if core.gpu is None:
-            raise ValueError("the model is that of a GPU")
+        gpu = _gpu(core)
         depth = max(1, sizes["weights"] // (_SUM_BYTES * (sizes["channels"] + _USUAL_TAPS)))
         rows = sizes["rows"] * sizes["columns"]
         work = BlockWork(sizes["batch"], rows, sizes["channels"], depth * self.instruction.bytes)
-        tiling = BlockTiling(**{each.name: parameters[each.name] for each in fields(BlockTiling)})
-        return separable_cycles(work, _USUAL_TAPS, tiling, core.gpu, self.instruction)
+        return separable_cycles(work, _USUAL_TAPS, BlockTiling.of(parameters), gpu, self.instruction)

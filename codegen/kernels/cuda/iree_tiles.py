@@ -82,7 +82,7 @@ def _threads(result: Sequence[int], across: int, most: int) -> Tiles | None:
     return Tiles(group, (*(1 for _ in rows), columns, _CHANNELS), DEPTH_OF_THREADS)
 
 
-def matrix_tiles(result: Sequence[int], tiled: int, reduction: int, gpu: CudaArchitecture) -> list[Tiles]:
+def matrix_tiles(result: Sequence[int], tiled: int, reduction: int, gpu: CudaArchitecture, dtype: str) -> list[Tiles]:
     """The tiles in f16 or bf16 that keep the GPU busiest, as far as workgroups and bytes tell.
 
     Args:
@@ -90,11 +90,15 @@ def matrix_tiles(result: Sequence[int], tiled: int, reduction: int, gpu: CudaArc
         tiled: how many of the last ones are divided: three of an image, two of a batch of products.
         reduction: extent of the reduction.
         gpu: the GPU.
+        dtype: f16 or bf16. In batches of products of the latter, more than half of the matrices spill.
     """
+    most = _MOST_MATRICES // 2 if dtype == "bf16" and len(result) > tiled == 2 else _MOST_MATRICES
     depth = next((each for each in _DEPTHS if reduction % each == 0), None)
     if depth is None:
         return []
-    found = sorted(_matrices(result[-tiled:], depth), key=lambda tiles: (_waves(result, tiles, gpu), tiles.workgroup))
+    found = sorted(
+        _matrices(result[-tiled:], depth, most), key=lambda tiles: (_waves(result, tiles, gpu), tiles.workgroup)
+    )
     return found[:_TRIED]
 
 
@@ -103,7 +107,7 @@ def pads_rows(result: Sequence[int]) -> bool:
     return result[-2] % ROWS != 0
 
 
-def _matrices(result: Sequence[int], depth: int) -> Iterator[Tiles]:
+def _matrices(result: Sequence[int], depth: int, most: int) -> Iterator[Tiles]:
     *outer, width, channels = result
     is_padded = pads_rows(result)
     if is_padded and width > _WIDEST_PADDED:
@@ -113,7 +117,7 @@ def _matrices(result: Sequence[int], depth: int) -> Iterator[Tiles]:
     across = [each for each in _COLUMNS_OF_GROUP if channels % each == 0]
     for *high, wide, many in itertools.product(*rows, widths, across):
         group = (*high, wide, many)
-        own = _of_warp(group, _MOST_PADDED_MATRICES if is_padded else _MOST_MATRICES)
+        own = _of_warp(group, _MOST_PADDED_MATRICES if is_padded else most)
         if own is not None and (math.prod(group[:-1]) + many) * depth * _HALF_BYTES <= _SHARED_BYTES:
             yield Tiles(group, own, depth)
 

@@ -25,6 +25,11 @@ _MOST_WRITTEN_OUT = 9
 _FIRST = TileVector(0, 0, 0, 0)
 
 
+def vectors_of_a_thread(tiling: BlockTiling, lanes: int, element_bytes: int) -> int:
+    """Vectors of ``lanes`` channels that a thread computes for a stage of a product."""
+    return tiling.rows * tiling.depth // (tiling.threads * lanes * element_bytes)
+
+
 @dataclass(frozen=True)
 class ComputedRows:
     """Rows of the LHS that are a window's results, channels innermost: the part of one thread for each stage.
@@ -44,7 +49,7 @@ class ComputedRows:
     @property
     def passes(self) -> int:
         """Vectors of channels that a thread computes for a stage."""
-        return self.tiling.rows * self._per_row // self.tiling.threads
+        return vectors_of_a_thread(self.tiling, self._lanes, self.element_bytes)
 
     @property
     def _lanes(self) -> int:

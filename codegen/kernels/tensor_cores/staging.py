@@ -189,15 +189,7 @@ class RowCopies:
         part: tuple[Index, Index, Index],
         target: Index,
     ) -> None:
-        """Start the thread's copies of one stage.
-
-        Args:
-            asm: emits.
-            memories: image and shared memory.
-            places: of the thread's rows.
-            part: number of the image, the thread's number, and the stage's first element of the reduction.
-            target: offset of the stage in shared memory.
-        """
+        """Start the thread's copies of one stage; arguments as for ``StagedRows``."""
         batch, thread, first = part
         base = asm.mul(batch, self.source.image.batch)
         _, column = asm.divide(thread, self._per_row)

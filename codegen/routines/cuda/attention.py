@@ -13,9 +13,8 @@ from sartor.codegen.kernels.attention.attention_layer import attention_layer, at
 from sartor.codegen.kernels.attention.fused_attention import FusedAttention
 from sartor.codegen.kernels.cuda.costs import AttentionCost
 from sartor.codegen.kernels.cuda.layers import gpu_of
+from sartor.codegen.kernels.cuda.tensor_kernel import TensorKernel
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer
-from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
-from sartor.codegen.kernels.tensor_cores.instructions import INSTRUCTIONS, MatrixInstruction
 
 _WARPS, _BLOCKS = (4, 2), (32, 64)
 # What fits a thread's registers as the assembler finds it: three times the keys of a block, as scores, exponentials and
@@ -24,30 +23,18 @@ _MOST_COLUMNS = {(2, 2): 320, (2, 4): 320, (4, 2): 192, (4, 4): 224}
 
 
 @dataclass(frozen=True)
-class AttentionKernel(StoringKernel):
+class AttentionKernel(TensorKernel):
     """Scores of queries and keys, their softmax, and the context, with elementwise ops around the products fused.
 
     Parameters: ``warps`` of a workgroup, each with 16 rows, and keys of a ``block``.
-
-    Attributes:
-        arithmetic: as for ``Implicit``.
     """
 
     name: str = "attention"
-    arithmetic: str | None = None
-
-    @property
-    def instruction(self) -> MatrixInstruction:
-        """What multiplies matrices."""
-        return INSTRUCTIONS[self.arithmetic or self.storage]
 
     @property
     def traits(self) -> Traits:
-        own = super().traits
-        precision, estimate = self.arithmetic or own.precision, AttentionCost(self.instruction)
-        return replace(
-            own, precision=precision, fuses=True, family="attention", sizes=("warps", "block"), estimate=estimate
-        )
+        estimate = AttentionCost(self.instruction)
+        return replace(super().traits, fuses=True, family="attention", sizes=("warps", "block"), estimate=estimate)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         gpu, found = gpu_of(task, target), attention_of(task)

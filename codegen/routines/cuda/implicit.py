@@ -21,12 +21,11 @@ from sartor.codegen.kernels.cuda.layers import (
     lanes_for,
     weight_product,
 )
+from sartor.codegen.kernels.cuda.tensor_kernel import TensorKernel
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
-from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.tensor_cores.implicit_product import ImplicitProduct
-from sartor.codegen.kernels.tensor_cores.instructions import INSTRUCTIONS, MatrixInstruction
 from sartor.codegen.kernels.tensor_cores.split_sum import SplitLayer
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling, BlockWork, block_tilings
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
@@ -36,29 +35,18 @@ _TRIED = 8
 
 
 @dataclass(frozen=True)
-class Implicit(StoringKernel):
+class Implicit(TensorKernel):
     """Convolutions without groups, and products by a weight or of two activations, with elementwise ops fused.
 
     Parameters: those of ``BlockTiling``.
-
-    Attributes:
-        arithmetic: ``tf32`` multiplies numbers of f32 rounded to TF32; None multiplies the type that is stored.
     """
 
     name: str = "implicit"
-    arithmetic: str | None = None
 
     @property
     def traits(self) -> Traits:
         estimate = ProductCost(self.instruction)
-        own = super().traits
-        precision = self.arithmetic or own.precision
-        return replace(own, precision=precision, family="implicit", sizes=BlockTiling.names(), estimate=estimate)
-
-    @property
-    def instruction(self) -> MatrixInstruction:
-        """What multiplies matrices."""
-        return INSTRUCTIONS[self.arithmetic or self.storage]
+        return replace(super().traits, family="implicit", sizes=BlockTiling.names(), estimate=estimate)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         gpu, work = gpu_of(task, target), self._work(task)

@@ -69,7 +69,10 @@ class IreeImplicit:
         if reduction % DEPTH_OF_THREADS:
             return Rejected(f"the extent of its reduction is no multiple of {DEPTH_OF_THREADS}")
         tiled = 3 if task.kind is LayerKind.CONVOLUTION and not by_product else 2
-        tiles = thread_tiles(result, gpu) if self.storage is None else matrix_tiles(result, tiled, reduction, gpu)
+        if self.storage is None:
+            tiles = [*thread_tiles(result, gpu)]
+        else:
+            tiles = matrix_tiles(result, tiled, reduction, gpu, self.storage)
         sums = " by threads with enough sums" if self.storage is None else ""
         return [self._named(each) for each in tiles] or Rejected(f"no tiles divide its result{sums}")
 

@@ -12,12 +12,11 @@ from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.cuda.costs import SeparableProductCost, separable_cycles
 from sartor.codegen.kernels.cuda.layers import convolution_product, gpu_of, lanes_for
-from sartor.codegen.kernels.cuda.separable import ComputedRows, SeparableProduct
+from sartor.codegen.kernels.cuda.separable import ComputedRows, SeparableProduct, vectors_of_a_thread
+from sartor.codegen.kernels.cuda.tensor_kernel import TensorKernel
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer
-from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.tensor_cores.instructions import INSTRUCTIONS, MatrixInstruction
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling, BlockWork, block_tilings
 from sartor.codegen.kernels.windows.separable import Separable, check_source, input_layouts, separable_of, wirings
 from sartor.codegen.kernels.windows.window import window_sliding
@@ -31,34 +30,18 @@ _ONE = Tiling(1, 1, 1, 1, 1, 1)
 
 
 @dataclass(frozen=True)
-class TensorSeparable(StoringKernel):
+class TensorSeparable(TensorKernel):
     """A separable convolution (Chollet, Xception, 2017), with elementwise ops after both convolutions fused.
 
     Parameters: those of ``BlockTiling``, for the 1x1 convolution; its reduction is not split.
-
-    Attributes:
-        arithmetic: as for ``Implicit``.
     """
 
     name: str = "separable_product"
-    arithmetic: str | None = None
-
-    @property
-    def instruction(self) -> MatrixInstruction:
-        """What multiplies matrices."""
-        return INSTRUCTIONS[self.arithmetic or self.storage]
 
     @property
     def traits(self) -> Traits:
-        own, estimate = super().traits, SeparableProductCost(self.instruction)
-        return replace(
-            own,
-            precision=self.arithmetic or own.precision,
-            family="separable_product",
-            fuses=True,
-            sizes=BlockTiling.names(),
-            estimate=estimate,
-        )
+        estimate, sizes = SeparableProductCost(self.instruction), BlockTiling.names()
+        return replace(super().traits, family="separable_product", fuses=True, sizes=sizes, estimate=estimate)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         gpu, match = gpu_of(task, target), separable_of(task)
@@ -74,13 +57,14 @@ class TensorSeparable(StoringKernel):
         found = [
             each
             for each in block_tilings(work, gpu, self.instruction)
-            if each.split == 1 and self._passes(each, channels) * each.depth <= _MOST_PASSES * _STAGE_BYTES
+            if each.split == 1 and self._fits(each, channels)
         ]
         found.sort(key=lambda each: separable_cycles(work, down * across, each, gpu, self.instruction))
         return [each.parameters() for each in found[:_TRIED]] or Rejected("no tiling fits a thread's registers")
 
-    def _passes(self, tiling: BlockTiling, channels: int) -> int:
-        return tiling.rows * tiling.depth // (tiling.threads * lanes_for(channels) * self.instruction.bytes)
+    def _fits(self, tiling: BlockTiling, channels: int) -> bool:
+        passes = vectors_of_a_thread(tiling, lanes_for(channels), self.instruction.bytes)
+        return passes * tiling.depth <= _MOST_PASSES * _STAGE_BYTES
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel for one parameter set.
