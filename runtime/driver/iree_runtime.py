@@ -13,9 +13,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import math
 import mmap
 import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -47,6 +49,7 @@ _BYTES = frozenset(
 )
 SOFTWARE_GPUS = ("llvmpipe", "SwiftShader")
 """Beginnings of the names of Vulkan devices that compute on the host's processors."""
+_ASK_SECONDS = 2e-4
 _STATUS = r"(?s)^.*?(?:\S+:\d+: )?[A-Z_]{4,}; "
 
 
@@ -279,11 +282,22 @@ class Fences:
         """
         self._device.check_process()
         try:
+            if self._device.software:
+                return self._is_finished_within(math.inf if timeout is None else timeout)
             nanoseconds = None if timeout is None else int(timeout * 1e9)
             with self._device.waiting():
                 return bool(self.finished.wait(timeout=nanoseconds))
         except NATIVE_ERRORS as error:
             raise DeviceError(f"running on '{self._device}' failed: {reason(error)}") from None
+
+    def _is_finished_within(self, timeout: float) -> bool:
+        """Ask again and again, and sleep between: waiting in a software driver takes a processor from its threads."""
+        end = time.monotonic() + timeout
+        while not self.finished.wait(timeout=0):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_ASK_SECONDS)
+        return True
 
     def settled(self, timeout: float | None) -> bool:
         """As ``wait``, but an invocation that failed, or can never end, counts as finished."""

@@ -15,6 +15,7 @@ import pytest
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.iree_runtime import Fences
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.runs.interface import NodeArg
@@ -334,6 +335,30 @@ def test_a_process_ends_cleanly_with_results_alive(model: Path, order: str) -> N
     )
     done = subprocess.run([sys.executable, "-c", code, model, order], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_caller_does_not_wait_inside_a_software_driver(
+    compile_mlir: Callable[..., Path],
+    make_manifest: Callable[..., Manifest],
+    feeds: Feeds,
+    vulkan: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = compile_mlir("model", make_manifest(devices=(vulkan,), levels=("llvmpipe",)).to_json(), vulkan)
+    wait, limits = Fences.wait, list[float | None]()
+
+    def counted(fences: Fences, timeout: float | None) -> bool:
+        limits.append(timeout)
+        return wait(fences, timeout)
+
+    monkeypatch.setattr(Fences, "wait", counted)
+    with Session(compiled) as session:
+        if not session.device.software:
+            pytest.skip("the Vulkan device here is no software driver")
+        for _ in range(3):
+            session.run_device(["sum"], feeds)
+    # Nothing is left to be waited for when the session is closed.
+    assert limits == [None] * 3
 
 
 def test_vulkan_runs_the_model(
