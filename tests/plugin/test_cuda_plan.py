@@ -126,7 +126,7 @@ def test_a_separable_convolution_is_one_kernel_of_the_plan(tmp_path: Path) -> No
     (layer,) = compile_model(model, module, config).plan.layers
     assert layer.variant.startswith("cuda:f32/fused.separable_product{")
     (kernel,) = [text for text in ptx_of(module.read_bytes()) if "mma.sync" in text]
-    assert min(instructions(kernel, "cp.async", "st.shared", "bar.sync").values()) > 0
+    assert min(instructions(kernel, "cp.async.cg", "st.shared", "bar.sync").values()) > 0
     if assembler() is not None:
         assert all(each.spilled == 0 for each in assemble(kernel, "sm_80"))
 

@@ -94,6 +94,19 @@ def test_shared_memory_is_what_the_kernel_allocates() -> None:
     assert shared_bytes(code) == 1536 * 4 + 100 * 2
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("  mma.sync.a;\n  ldmatrix.sync.b;\n  cp.async.ca.shared.global c;\n", None),
+        ("  mma.sync.a;\n  ldmatrix.sync.b;\n  cp.async.cg.shared.global c;\n", None),
+        ("  mma.sync.a;\n  ldmatrix.sync.b;\n  cp.async.commit_group;\n  cp.async.wait_group 0;\n", "no cp.async"),
+        ("  cp.async.cg.shared.global c;\n", "no mma.sync, ldmatrix.sync"),
+    ],
+)
+def test_a_kernel_that_only_waits_for_copies_makes_none(body: str, said: str | None) -> None:
+    assert command._missing("cuda:f32/conv.implicit{split=1}", body) == said
+
+
 def test_a_fault_is_printed_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "check", lambda *_: iter([(BAD.name, BAD.assembled, BAD.fault)]))
     assert command.main(["--arch", "sm_86", "--model", "transformer"]) == 1

@@ -183,7 +183,7 @@ def test_all_variants_assemble_without_spills(architecture: str, storage: str | 
     assert not isinstance(sizes, Rejected)
     codes = {f"v{index}": layer.built(routine, BlockTiling.of(each), target) for index, each in enumerate(sizes)}
     for text in ptx_of(compiled({"s": Subject(layer.fusion.layer, {}, codes)}, target)):
-        found = instructions(text, "mma.sync", "cp.async", "st.shared", "bar.sync")
+        found = instructions(text, "mma.sync", "cp.async.cg", "st.shared", "bar.sync")
         assert min(found.values()) > 0
         if assembler() is not None:
             assert all(each.spilled == each.stack == 0 and each.fits for each in assemble(text, architecture))
