@@ -66,8 +66,8 @@ class Row:
     launches: Mapping[str, int] = field(default_factory=dict)
 
     def speedup(self, peer: str) -> float | None:
-        """A peer's time divided by Sartor's; None if the peer did not run, or was wrong."""
-        if peer not in self.milliseconds or not self.errors[peer] <= _ERROR_LIMIT:
+        """A peer's time divided by Sartor's; None if the peer did not run, or one of them was wrong."""
+        if peer not in self.milliseconds or not all(self.errors[each] <= _ERROR_LIMIT for each in (OURS, peer)):
             return None
         return self.milliseconds[peer] / self.milliseconds[OURS]
 

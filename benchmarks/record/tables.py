@@ -81,8 +81,10 @@ def prediction_table(folder: Path) -> str:
     """Times that layers timed alone predict for the whole network, before anything is corrected, and measured ones."""
     rows = []
     for result in read_results(folder, "zoo"):
-        facts = result.entries[OURS].facts if OURS in result.entries else {}
-        foreseen, measured = facts.get("foreseen seconds"), facts.get("then measured seconds")
+        ours = result.entries.get(OURS)
+        if ours is None or not ours.is_right:
+            continue
+        foreseen, measured = ours.facts.get("foreseen seconds"), ours.facts.get("then measured seconds")
         if isinstance(foreseen, float) and isinstance(measured, float):
             rows.append((result, foreseen, measured))
     deviations = [abs(foreseen / measured - 1) for _, foreseen, measured in rows]

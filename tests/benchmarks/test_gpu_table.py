@@ -25,6 +25,14 @@ def test_stock_code_that_is_wrong_has_no_part_in_the_mean() -> None:
     assert "| b | 100 | 1 | wrong |" in table([right, wrong])
 
 
+def test_a_plan_that_is_wrong_has_no_part_in_the_mean() -> None:
+    right = Row("a", "vulkan:llvmpipe", 1.0, 1.0, {OURS: 1.0, STOCK: 4.0}, {OURS: 1e-6, STOCK: 1e-6}, 3)
+    for error in (0.9, float("nan")):
+        wrong = replace(right, network="b", milliseconds={OURS: 1.0, STOCK: 100.0}, errors={OURS: error, STOCK: 1e-6})
+        assert geometric_mean([right, wrong], STOCK) == 4.0
+        assert geometric_mean([wrong], STOCK) is None
+
+
 def test_tuning_is_told_as_networks_are_timed() -> None:
     row = Row("a", "vulkan:llvmpipe", 12.0, 34.0, {OURS: 1.0}, {OURS: 1e-6}, 3)
     assert "| a |  | 1 |  |  |  | 1e-6 | 34 |" in table([row])

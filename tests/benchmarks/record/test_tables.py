@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,8 @@ def test_predictions_are_those_before_correction(tmp_path: Path) -> None:
     zoo_result("a", ours).save(tmp_path)
     table = TABLES["predictions"](tmp_path)
     assert "| a | 1 | 0.900 | 1.00 | -10.0% |" in table
+    zoo_result("b", replace(ours, error=0.5, facts={**facts, "foreseen seconds": 5e-3})).save(tmp_path)
+    assert TABLES["predictions"](tmp_path) == table
 
 
 def test_compilations_are_told_by_their_median_and_the_longest(tmp_path: Path) -> None:
