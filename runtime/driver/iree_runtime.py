@@ -49,6 +49,7 @@ _BYTES = frozenset(
 )
 SOFTWARE_GPUS = ("llvmpipe", "SwiftShader")
 """Beginnings of the names of Vulkan devices that compute on the host's processors."""
+# Between questions whether a run has ended: little beside an inference on a software GPU, which takes milliseconds.
 _ASK_SECONDS = 2e-4
 _STATUS = r"(?s)^.*?(?:\S+:\d+: )?[A-Z_]{4,}; "
 
