@@ -8,8 +8,10 @@ a pause. The inputs on which errors are measured are none of those that calibrat
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -154,19 +156,47 @@ class Timed:
 
 
 def time_in_processes(contest: Contest, processes: int) -> list[Timed]:
-    """Time the competitors in several processes, one after another; returns the results of each process."""
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        return pool.map(_time, [contest] * processes, chunksize=1)
+    """Time the competitors in several processes, one after another; returns the results of each process.
+
+    Who ends its process, as by a fault in memory, has failed, and the others are timed without it.
+    """
+    return [_time_apart(contest) for _ in range(processes)]
+
+
+def _time_apart(contest: Contest) -> Timed:
+    try:
+        return _in_process(contest)
+    except BrokenProcessPool:
+        crashed = dict(_crashes(contest))
+    if not crashed:
+        return Timed({}, dict.fromkeys(contest.rivals, "the process that timed all of them ended without a result"))
+    others = {name: opener for name, opener in contest.rivals.items() if name not in crashed}
+    timed = _time_apart(replace(contest, rivals=others)) if others else Timed({}, {})
+    return Timed(timed.timings, {**crashed, **timed.failures})
+
+
+def _in_process(contest: Contest) -> Timed:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        return executor.submit(_time, contest).result()
+
+
+def _crashes(contest: Contest) -> Iterator[tuple[str, str]]:
+    """Who ends a process of its own, with what is to be said of it."""
+    for name, opener in contest.rivals.items():
+        try:
+            _in_process(replace(contest, rivals={name: opener}, seconds=0.0))
+        except BrokenProcessPool:
+            yield name, "it ended the process"
 
 
 def _time(contest: Contest) -> Timed:
     loaded = load_model(contest.model)
     feeds = [sample_inputs(loaded, contest.evaluated_from + number) for number in range(contest.evaluated)]
     expected = _expected(contest, loaded, feeds)
-    runs, failures = _open(contest.rivals, Start(contest.model, contest.threads, feeds[0], expected[0].outputs))
+    start = Start(contest.model, contest.threads, feeds[0], expected[0].outputs)
+    runs, errors, failures = _open(contest.rivals, start, lambda run: _error(run, feeds, expected))
     if not runs:
         return Timed({}, failures)
-    errors = {name: _error(run, feeds, expected) for name, run in runs.items()}
     samples = time_interleaved(
         {name: partial(run, feeds[0]) for name, run in runs.items()},
         min_rounds=_FEWEST_ROUNDS,
@@ -177,14 +207,19 @@ def _time(contest: Contest) -> Timed:
     return Timed({name: Timing(taken.seconds, errors[name]) for name, taken in samples.items()}, failures)
 
 
-def _open(rivals: Mapping[str, Opener], start: Start) -> tuple[dict[str, Run], dict[str, str]]:
-    runs, failures = dict[str, Run](), dict[str, str]()
+def _open(
+    rivals: Mapping[str, Opener], start: Start, error_of: Callable[[Run], float]
+) -> tuple[dict[str, Run], dict[str, float], dict[str, str]]:
+    """Those that can be opened and run, their errors, and why others cannot."""
+    runs, errors, failures = dict[str, Run](), dict[str, float](), dict[str, str]()
     for name, open_rival in rivals.items():
         try:
-            runs[name] = open_rival(start)
+            run = open_rival(start)
+            errors[name] = error_of(run)
+            runs[name] = run
         except SartorError as error:
             failures[name] = str(error)
-    return runs, failures
+    return runs, errors, failures
 
 
 def _expected(contest: Contest, loaded: ModelProto, feeds: Sequence[Mapping[str, Array]]) -> list[Expected]:

@@ -107,12 +107,18 @@ class Machine:
         try:
             done = subprocess.run(whole, capture_output=True, text=True, timeout=max(min(self.left, most), least))
         except subprocess.TimeoutExpired as late:
-            done = subprocess.CompletedProcess(whole, 124, "", f"stopped after {late.timeout:.0f} s")
+            said = [_text(each) for each in (late.stdout, late.stderr)]
+            done = subprocess.CompletedProcess(whole, 124, said[0], f"{said[1]}\nstopped after {late.timeout:.0f} s")
         except OSError as error:
             done = subprocess.CompletedProcess(whole, 127, "", f"it could not be started: {error}")
         log = f"$ {' '.join(whole)}\n{done.stdout}\n{done.stderr}\nexit code {done.returncode}\n"
         (self.folder / f"{name}.log").write_text(log, encoding="utf-8")
         return done
+
+
+def _text(said: str | bytes | None) -> str:
+    """What a stopped command had said, which is not decoded."""
+    return said.decode(errors="replace") if isinstance(said, bytes) else said or ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

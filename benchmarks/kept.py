@@ -10,15 +10,17 @@ from pathlib import Path
 _DIGITS = 10
 
 
-def kept_name(model: Path, kind: str, packages: Iterable[str]) -> str:
-    """The stem of a file made of a model: of its name and content, and of the packages that make it.
+def kept_name(model: Path, kind: str, packages: Iterable[str], machine: str = "") -> str:
+    """The stem of a file made of a model: of its name and content, of the packages that make it, and for which machine.
 
     Args:
         model: the ONNX file.
         kind: what is made of it.
         packages: whose versions count; one that is not installed has none.
+        machine: what it is made for, if others cannot use it.
     """
     digest = hashlib.sha256(model.read_bytes())
+    digest.update(machine.encode())
     digest.update("".join(f"{each} {_version(each)}\n" for each in packages).encode())
     return f"{model.stem}.{kind}.{digest.hexdigest()[:_DIGITS]}"
 

@@ -19,6 +19,7 @@ from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX
 from sartor.runtime.module import open_module
 from sartor.runtime.session import Session
+from sartor.tuning.records.hardware import host
 
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 
@@ -74,10 +75,10 @@ def build_stock(model: Path, directory: Path, target: Target | None = None, flag
             manual's, anew.
 
     Raises:
-        CompileError: if a tool fails; the message has its last line.
+        CompileError: if a tool fails, with its last line, or takes more than a quarter of an hour.
     """
-    kind = ".".join(filter(None, [target.device if target else "", (flags or "").replace(" ", "_")]))
-    stem = kept_name(model, f"stock.{kind}".rstrip("."), _IREE)
+    kind = ".".join(filter(None, ["stock", target.device if target else "", (flags or "").replace(" ", "_")]))
+    stem = kept_name(model, kind, _IREE, str(target or host().key))
     files = StockFiles(directory / f"{stem}.vmfb", directory / f"{stem}.irpa")
     if flags is not None and files.module.exists():
         return files
@@ -91,7 +92,10 @@ def build_stock(model: Path, directory: Path, target: Target | None = None, flag
 def _tool(name: str, *arguments: object) -> None:
     program = Path(sys.executable).with_name(name)
     command = [str(program), *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT, check=False)
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"{name} did not end within {_COMPILE_TIMEOUT} s") from None
     if result.returncode:
         lines = [line for line in result.stderr.splitlines() if line.strip()]
         raise CompileError(f"{name} failed: {next((line for line in lines if 'error' in line), lines[-1:])}")

@@ -10,7 +10,7 @@ import onnx
 from onnx import GraphProto
 
 from benchmarks.kept import kept_name
-from sartor.errors import UsageError
+from sartor.errors import UnsupportedModelError, UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OpenVinoReference
 
@@ -32,6 +32,7 @@ def openvino_int8(
 
     Raises:
         UsageError: if OpenVINO or NNCF is not installed.
+        UnsupportedModelError: if one of them does not take the model.
     """
     is_transformer = has_attention(onnx.load(model, load_external_data=False).graph)
     kind = f"nncf.{len(samples)}{'.transformer' if is_transformer else ''}"
@@ -42,12 +43,15 @@ def openvino_int8(
             openvino = importlib.import_module("openvino")
         except ImportError:
             raise UsageError("NNCF is not installed; install it with: pip install 'sartor[peers]'") from None
-        quantised = nncf.quantize(
-            openvino.Core().read_model(str(model)),
-            nncf.Dataset(list(samples)),
-            subset_size=len(samples),
-            model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
-        )
+        try:
+            quantised = nncf.quantize(
+                openvino.Core().read_model(str(model)),
+                nncf.Dataset(list(samples)),
+                subset_size=len(samples),
+                model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
+            )
+        except (RuntimeError, nncf.InternalError, nncf.UnsupportedModelError, nncf.ValidationError) as error:
+            raise UnsupportedModelError(f"NNCF cannot quantise '{model}': {error}") from None
         openvino.save_model(quantised, str(path))
     return OpenVinoReference(path, threads=threads, precision=precision)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,17 @@ def _broken(start: Start) -> Run:
     raise CompileError("it does not compile")
 
 
+def _failing(start: Start) -> Run:
+    def run(feeds: Mapping[str, Array]) -> Sequence[Array]:
+        raise CompileError("it does not run")
+
+    return run
+
+
+def _crashing(start: Start) -> Run:
+    os._exit(11)
+
+
 def _timed(model: Path, seen: list[Mapping[str, Array]]) -> Timed:
     def watching(start: Start) -> Run:
         def run(feeds: Mapping[str, Array]) -> Sequence[Array]:
@@ -47,6 +59,7 @@ def _timed(model: Path, seen: list[Mapping[str, Array]]) -> Timed:
         "right": partial(_scaled, 1.0),
         "wrong": partial(_scaled, 1.5),
         "broken": _broken,
+        "failing": _failing,
         "watching": watching,
     }
     return contest._time(Contest(model, 1, rivals, seconds=0.0, evaluated=2))
@@ -71,8 +84,8 @@ def test_who_fails_is_named_and_takes_no_part(model: Path, monkeypatch: pytest.M
     monkeypatch.setattr(contest, "BLOCK", 1e-3)
     timed = _timed(model, [])
     entries, failures = entries_of([timed, timed])
-    assert failures == {"broken": "it does not compile"}
-    assert "broken" not in entries
+    assert failures == {"broken": "it does not compile", "failing": "it does not run"}
+    assert not {"broken", "failing"} & set(entries)
     assert len(entries["right"].samples) == 2
     assert entries["right"].is_right
     assert not entries["wrong"].is_right
@@ -81,6 +94,19 @@ def test_who_fails_is_named_and_takes_no_part(model: Path, monkeypatch: pytest.M
 def test_a_contest_in_which_all_fail_has_no_times(model: Path) -> None:
     timed = contest._time(Contest(model, 1, {"broken": _broken}, seconds=0.0))
     assert timed == Timed({}, {"broken": "it does not compile"})
+
+
+def test_who_ends_its_process_is_named_and_the_others_are_timed(model: Path) -> None:
+    rivals: dict[str, contest.Opener] = {
+        "crashing": _crashing,
+        "broken": _broken,
+        "right": contest.open_onnxruntime,
+    }
+    (timed,) = contest.time_in_processes(Contest(model, 1, rivals, seconds=0.0), 1)
+    assert timed.failures == {"crashing": "it ended the process", "broken": "it does not compile"}
+    assert set(timed.timings) == {"right"}
+    alone = Contest(model, 1, {"crashing": _crashing}, seconds=0.0)
+    assert contest.time_in_processes(alone, 1) == [Timed({}, {"crashing": "it ended the process"})]
 
 
 def test_what_rounding_alone_decides_is_no_error(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Commands:
         text = " ".join(command[1:])
         self.seen.append(f"{name} {text}")
         if self.failing and self.failing in self.seen[-1]:
-            raise subprocess.TimeoutExpired(list(command), timeout)
+            raise subprocess.TimeoutExpired(list(command), timeout, b"layer 7 is measured")
         for place, each in enumerate(command):
             if each == "-o":
                 Path(command[place + 1]).write_text("", encoding="utf-8")
@@ -150,7 +150,9 @@ def test_what_takes_too_long_leaves_the_rest(tmp_path: Path, monkeypatch: pytest
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert results["lenet5"]["tuned"] == {"failed": "see lenet5.tuned.compile.log"}
     assert results["lenet5"]["f16"] == {"seconds": 1.0, "launches": 3}
-    assert "exit code 124" in (tmp_path / "lenet5.tuned.compile.log").read_text(encoding="utf-8")
+    log = (tmp_path / "lenet5.tuned.compile.log").read_text(encoding="utf-8")
+    assert "exit code 124" in log
+    assert "layer 7 is measured" in log, "what a stopped command had said is kept"
 
 
 def test_a_network_gets_time_to_be_tuned_however_many_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

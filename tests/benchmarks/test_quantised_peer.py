@@ -15,7 +15,7 @@ from onnx import GraphProto, TensorProto, helper, numpy_helper
 from benchmarks import quantised_peer
 from benchmarks.quantised_peer import has_attention, openvino_int8
 from benchmarks.zoo import build
-from sartor.errors import UsageError
+from sartor.errors import UnsupportedModelError, UsageError
 
 _SAMPLES = [{"x": np.ones((2, 4), np.float32)}, {"x": np.zeros((2, 4), np.float32)}]
 
@@ -46,7 +46,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         calls.append({"model": model, "dataset": dataset, **settings})
         return f"quantised {model}"
 
-    nncf = SimpleNamespace(quantize=quantize, Dataset=list, ModelType=SimpleNamespace(TRANSFORMER="transformer"))
+    nncf = SimpleNamespace(
+        quantize=quantize,
+        Dataset=list,
+        ModelType=SimpleNamespace(TRANSFORMER="transformer"),
+        InternalError=RuntimeError,
+        UnsupportedModelError=NotImplementedError,
+        ValidationError=ValueError,
+    )
     openvino = SimpleNamespace(
         Core=lambda: SimpleNamespace(read_model=lambda path: Path(path).stem),
         save_model=lambda model, path: Path(path).write_text(model),
@@ -83,6 +90,18 @@ def test_a_model_that_was_quantised_with_other_settings_is_not_used(
     opened: Any = openvino_int8(_saved(_ATTENTION, tmp_path / "model.onnx"), tmp_path, _SAMPLES, 1)
     assert [each["model_type"] for each in asked] == [None, "transformer"]
     assert opened[0] == "quantised model"
+
+
+def test_a_model_that_cannot_be_quantised_is_named(
+    tmp_path: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ValueError("it has loops")
+
+    monkeypatch.setattr(sys.modules["nncf"], "quantize", refuse)
+    with pytest.raises(UnsupportedModelError, match=r"'.*model\.onnx': it has loops"):
+        openvino_int8(_saved(_CLASSIFIER, tmp_path / "model.onnx"), tmp_path, _SAMPLES, 1)
+    assert not asked
 
 
 def test_attention_is_a_softmax_that_is_multiplied_by_computed_values() -> None:
