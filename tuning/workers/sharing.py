@@ -22,6 +22,7 @@ _LOG = logging.getLogger(__name__)
 _STAT = Path("/proc/stat")
 # Positions in a processor's line: in programs, nice ones, in the kernel, in interrupts, and taken by a hypervisor.
 _BUSY = (0, 1, 2, 5, 6, 7)
+_STOLEN = 7
 _POLL_SECONDS = 0.1
 # A holder that was stopped, or that others always get ahead of, must not hold up the rest for ever.
 _PATIENCE = 600.0
@@ -145,12 +146,15 @@ class Load:
         busy: of all programs, and taken by the hypervisor.
         own: of this process and those that it started.
         processors: how many there are.
+        stolen: the part of ``busy`` that the hypervisor took. It takes from who computes, however many processors are
+            idle, so that what it takes counts in any case.
     """
 
     moment: float
     busy: float
     own: float
     processors: int
+    stolen: float = 0.0
 
     @staticmethod
     def now(groups: Collection[int]) -> Load | None:
@@ -158,21 +162,25 @@ class Load:
         try:
             allowed = os.sched_getaffinity(0)
             lines = [line.split() for line in _STAT.read_text(encoding="ascii").splitlines()]
-            ticks = [sum(int(line[1 + field]) for field in _BUSY) for line in lines if _processor(line) in allowed]
+            lines = [line for line in lines if _processor(line) in allowed]
+            second = os.sysconf("SC_CLK_TCK")
+            busy = sum(int(line[1 + field]) for line in lines for field in _BUSY) / second
+            stolen = sum(int(line[1 + _STOLEN]) for line in lines) / second
             members = [pid for group in groups for pid in group_members(group)]
             own = sum(os.times()[:4]) + sum(computed_seconds(pid) for pid in members)
-            return Load(time.monotonic(), sum(ticks) / os.sysconf("SC_CLK_TCK"), own, len(ticks))
+            return Load(time.monotonic(), busy, own, len(lines), stolen)
         except (AttributeError, OSError, ValueError, IndexError):
             return None
 
     def others_since(self, before: Load) -> float:
-        """How many processors others took on average, if that left too few; else 0."""
+        """How many processors others took on average, if that left too few, or the hypervisor took; else 0."""
         seconds = self.moment - before.moment
         if seconds < _LEAST_SECONDS or not self.processors:
             return 0.0
-        others = (self.busy - before.busy - (self.own - before.own)) / seconds
         crowded = (self.busy - before.busy) / (seconds * self.processors) > _CROWDED
-        return others if crowded and others > _NOTICEABLE else 0.0
+        others = (self.busy - before.busy - (self.own - before.own)) / seconds
+        taken = others if crowded else (self.stolen - before.stolen) / seconds
+        return taken if taken > _NOTICEABLE else 0.0
 
 
 class Watch:

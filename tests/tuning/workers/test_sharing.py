@@ -125,13 +125,20 @@ def test_a_pool_takes_turns(path: Path, caplog: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.parametrize(
-    ("busy", "own", "others"),
-    [(20.0, 12.0, 0.8), (20.0, 18.0, 0.0), (15.0, 5.0, 0.0), (20.0, 0.0, 2.0)],
-    ids=["crowded", "alone", "room for all", "idle"],
+    ("busy", "own", "stolen", "others"),
+    [
+        (20.0, 12.0, 0.0, 0.8),
+        (20.0, 18.0, 0.0, 0.0),
+        (15.0, 5.0, 0.0, 0.0),
+        (20.0, 0.0, 0.0, 2.0),
+        (10.0, 5.0, 5.0, 0.5),
+        (10.0, 8.0, 2.0, 0.0),
+    ],
+    ids=["crowded", "alone", "room for all", "idle", "half of the core in use is stolen", "little is stolen"],
 )
-def test_others_count_where_they_leave_too_little(busy: float, own: float, others: float) -> None:
+def test_others_count_where_they_leave_too_little(busy: float, own: float, stolen: float, others: float) -> None:
     """In ten seconds of two processors."""
-    before, after = Load(5.0, 100.0, 50.0, 2), Load(15.0, 100.0 + busy, 50.0 + own, 2)
+    before, after = Load(5.0, 100.0, 50.0, 2, 7.0), Load(15.0, 100.0 + busy, 50.0 + own, 2, 7.0 + stolen)
     assert after.others_since(before) == pytest.approx(others)
     assert Load(5.5, 200.0, 50.0, 2).others_since(before) == 0.0, "too short to say anything"
 
@@ -154,7 +161,7 @@ def test_the_load_is_read_from_the_system(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("os.sysconf", lambda _: 100)
     load = Load.now([])
     assert load is not None
-    assert (load.busy, load.processors) == (6.0, 1), "time that a hypervisor took away counts"
+    assert (load.busy, load.processors, load.stolen) == (6.0, 1, 1.0), "time that a hypervisor took away counts"
     monkeypatch.setattr(sharing, "_STAT", tmp_path / "absent")
     assert Load.now([]) is None
 
