@@ -36,6 +36,12 @@ _CHANGES: Mapping[str, Sequence[Any]] = {
     "gain": (0.0005, 0.001, 0.002, 0.004),
     "layout_weight": (0.0, 0.3, 0.6),
     "first": (1, 2, 3),
+    "far": (1.0, 1.1, 1.3),
+}
+_FIRST_CHANGES: Mapping[str, Sequence[Any]] = {
+    "shares": ((), (0.05, 0.2), (0.005, 0.025, 0.1), (0.02, 0.1, 0.4), (0.01, 0.02, 0.05, 0.1, 0.2)),
+    "families": (0.0, 0.02, 0.1, 1.0),
+    "near": (1.0, 1.1, 1.2),
 }
 
 
@@ -92,7 +98,16 @@ def settings_around(own: SearchSettings) -> dict[str, SearchSettings]:
         for value in values
         if value != getattr(own, name)
     }
-    return {OWN: own, **changed}
+    first = {
+        f"{name} {_text(value)}": replace(own, informed=replace(own.informed, **{name: value}))
+        for name, values in _FIRST_CHANGES.items()
+        for value in values
+    }
+    return {OWN: own, **changed, **first}
+
+
+def _text(value: float | Sequence[float]) -> str:
+    return f"{value:g}" if isinstance(value, float) else " ".join(f"{each:g}" for each in value) or "none"
 
 
 def _replays(own: NetworkTables, tables: Sequence[NetworkTables]) -> Iterator[Replay]:

@@ -19,7 +19,7 @@ from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass, Traits
 from sartor.tuning.search.cost_model import CostModel, Sample
 from sartor.tuning.search.leaders import groups, leaders
-from sartor.tuning.search.shipped.informed import fastest, promising
+from sartor.tuning.search.shipped.informed import FirstLimits, fastest, promising
 from sartor.tuning.search.shipped.likeness import guide, is_covered, joint_model, kin
 from sartor.tuning.search.workgroups import WORKGROUP_PARAMETERS
 
@@ -60,6 +60,8 @@ class SearchSettings:
         layout_weight: weight of being faster only than variants with the same layout and element type, which
             neighbouring layers may need.
         first: number of variants of a task and format class in the first round, if there are samples of other networks.
+        far: a format class that is slower than another by this factor is not searched: converting costs less.
+        informed: limits of the first round where many networks were measured elsewhere.
         threads: number of threads; with several, the first round has other numbers of workgroups, too.
     """
 
@@ -70,6 +72,8 @@ class SearchSettings:
     gain: float = 0.001
     layout_weight: float = 0.3
     first: int = 2
+    far: float = 1.1
+    informed: FirstLimits = field(default_factory=FirstLimits)
     threads: int = 1
 
 
@@ -85,8 +89,6 @@ def settings_for(variants: Iterable[DescribedVariant], shipped: Sequence[Sample]
 # Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
 # in which a short kernel is compiled.
 _PACKED_BYTES = 20e6
-# A format class that is slower than another by this factor is not searched: converting costs less.
-_FAR = 1.1
 
 
 @dataclass
@@ -190,7 +192,8 @@ class VariantSearch:
     ) -> Iterator[DescribedVariant]:
         firsts = [listed[0] for listed in groups(variants, lambda each: each.routine)]
         others = {each.descriptor for first in firsts for each in _in_other_workgroups(first, variants)}
-        picks = [*promising(task.facts, [each for each in variants if each.descriptor not in others], model, share)]
+        known = [each for each in variants if each.descriptor not in others]
+        picks = [*promising(task.facts, known, model, share, self.settings.informed)]
         yield from picks
         if self.settings.threads > 1 and picks:
             yield from _in_other_workgroups(picks[0], variants)
@@ -221,7 +224,8 @@ class VariantSearch:
             return
         for variant, predicted in zip(rest, model.seconds(task.facts, rest), strict=True):
             hoped = predicted * self.settings.optimism
-            beside = min(_best(known, task, variant.format_class) or _FAR * best, _FAR * best)
+            far = self.settings.far * best
+            beside = min(_best(known, task, variant.format_class) or far, far)
             gain = max(0.0, best - hoped) + self.settings.layout_weight * max(0.0, beside - hoped)
             yield _Offer(task.key, variant.descriptor, task.count * gain, _cost(variant, task.facts))
 

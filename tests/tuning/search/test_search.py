@@ -9,6 +9,7 @@ import pytest
 from sartor.codegen.routine_registry import described
 from sartor.tuning.search.cost_model import Sample
 from sartor.tuning.search.search import INFORMED, Searched, SearchSettings, VariantSearch, settings_for
+from sartor.tuning.search.shipped.informed import FirstLimits
 from tests.tuning.search.searched_tasks import (
     KERNELS,
     STOCK,
@@ -161,6 +162,21 @@ def test_of_a_large_task_every_family_is_measured() -> None:
         tasks = [tried, replace(TASKS["512x56"], count=1)]
         picks = VariantSearch(tasks, (), INFORMED, [*OTHER, *slow]).first({})
         assert (winograd in picks["64x14"]) == is_measured
+
+
+@pytest.mark.parametrize(
+    ("limits", "alone", "beside"),
+    [
+        (FirstLimits((), 2.0, 0.0), 1, 1),
+        (FirstLimits((0.5,), 2.0, 0.0), 2, 1),
+        (FirstLimits((0.0, 0.5), 2.0, 0.0), 3, 2),
+    ],
+)
+def test_the_first_round_keeps_to_its_limits(limits: FirstLimits, alone: int, beside: int) -> None:
+    tasks = [TASKS["64x14"], replace(TASKS["128x28"], count=1000)]
+    for count, given in ((alone, tasks[:1]), (beside, tasks)):
+        search = VariantSearch(given, (), replace(INFORMED, informed=limits), OTHER)
+        assert len(search.first({})["64x14"]) == 1 + count
 
 
 @pytest.mark.parametrize(("threads", "numbers"), [(1, set()), (2, {1, 2})])

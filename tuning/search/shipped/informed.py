@@ -8,18 +8,27 @@ network's time that the task is predicted to take: the rest of the search's budg
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.cost_model import CostModel
 from sartor.tuning.search.leaders import groups
 
-# From this share of the network's predicted time on, so many variants of a task are measured.
-_MOST = ((0.0, 1), (0.01, 2), (0.05, 3), (0.2, 4))
-# From this share on, the fastest of each family of routines: a wrong guess would cost most there.
-_LARGE = 0.05
-# The best variant of another layout is measured if it is predicted to be slower than the best by less: the layers
-# around may need it.
-_NEAR = 1.05
+
+@dataclass(frozen=True)
+class FirstLimits:
+    """Limits of such a round, which ``benchmarks.selection`` varies with families of networks held out.
+
+    Attributes:
+        shares: from each of these shares of the network's predicted time on, one variant more of a task is measured.
+        families: from this share on, the fastest of each family of routines: a wrong guess would cost most there.
+        near: the best variant of another layout is measured if it is predicted to take no more than so many times as
+            long as the best: the layers around may need it.
+    """
+
+    shares: tuple[float, ...] = (0.01, 0.05, 0.2)
+    families: float = 0.05
+    near: float = 1.05
 
 
 def fastest(facts: str, variants: Sequence[DescribedVariant], model: CostModel) -> float:
@@ -32,7 +41,7 @@ def fastest(facts: str, variants: Sequence[DescribedVariant], model: CostModel) 
 
 
 def promising(
-    facts: str, variants: Sequence[DescribedVariant], model: CostModel, share: float
+    facts: str, variants: Sequence[DescribedVariant], model: CostModel, share: float, limits: FirstLimits
 ) -> Iterator[DescribedVariant]:
     """The variants of a task that are worth measuring; some may be listed twice.
 
@@ -41,6 +50,7 @@ def promising(
         variants: in types of which the model has seen samples, without candidate 0.
         model: has seen many networks.
         share: of the network's time that the task is predicted to take.
+        limits: of the round.
 
     Raises:
         ValueError: if ``facts`` cannot be parsed.
@@ -53,9 +63,9 @@ def promising(
     ranked = sorted(variants, key=seconds)
     if not ranked:
         return
-    least, most = seconds(ranked[0]), max(count for start, count in _MOST if share >= start)
-    yield from ranked[:most]
-    if share >= _LARGE:
+    least = seconds(ranked[0])
+    yield from ranked[: 1 + sum(share >= start for start in limits.shares)]
+    if share >= limits.families:
         yield from (first for first, *_ in groups(ranked, lambda each: each.traits.family))
     layouts = groups(ranked, lambda each: each.format_class)
-    yield from (first for first, *_ in layouts if seconds(first) <= _NEAR * least)
+    yield from (first for first, *_ in layouts if seconds(first) <= limits.near * least)
