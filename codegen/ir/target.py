@@ -102,6 +102,11 @@ class Target:
         return any(each.device == "cuda" and cuda_architecture(each.architecture) is not None for each in self.each)
 
     @property
+    def is_software(self) -> bool:
+        """Whether the device is a GPU that a driver imitates on the CPU: all that runs or compiles there is slow."""
+        return self.device == "vulkan" and self.architecture == _DEFAULT_ARCHITECTURE["vulkan"]
+
+    @property
     def is_this_cpu(self) -> bool:
         """Whether code is for the CPU that compiles it."""
         return self.device == "cpu" and self.architecture == _DEFAULT_ARCHITECTURE["cpu"]

@@ -40,7 +40,7 @@ from sartor.tuning.transfers.times import Transfers
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
-# Tilings of a routine that are measured where drivers compile each kernel for half a second and there is no cost model.
+# Tilings of a routine that are measured by a software driver, which compiles each kernel for half a second.
 _GUESSES = 2
 
 
@@ -58,7 +58,7 @@ def make_tuner(
 
     What is measured serves later compilations too, which may allow a larger relative error than this one allows.
     """
-    slow = target.device == "vulkan"
+    slow = target.is_software
     measure = MeasureSettings(
         device=target.device,
         threads=target.threads,
@@ -82,13 +82,13 @@ def tune(
         key: tuple(each for each in found if each.device == target.device) for key, found in candidates.variants.items()
     }
     variants = shortlist(imported.graph, own, policy.pins)
-    if search is Search.MODEL and target.device == "vulkan":
+    if search is Search.MODEL and target.is_software:
         variants = best_guesses(imported.graph, variants, policy.pins, _GUESSES)
     peak = peak_operations(target, target.threads) if target.device == "cpu" else None
     limits = [peak.case] if peak else []
     # The first measurement waits for what began before, so without a deadline variants are compiled until then.
     early = tuner.measure(limits) if tuner.is_bounded else {}
-    searches = search is Search.MODEL and target.device != "vulkan" and policy.quantities == (Quantity.LATENCY,)
+    searches = search is Search.MODEL and not target.is_software and policy.quantities == (Quantity.LATENCY,)
     pins = policy.pins if searches else None
     measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins)
     rooflines = early or tuner.measure(limits)

@@ -385,7 +385,7 @@ class NetRunner:
     @property
     def _is_slow(self) -> bool:
         """Whether an inference is expected to take seconds."""
-        return self._target.device == "vulkan"
+        return self._target.is_software
 
     def _settings(self) -> MeasureSettings:
         return MeasureSettings(

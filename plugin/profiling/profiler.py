@@ -94,8 +94,8 @@ class Profiler:
 
     @property
     def times_dispatches(self) -> bool:
-        """Whether plans are selected again by times of layers within networks. On Vulkan these take too long."""
-        return self._policy.target.device != "vulkan"
+        """Whether plans are selected again by times of layers within networks. By software these take too long."""
+        return not self._policy.target.is_software
 
     def times_shipped(self, recipe: Recipe) -> bool:
         """Whether the layers of the plan that ships are timed within the network.

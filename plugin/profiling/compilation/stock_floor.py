@@ -24,11 +24,11 @@ _MOST = 16.0
 def may_leave_out(policy: PlanPolicy, search: Search, *, is_bounded: bool) -> bool:
     """Whether a compilation may do without the unsplit model if that is hopeless.
 
-    On Vulkan it always may: a software driver takes some ten seconds for it, several times, to learn nothing new. On
+    By software it always may: such a driver takes some ten seconds for it, several times, to learn nothing new. On
     CPUs it must be asked for speed alone, as the unsplit model may take the least memory. A full search compares all,
     and with a time budget it is built beside other work, as it may be all that there is time for.
     """
-    if policy.target.device == "vulkan":
+    if policy.target.is_software:
         return True
     is_plain = policy.quantities == (Quantity.LATENCY,) and policy.limits == UNLIMITED and not policy.target.others
     return policy.target.device == "cpu" and is_plain and search is Search.MODEL and not is_bounded

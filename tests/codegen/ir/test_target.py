@@ -73,3 +73,9 @@ def test_the_compilers_diagnostic_is_in_the_error() -> None:
 def test_compilation_is_deterministic() -> None:
     flags = Target.create("cpu").flags
     assert compile_module(IDENTITY, flags) == compile_module(IDENTITY, flags)
+
+
+def test_of_vulkans_targets_one_is_software() -> None:
+    assert Target.create("vulkan").is_software
+    others = (Target.create("vulkan", "ampere"), Target.create("vulkan", "rdna3"), Target.create("cpu"))
+    assert not any(each.is_software for each in (*others, Target.create("cuda")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,6 +90,27 @@ def test_what_a_search_needs_is_loaded_where_one_will_come(
     store: Any = SimpleNamespace(measurements=lambda here_only: iter(known))
     layer_costs.load_search(store, Target.create(device), search)
     assert bool(loaded) == expected
+
+
+@pytest.mark.parametrize(("architecture", "searches"), [("llvmpipe", False), ("ampere", True), ("rdna3", True)])
+def test_only_a_software_driver_is_spared_a_search(
+    architecture: str, searches: bool, imported_of: Callable[[str], ImportedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mesa compiles each kernel for half a second; drivers of GPUs do not, and tilings decide more there."""
+    given: list[tuple[Any, Any]] = []
+
+    def measured(imported: Any, cases: Any, tuner: Any, pins: Any) -> dict[str, Any]:
+        given.append((cases, pins))
+        return {}
+
+    monkeypatch.setattr(layer_costs, "_measured", measured)
+    config, imported = CompileConfig(target=Target.create("vulkan", architecture)), imported_of("residual")
+    found = find_candidates(imported, config.planning, everything=False)
+    tune(imported, found, fake_tuner("another machine", config.target), config.planning)
+    ((cases, pins),) = given
+    assert pins == (() if searches else None)
+    most = max(count for case in cases for count in Counter(each.routine for each in case.variants).values())
+    assert (most > 2) == searches
 
 
 @pytest.mark.parametrize("search", list(Search))
