@@ -6,6 +6,7 @@ of a workgroup, where a multiprocessor has too few of them (as in Hong and Kim, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -113,7 +114,9 @@ class AttentionCost:
         # A warp rescales and exponentiates between its products, and half of the warps multiply meanwhile.
         products = sizes["operations"] / 2 * self.instruction.products
         throughput = 2 * products / (rate * gpu.multiprocessors)
-        return throughput + _GROUP_LATENCY + _BLOCK_LATENCY * max(1, sizes["depth"] // parameters["block"])
+        # A key takes part in two products, and both count in the depth: with queries as wide as values, twice.
+        keys = sizes["depth"] / 2
+        return throughput + _GROUP_LATENCY + _BLOCK_LATENCY * max(1, math.ceil(keys / parameters["block"]))
 
 
 # Instructions for each product of a sum in code without tensor cores: a load, a multiply-add, an address.

@@ -49,35 +49,41 @@ class Tiles:
     depth: int
 
 
-def thread_tiles(result: Sequence[int], gpu: CudaArchitecture) -> Iterator[Tiles]:
+def thread_tiles(result: Sequence[int], tiled: int, gpu: CudaArchitecture) -> Iterator[Tiles]:
     """Tiles in f32; all divide the extents. Smaller workgroups are among them only if larger ones do not fill the GPU.
 
     Args:
         result: its dimensions, channels last.
+        tiled: how many of the last ones have the same matrix on the right: three of an image, two of a batch of
+            products, where a workgroup may have several batches.
         gpu: the GPU.
     """
     for across in _ACROSS:
-        large = _threads(result, across, _MOST_THREADS)
+        large = _threads(result, tiled, across, _MOST_THREADS)
         if large is None:
             continue
         yield large
-        small = _threads(result, across, _FEWER_THREADS)
+        small = _threads(result, tiled, across, _FEWER_THREADS)
         if small is not None and small != large and _groups(result, large) < gpu.multiprocessors:
             yield small
 
 
-def _threads(result: Sequence[int], across: int, most: int) -> Tiles | None:
+def _threads(result: Sequence[int], tiled: int, across: int, most: int) -> Tiles | None:
     """Tiles of at most so many threads; None if none divide the result, or shared memory is too small."""
     *outer, width, channels = result[-3:]
     columns = _largest_divisor(width, _COLUMNS)
     if channels % (_CHANNELS * across) or columns * _CHANNELS < _FEWEST_SUMS:
         return None
     along = _largest_divisor(width // columns, most // across)
-    rows = [_largest_divisor(each, most // (across * along)) for each in outer]
+    own = along * columns, across * _CHANNELS
+    # Batches of products have a matrix each on the right, rows of an image share it.
+    fitting = _SHARED_BYTES // (sum(own) * DEPTH_OF_THREADS * _FLOAT_BYTES) if len(outer) + 2 > tiled else most
+    rows = [_largest_divisor(each, max(1, min(fitting, most // (across * along)))) for each in outer]
     if math.prod((*rows, along, across)) % WARP:
         return None
-    group = (*rows, along * columns, across * _CHANNELS)
-    if (math.prod(group[:-1]) + group[-1]) * DEPTH_OF_THREADS * _FLOAT_BYTES > _SHARED_BYTES:
+    group = (*rows, *own)
+    matrices = math.prod(group[:-tiled])
+    if (math.prod(group[:-1]) + matrices * group[-1]) * DEPTH_OF_THREADS * _FLOAT_BYTES > _SHARED_BYTES:
         return None
     return Tiles(group, (*(1 for _ in rows), columns, _CHANNELS), DEPTH_OF_THREADS)
 

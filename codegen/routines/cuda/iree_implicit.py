@@ -70,7 +70,7 @@ class IreeImplicit:
             return Rejected(f"the extent of its reduction is no multiple of {DEPTH_OF_THREADS}")
         tiled = 3 if task.kind is LayerKind.CONVOLUTION and not by_product else 2
         if self.storage is None:
-            tiles = [*thread_tiles(result, gpu)]
+            tiles = [*thread_tiles(result, tiled, gpu)]
         else:
             tiles = matrix_tiles(result, tiled, reduction, gpu, self.storage)
         sums = " by threads with enough sums" if self.storage is None else ""

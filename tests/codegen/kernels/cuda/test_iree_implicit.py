@@ -15,6 +15,7 @@ from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variant_of, variants_of
+from sartor.codegen.kernels.cuda.iree_tiles import thread_tiles
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested
 from sartor.codegen.routines import LOW_PRECISION, routines_for
@@ -134,6 +135,17 @@ def test_threads_have_enough_sums_to_be_given_registers(found: Found) -> None:
         for name in ("padded", "pointwise", "product"):
             threads = [dict(each.parameters)["thread"] for each in _accepted(found[name][0], target)]
             assert all(isinstance(each, tuple) and math.prod(each) >= 40 for each in threads)
+
+
+@pytest.mark.parametrize("result", [(12, 8, 128), (2, 12, 8, 128), (64, 8, 64), (3, 1, 2048)])
+def test_tiles_that_have_several_batches_have_a_matrix_for_each(result: tuple[int, ...]) -> None:
+    """Twelve batches of 8x64 by 64x128 in one workgroup would need 102 KiB for a step of 16."""
+    found = [*thread_tiles(result, 2, ARCHITECTURES["sm_80"])]
+    assert found or result[-2] == 1
+    for each in found:
+        *batches, rows, columns = each.workgroup
+        assert math.prod(batches) * (rows + columns) * each.depth * 4 <= 48 << 10
+        assert all(whole % part == 0 for whole, part in zip(result[-3:], each.workgroup, strict=True))
 
 
 def test_narrower_types_are_offered_where_they_are_allowed() -> None:
