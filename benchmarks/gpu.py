@@ -9,28 +9,30 @@ programs run beside it, ``--processor-time`` counts the time that processors spe
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from benchmarks.launches import launches_of
-from benchmarks.peers import Run, build_stock, sartor_peer, stock_peer
+from benchmarks.peers import Run, StockFiles, build_stock, sartor_peer, stock_peer
+from benchmarks.record.circumstances import Circumstances, circumstances
 from benchmarks.zoo import NETWORKS, sample_inputs, write
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
 from sartor.runtime.benchmark import time_interleaved
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.waiting import computes, thread_times
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -52,8 +54,10 @@ class Row:
         milliseconds: least time of an inference by who computed it.
         errors: relative error against ONNX Runtime by who computed it.
         layers: layers of the tuned plan.
-        launches: kernels, copies and fills of an inference by who computed it, where they are known; empty in results
-            from before they were counted.
+        launches: kernels, copies and fills of an inference by who computed it, where they are known.
+        samples: seconds of each inference by who computed it.
+        failures: why who did not take part.
+        made: where, when and by which command; None for what is not to be recorded.
     """
 
     network: str
@@ -64,6 +68,9 @@ class Row:
     errors: Mapping[str, float]
     layers: int
     launches: Mapping[str, int] = field(default_factory=dict)
+    samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    made: Circumstances | None = None
 
     def speedup(self, peer: str) -> float | None:
         """A peer's time divided by Sartor's; None if the peer did not run, or one of them was wrong."""
@@ -78,7 +85,25 @@ class Row:
         error = f"error {self.errors[OURS]:.1e}"
         tuned = f"tuned in {self.tuning_seconds:.0f} s ({self.tuning_processor_seconds:.0f} s of processors)"
         started = ", ".join(f"{count} launches by {name}" for name, count in self.launches.items())
-        return "; ".join(filter(None, [f"{self.network}: {times}", gains, started, error, tuned]))
+        failed = ", ".join(f"{name} does not take part: {reason}" for name, reason in self.failures.items())
+        return "; ".join(filter(None, [f"{self.network}: {times}", gains, started, error, tuned, failed]))
+
+
+_ROWS = TypeAdapter(list[Row])
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows that a run wrote; none if there is no file.
+
+    Raises:
+        UsageError: if the file is damaged.
+    """
+    if not path.exists():
+        return []
+    try:
+        return _ROWS.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UsageError(f"'{path}' has no results of networks on a GPU: {error}") from None
 
 
 def processor_time() -> float:
@@ -118,25 +143,36 @@ def measure(
     artifact = compile_model(model, output, CompileConfig(target=target, database=database))
     seconds, processor_seconds = time.monotonic() - begin, sum(os.times()[:4]) - processors
     feeds = sample_inputs(load_model(model))
-    cores = os.cpu_count() or 1
-    reference = OnnxRuntimeReference(model, threads=cores)(feeds)
+    reference = OnnxRuntimeReference(model, threads=os.cpu_count() or 1)(feeds)
     peers: dict[str, Run] = {OURS: sartor_peer(output, None, target.device)}
-    counted = {OURS: launches_of(output)}
-    for name, each, threads in ((STOCK, target, None), (STOCK_CPU, None, cores)) if has_stock else ():
+    errors, counted = {OURS: relative_error(peers[OURS](feeds), reference)}, {OURS: launches_of(output)}
+    failures = dict[str, str]()
+    for name, device in ((STOCK, target), (STOCK_CPU, None)) if has_stock else ():
         try:
-            files = build_stock(model, directory, each)
-            if each is not None:
-                counted[name] = launches_of(files.module)
-            peers[name] = stock_peer(files, feeds, reference, threads, each.device if each else "cpu")
+            files = build_stock(model, directory, device)
+            run = _stock_peer(files, feeds, reference, device)
+            errors[name] = relative_error(run(feeds), reference)
         except SartorError as error:
-            print(f"{model.stem}: {name} does not take part: {error}")
-    errors = {name: relative_error(run(feeds), reference) for name, run in peers.items()}
+            failures[name] = str(error)
+            continue
+        peers[name] = run
+        counted |= {name: launches_of(files.module)} if device is not None else {}
     callables = {name: (lambda run=run: run(feeds)) for name, run in peers.items()}
     # What compiles at the first call was compiled when the errors were measured.
     samples = time_interleaved(callables, min_rounds=_ROUNDS, warmup=0, clock=clock)
     least = {name: each.minimum * 1e3 for name, each in samples.items()}
     launches = {name: count for name, count in counted.items() if count is not None}
-    return Row(model.stem, str(target), seconds, processor_seconds, least, errors, len(artifact.plan.layers), launches)
+    layers, taken = len(artifact.plan.layers), {name: each.seconds for name, each in samples.items()}
+    spent = seconds, processor_seconds
+    return Row(model.stem, str(target), *spent, least, errors, layers, launches, taken, failures)
+
+
+def _stock_peer(
+    files: StockFiles, feeds: Mapping[str, Array], reference: Sequence[Array], target: Target | None
+) -> Run:
+    """Stock IREE's module on the target, or on all processors."""
+    threads = None if target is not None else os.cpu_count() or 1
+    return stock_peer(files, feeds, reference, threads, target.device if target is not None else "cpu")
 
 
 def geometric_mean(rows: Sequence[Row], peer: str) -> float | None:
@@ -154,23 +190,28 @@ def main(
     ] = False,
     stock: Annotated[bool, typer.Option(help="Whether stock IREE takes part.")] = True,
     directory: Annotated[Path, typer.Option(help="Where models and modules are kept.")] = Path("build/gpu"),
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the rows as JSON.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the rows as JSON, beside those of other networks there.")
+    ] = None,
 ) -> None:
     """Compare Sartor with stock IREE on a GPU."""
     directory.mkdir(parents=True, exist_ok=True)
+    made = None if json_file is None else circumstances(Path.cwd(), "benchmarks.gpu")
+    kept = [] if json_file is None else read_rows(json_file)
     console, rows = Console(), list[Row]()
     for name in networks:
         model = write(name, directory) if name in NETWORKS else Path(name)
         try:
             clock = processor_time if processors else time.perf_counter
             device, database = Target.create(target, arch), directory / "tuning.db"
-            rows.append(measure(model, directory, device, database, clock, has_stock=stock))
+            rows.append(replace(measure(model, directory, device, database, clock, has_stock=stock), made=made))
         except SartorError as error:
             console.print(f"[red]{name}: {error}")
             continue
         console.print(str(rows[-1]))
         if json_file is not None:
-            json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+            others = [each for each in kept if each.network not in {row.network for row in rows}]
+            json_file.write_bytes(_ROWS.dump_json([*others, *rows], indent=1) + b"\n")
     for peer in (STOCK, STOCK_CPU):
         mean = geometric_mean(rows, peer)
         if mean is not None:

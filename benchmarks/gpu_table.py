@@ -5,12 +5,12 @@ Each network is a row; the page about GPUs has the table of ``benchmarks/results
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.gpu import OURS, STOCK, STOCK_CPU, Row, geometric_mean
+from benchmarks.gpu import OURS, STOCK, STOCK_CPU, Row, geometric_mean, read_rows
+from benchmarks.record.markdown import circumstance_lines, failure_line
 
 _HEAD = (
     "network",
@@ -21,26 +21,22 @@ _HEAD = (
     "times of that",
     "error",
     "tuning, s",
+    "commit",
 )
 
 
-def read_rows(path: Path) -> list[Row]:
-    """The rows that a run wrote."""
-    return [Row(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
-
-
-def table(rows: Sequence[Row], *, by_clock: bool = False) -> str:
-    """The table, in milliseconds, and the geometric mean of the speed-ups over stock code that is right.
-
-    Tuning is the processors' time, or the elapsed one if the networks were timed ``by_clock``.
-    """
-    lines = [_HEAD, ("---",) + ("---:",) * (len(_HEAD) - 1), *(_cells(row, by_clock=by_clock) for row in rows)]
+def table(rows: Sequence[Row]) -> str:
+    """The table, in milliseconds, the geometric mean of the speed-ups over stock code that is right, and what was
+    measured how."""
+    lines = [_HEAD, ("---",) + ("---:",) * (len(_HEAD) - 2) + ("---",), *map(_cells, rows)]
     mean = geometric_mean(rows, STOCK)
-    ending = f"\nGeometric mean over stock code on the device, where that is right: {mean:.1f}x.\n" if mean else ""
-    return "".join(_line(each) for each in lines) + ending
+    over = f"Geometric mean over stock code on the device, where that is right: {mean:.1f}x." if mean else ""
+    failures = "\n".join(failure_line(row.network, who, reason) for row in rows for who, reason in row.failures.items())
+    made = circumstance_lines(row.made for row in rows if row.made is not None)
+    return "\n\n".join(filter(None, ["\n".join(map(_line, lines)), over, failures, *made]))
 
 
-def _cells(row: Row, *, by_clock: bool) -> tuple[str, ...]:
+def _cells(row: Row) -> tuple[str, ...]:
     gain, share = row.speedup(STOCK), row.speedup(STOCK_CPU)
     return (
         row.network,
@@ -50,7 +46,8 @@ def _cells(row: Row, *, by_clock: bool) -> tuple[str, ...]:
         _milliseconds(row, STOCK_CPU),
         "" if share is None else f"{1 / share:.2f}",
         f"{row.errors[OURS]:.0e}".replace("e-0", "e-"),
-        f"{row.tuning_seconds if by_clock else row.tuning_processor_seconds:.0f}",
+        f"{row.tuning_seconds:.0f}",
+        "" if row.made is None else row.made.commit,
     )
 
 
@@ -60,8 +57,8 @@ def _milliseconds(row: Row, who: str) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |\n"
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
-    print(table([row for path in sys.argv[1:] for row in read_rows(Path(path))]), end="")
+    print(table([row for path in sys.argv[1:] for row in read_rows(Path(path))]))

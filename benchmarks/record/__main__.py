@@ -11,18 +11,21 @@ only what is not recorded. Nothing else may run on the machine meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from benchmarks.record.circumstances import circumstances, is_stale
+from benchmarks.gpu import read_rows
+from benchmarks.record.circumstances import Circumstances, circumstances, is_stale
+from benchmarks.record.computed import read_computed
 from benchmarks.record.documents import documents, with_results
 from benchmarks.record.experiments import EXPERIMENTS, OURS
 from benchmarks.record.observations import draft, without_source
 from benchmarks.record.results import RESULTS, Result, read_results
-from benchmarks.record.tables import over_the_faster
+from benchmarks.record.tables import LLVMPIPE, over_the_faster
 from benchmarks.record.task import Effort, Task
 from benchmarks.zoo import NETWORKS, write
 from sartor.errors import SartorError, UsageError
@@ -92,11 +95,21 @@ def observe() -> None:
 @app.command()
 def stale() -> None:
     """List results of commits whose package differs from this one's."""
+    for what, made in _recorded():
+        if is_stale(Path.cwd(), made.commit):
+            _CONSOLE.print(f"{made.date} {made.commit} {what}")
+
+
+def _recorded() -> Iterator[tuple[str, Circumstances]]:
+    """Everything that is recorded, in words, with where, when and by which command."""
     for name in EXPERIMENTS:
-        for each in read_results(RESULTS, name):
-            made = each.circumstances
-            if is_stale(Path.cwd(), made.commit):
-                _CONSOLE.print(f"{made.date} {made.commit} {name} {each.network}, {each.threads} threads")
+        for result in read_results(RESULTS, name):
+            yield f"{name} {result.network}, {result.threads} threads", result.circumstances
+    for row in read_rows(RESULTS / LLVMPIPE):
+        if row.made is not None:
+            yield f"{row.target} {row.network}", row.made
+    for each in read_computed(RESULTS):
+        yield f"table '{each.name}'", each.circumstances
 
 
 def _show(result: Result) -> None:

@@ -50,19 +50,31 @@ class Computed:
 _ADAPTER = TypeAdapter(Computed)
 
 
+def read_computed(folder: Path, name: str = "*") -> list[Computed]:
+    """The tables that were recorded, or the one of that name.
+
+    Raises:
+        UsageError: if a file is damaged.
+    """
+    return [_read(path) for path in sorted((folder / FOLDER).glob(f"{name}.json"))]
+
+
+def _read(path: Path) -> Computed:
+    try:
+        return _ADAPTER.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UsageError(f"'{path}' is no table: {error}") from None
+
+
 def computed_table(name: str, folder: Path) -> str:
     """The table that was recorded under a name.
 
     Raises:
         UsageError: if the file is damaged.
     """
-    path = folder / FOLDER / f"{name}.json"
-    if not path.exists():
+    found = next(iter(read_computed(folder, name)), None)
+    if found is None:
         return NOTHING
-    try:
-        found = _ADAPTER.validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UsageError(f"'{path}' is no table: {error}") from None
     made = found.circumstances
     line = f"Computed on {made.date} at {made.commit} of {found.source}, on {made.machine}."
     return f"{markdown_table(found.columns, [_shown(each) for each in found.rows])}\n\n{line}"

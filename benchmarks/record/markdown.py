@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from benchmarks.record.circumstances import Circumstances
 from benchmarks.record.results import Result
 
 DASH = "-"
@@ -14,25 +15,26 @@ NOTHING = "Nothing is recorded yet."
 
 def failure_lines(results: Sequence[Result]) -> Iterable[str]:
     """A line for everyone who took no part."""
-    lines = [
-        f"- {each.network}: {who} failed: {one_line(reason)}"
-        for each in results
-        for who, reason in each.failures.items()
-    ]
+    lines = [failure_line(each.network, who, reason) for each in results for who, reason in each.failures.items()]
     if lines:
         yield "\n".join(lines)
 
 
-def circumstance_lines(results: Sequence[Result]) -> Iterable[str]:
+def failure_line(network: str, who: str, reason: str) -> str:
+    """Who took no part, and why."""
+    return f"- {network}: {who} failed: {one_line(reason)}"
+
+
+def circumstance_lines(made: Iterable[Circumstances]) -> Iterable[str]:
     """A line for each machine with its versions; the commits are in the rows."""
     seen = dict.fromkeys(
         (
-            each.circumstances.machine,
-            ", ".join(each.circumstances.features),
-            ", ".join(f"{name} {version}" for name, version in each.circumstances.versions.items()),
-            each.circumstances.date,
+            each.machine,
+            ", ".join(each.features),
+            ", ".join(f"{name} {version}" for name, version in each.versions.items()),
+            each.date,
         )
-        for each in results
+        for each in made
     )
     for machine, features, versions, date in seen:
         yield f"{date}, {machine} ({features}); {versions}."

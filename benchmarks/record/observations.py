@@ -34,13 +34,13 @@ _NUMBER = r"\d+(?:[.,]\d+)*"
 _UNIT = "|".join(
     (
         r" ?(?:ms|µs|us|ns|%|[MGT]FLOP/s|[KMGT]i?B/s|[KMG]B|minutes?|cycles)(?![\w/])",
-        r" s(?![\w'])",
+        r" (?:s|seconds?)(?![\w'])",
         r"(?:x|-fold)(?!\w)",
-        r" times (?:as|faster|slower|longer|worse|fewer|here|over)\b",
+        r" times (?:as|faster|slower|longer|worse|fewer|less|more|here|over)\b",
     )
 )
 _LIST = rf"{_NUMBER}(?:(?:, {_NUMBER})* (?:to|and|or|of|instead of) {_NUMBER})*"
-_MEASURED = re.compile(rf"(?<![\w.-]){_LIST}(?:{_UNIT})")
+_MEASURED = re.compile(rf"(?<![\w.-]){_LIST}(?:{_UNIT})|(?<=\bwithin ){_NUMBER} times\b")
 # Whole numbers without a unit are mostly counts, but in columns of times; 1e-3 and the like are bounds.
 _FRACTION = re.compile(r"(?<![\w.-])-?(?:\d+\.\d+(?:e[+-]?\d+)?|[2-9]e-\d+)(?![\w.]*\w)")
 # A column of times or rates, by its heading: whole numbers in it are figures, too.

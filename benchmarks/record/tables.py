@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from benchmarks.gpu_table import read_rows
+from benchmarks.gpu import read_rows
 from benchmarks.gpu_table import table as gpu_table
 from benchmarks.record.cold.tables import cold_table, first_table
 from benchmarks.record.computed import computed_table
@@ -52,8 +52,8 @@ COMPUTED = (
 RECORDED = ("propagation", "tile-space")
 """Tables that the commands of these names record."""
 
-LLVMPIPE, LLVMPIPE_BY_CLOCK = Path("gpu/llvmpipe.json"), Path("gpu/llvmpipe-clock.json")
-"""What ``python -m benchmarks.gpu`` wrote for Mesa's software driver, with ``--processor-time`` and without."""
+LLVMPIPE = Path("gpu/llvmpipe.json")
+"""What ``python -m benchmarks.gpu`` wrote for Mesa's software driver."""
 
 _PRECISE_PEERS = (*PEERS, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_MIXED)
 _OURS_WITHIN = {f"{name} within {budget}": budget for budget in BUDGETS for name in PRECISIONS}
@@ -112,7 +112,10 @@ def tuning_table(folder: Path) -> str:
             )
         )
         parts.append(f"Median {median(cold):.0f} s, longest {max(cold):.0f} s, {len(own)} networks.")
-    return "\n\n".join([*parts, *failure_lines(results), *circumstance_lines(results)]) or NOTHING
+    return (
+        "\n\n".join([*parts, *failure_lines(results), *circumstance_lines(each.circumstances for each in results)])
+        or NOTHING
+    )
 
 
 def _tuning_row(result: Result) -> list[str]:
@@ -137,7 +140,13 @@ def neighbour_table(folder: Path) -> str:
     if not rows:
         return NOTHING
     columns = ("network", "threads", f"{ALONE}, ms", BESIDE, DECIDED_AGAIN, "beside / alone", "again / alone", "commit")
-    return "\n\n".join((markdown_table(columns, rows), *failure_lines(results), *circumstance_lines(results)))
+    return "\n\n".join(
+        (
+            markdown_table(columns, rows),
+            *failure_lines(results),
+            *circumstance_lines(each.circumstances for each in results),
+        )
+    )
 
 
 TABLES: Mapping[str, Callable[[Path], str]] = {
@@ -147,8 +156,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "predictions": prediction_table,
     "neighbour": neighbour_table,
     "tuning": tuning_table,
-    "llvmpipe": lambda folder: gpu_table(read_rows(folder / LLVMPIPE)).rstrip(),
-    "llvmpipe by the clock": lambda folder: gpu_table(read_rows(folder / LLVMPIPE_BY_CLOCK), by_clock=True).rstrip(),
+    "llvmpipe": lambda folder: gpu_table(read_rows(folder / LLVMPIPE)),
     "first inferences": first_table,
     "plans for the first inference": cold_table,
     **{name: partial(computed_table, name) for name in (*COMPUTED, *RECORDED)},
@@ -185,7 +193,7 @@ def _speed_of(results: Sequence[Result], threads: int) -> Iterable[str]:
     mean, count = mean_speedup(results)
     yield f"Geometric mean over the faster of the two peers: {mean:.2f}, {count} of {len(results)} networks."
     yield from failure_lines(results)
-    yield from circumstance_lines(results)
+    yield from circumstance_lines(each.circumstances for each in results)
 
 
 def _speed_rows(result: Result) -> Iterable[list[str]]:
@@ -217,7 +225,7 @@ def _precisions_of(result: Result) -> Iterable[str]:
         (heading, "ms", "error", "OpenVINO int8 / this", "fastest peer so exact / this", "layers"), rows
     )
     yield from failure_lines([result])
-    yield from circumstance_lines([result])
+    yield from circumstance_lines([result.circumstances])
 
 
 def _precision_row(result: Result, who: str) -> list[str]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.gpu import OURS, STOCK, Row, geometric_mean
-from benchmarks.gpu_table import read_rows, table
+import pytest
+
+from benchmarks.gpu import OURS, STOCK, STOCK_CPU, Row, geometric_mean, read_rows
+from benchmarks.gpu_table import table
+from sartor.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu" / "llvmpipe.json"
@@ -33,10 +36,25 @@ def test_a_plan_that_is_wrong_has_no_part_in_the_mean() -> None:
         assert geometric_mean([wrong], STOCK) is None
 
 
-def test_tuning_is_told_as_networks_are_timed() -> None:
-    row = Row("a", "vulkan:llvmpipe", 12.0, 34.0, {OURS: 1.0}, {OURS: 1e-6}, 3)
-    assert "| a |  | 1 |  |  |  | 1e-6 | 34 |" in table([row])
-    assert "| a |  | 1 |  |  |  | 1e-6 | 12 |" in table([row], by_clock=True)
+def test_who_failed_is_named() -> None:
+    row = Row("a", "vulkan:llvmpipe", 12.0, 34.0, {OURS: 1.0}, {OURS: 1e-6}, 3, failures={STOCK_CPU: "too large"})
+    assert "| a |  | 1 |  |  |  | 1e-6 | 12 |  |" in table([row])
+    assert "- a: iree on the CPU failed: too large" in table([row])
+    assert "iree on the CPU does not take part: too large" in str(row)
+
+
+def test_recorded_rows_have_samples_and_circumstances() -> None:
+    for row in read_rows(RESULTS):
+        assert row.made is not None
+        assert row.made.command.startswith("python -m benchmarks.gpu ")
+        assert row.made.commit in table([row])
+        assert {name: min(each) * 1e3 for name, each in row.samples.items()} == row.milliseconds
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('[{"network": "a"}]', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"rows\.json"):
+        read_rows(tmp_path / "rows.json")
 
 
 def test_launches_are_told_of_who_computed() -> None:

@@ -28,7 +28,10 @@ def first_table(folder: Path) -> str:
     """Times from opening a model to its first result, one table for each network."""
     results = read_results(folder, "first")
     parts = [part for each in results for part in _first_of(each)]
-    return "\n\n".join((*parts, *failure_lines(results), *circumstance_lines(results))) or NOTHING
+    return (
+        "\n\n".join((*parts, *failure_lines(results), *circumstance_lines(each.circumstances for each in results)))
+        or NOTHING
+    )
 
 
 def cold_table(folder: Path) -> str:
@@ -40,7 +43,7 @@ def cold_table(folder: Path) -> str:
     compared = (*_compared(DROPPED), *_compared(CACHED), "of a later one")
     columns = ("network", "MiB", "for the first, MiB", *compared, "commit")
     parts = [markdown_table(columns, rows), *(_verdict(results, state) for state in (DROPPED, CACHED))]
-    return "\n\n".join((*parts, *failure_lines(results), *circumstance_lines(results)))
+    return "\n\n".join((*parts, *failure_lines(results), *circumstance_lines(each.circumstances for each in results)))
 
 
 def _first_of(result: Result) -> Iterator[str]:

@@ -40,6 +40,7 @@ def test_figures_are_found_by_section() -> None:
     [
         ("takes 2.5 instead of 2.1 ms, before 3.7", ["2.5 instead of 2.1 ms", "3.7"]),
         ("8.78, 8.69 and 8.68 ms, for an LSTM of 128, 160 GB/s", ["8.78, 8.69 and 8.68 ms", "160 GB/s"]),
+        ("8 times less, within 4 times of it, 245 seconds", ["8 times less", "4 times", "245 seconds"]),
         (
             "at 1.5 TFLOP/s, 205 MB at 8.9 GB/s, 80 cycles, 1.5-fold",
             ["1.5 TFLOP/s", "205 MB", "8.9 GB/s", "80 cycles", "1.5-fold"],

@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
+from benchmarks.gpu import Row
 from benchmarks.record import __main__ as record
+from benchmarks.record.computed import Computed
 from benchmarks.record.experiments import OURS
-from benchmarks.record.results import read_results
+from benchmarks.record.results import Result, read_results
+from benchmarks.record.tables import LLVMPIPE
 from benchmarks.record.task import Effort, Task
 from benchmarks.record.tuning import AGAIN, COLD, measure_tuning
 from benchmarks.zoo import write
@@ -43,6 +47,20 @@ def test_a_compilation_that_fails_says_why(tmp_path: Path) -> None:
     entries, failures = measure_tuning(Task(broken, 1, tmp_path, Effort(processes=1)))
     assert not entries
     assert "exit code 3" in failures[COLD]
+
+
+def test_everything_of_other_code_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    assert CliRunner().invoke(record.app, ["stale"]).output == ""
+    Result("zoo", "a", 2, MADE, {}, {}).save(tmp_path)
+    Computed("solvers", MADE, "made times", ("network",), (("a",),)).save(tmp_path)
+    row = Row("a", "vulkan:llvmpipe", 1.0, 1.0, {}, {}, 3, made=MADE)
+    (tmp_path / LLVMPIPE).parent.mkdir()
+    (tmp_path / LLVMPIPE).write_bytes(TypeAdapter(list[Row]).dump_json([row]))
+    done = CliRunner().invoke(record.app, ["stale"], catch_exceptions=False)
+    assert done.output.splitlines() == [
+        f"{MADE.date} {MADE.commit} {what}" for what in ("zoo a, 2 threads", "vulkan:llvmpipe a", "table 'solvers'")
+    ]
 
 
 def test_the_documents_are_as_the_results_say() -> None:
