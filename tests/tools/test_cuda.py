@@ -94,17 +94,41 @@ def test_shared_memory_is_what_the_kernel_allocates() -> None:
     assert shared_bytes(code) == 1536 * 4 + 100 * 2
 
 
+_WHOLE = "  mma.sync.a;\n  ldmatrix.sync.b;\n  cp.async.ca.shared.global c;\n"
+_WITHOUT_COPIES = "  mma.sync.a;\n  ldmatrix.sync.b;\n  cp.async.commit_group;\n  cp.async.wait_group 0;\n"
+_THREADS = "  ld.shared.f32 a;\n  fma.rn.f32 b;\n"
+
+
+@pytest.mark.parametrize("routine", ["conv2d.implicit", "conv2d.implicit_to_f32", "fused.attention"])
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("  mma.sync.a;\n  ldmatrix.sync.b;\n  cp.async.ca.shared.global c;\n", None),
-        ("  mma.sync.a;\n  ldmatrix.sync.b;\n  cp.async.cg.shared.global c;\n", None),
-        ("  mma.sync.a;\n  ldmatrix.sync.b;\n  cp.async.commit_group;\n  cp.async.wait_group 0;\n", "no cp.async"),
+        (_WHOLE, None),
+        (_WHOLE.replace("ca.", "cg."), None),
+        (_WITHOUT_COPIES, "no cp.async"),
         ("  cp.async.cg.shared.global c;\n", "no mma.sync, ldmatrix.sync"),
     ],
 )
-def test_a_kernel_that_only_waits_for_copies_makes_none(body: str, said: str | None) -> None:
-    assert command._missing("cuda:f32/conv.implicit{split=1}", body) == said
+def test_a_kernel_of_tensor_cores_has_copies_fragments_and_products(routine: str, body: str, said: str | None) -> None:
+    assert command._missing(f"cuda:f32/{routine}{{split=1}}", "v0_kernel", body) == said
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "kernel", "body", "said"),
+    [
+        ("conv2d.implicit{split=2}", "v0_kernel", _THREADS, None),
+        ("conv2d.implicit{split=2}", "v0_parts", _THREADS, "no mma.sync, cp.async, ldmatrix.sync"),
+        ("conv2d.iree_implicit{thread=1x8x8}", "v0_dispatch_0_conv_1x8", _THREADS, None),
+        ("conv2d.iree_implicit{thread=1x8x8}", "v0_dispatch_0_conv_1x8", "  fma.rn.f32 b;\n", "no ld.shared"),
+        ("conv2d.iree_implicit{depth=64,warp=1x4}", "v0_dispatch_1_matmul_like_8", _THREADS, "no mma.sync"),
+        ("conv2d.iree_implicit{depth=64,warp=1x4}", "v0_dispatch_0_slow_memcpy", "", None),
+        ("depthwise2d.threads{pixels=2}", "v0_kernel", "", None),
+    ],
+)
+def test_of_other_kernels_that_is_expected_which_makes_them(
+    descriptor: str, kernel: str, body: str, said: str | None
+) -> None:
+    assert command._missing(f"cuda:f32/{descriptor}", kernel, body) == said
 
 
 def test_a_fault_is_printed_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant, variants_of
+from sartor.codegen.kernels.tensor_cores.split_sum import PARTS
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
@@ -30,8 +31,16 @@ from tools.cuda.ptx import Assembled, assemble, instructions, kernels_of, ptx_of
 from tools.cuda.record import Kernel, Record, cuda_routines
 
 _UNFINISHED = 75
-# By the beginnings of their names; what only waits for copies begins with cp.async too.
-_EXPECTED = {"mma.sync": ("mma.sync",), "cp.async": ("cp.async.ca", "cp.async.cg"), "ldmatrix.sync": ("ldmatrix.sync",)}
+# Instructions by the beginnings of their names; what only waits for copies begins with cp.async too.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "mma.sync": ("mma.sync",),
+    "cp.async": ("cp.async.ca", "cp.async.cg"),
+    "ldmatrix.sync": ("ldmatrix.sync",),
+    "ld.shared": ("ld.shared",),
+    "fma": ("fma.rn.f32",),
+}
+_MATRICES = "mma.sync", "cp.async", "ldmatrix.sync"
+_OF_TENSOR_CORES = ".implicit", ".implicit_to_f32", ".attention", ".separable_product"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +88,7 @@ def check(layer: Layer, architecture: str, routine: str = "") -> Iterator[tuple[
         for each in assemble(text, architecture):
             name = each.name.split("_")[0]
             shared, descriptor = shared_bytes(codes[name].text), variants[name].descriptor
-            fault = _excess(each, shared, architecture) or _missing(descriptor, bodies[each.name])
+            fault = _excess(each, shared, architecture) or _missing(descriptor, each.name, bodies[each.name])
             yield f"{descriptor} {each.name}", each, fault
 
 
@@ -93,14 +102,24 @@ def _excess(kernel: Assembled, shared: int, architecture: str) -> str | None:
     return f"{shared} bytes of shared memory, {most} are allowed" if shared > most else None
 
 
-def _missing(descriptor: str, body: str) -> str | None:
+def _missing(descriptor: str, kernel: str, body: str) -> str | None:
     """The instructions that a kernel should have and has not."""
-    if ".implicit" in descriptor and "ld.shared" not in body:
-        counts = {name: sum(instructions(body, *each).values()) for name, each in _EXPECTED.items()}
-        adds_parts = "split=1" not in descriptor and not any(counts.values())
-        missing = [name for name, count in counts.items() if not count and not adds_parts]
-        return f"no {', '.join(missing)}" if missing else None
-    return None
+    counts = {name: sum(instructions(body, *_NAMES[name]).values()) for name in _expected(descriptor, kernel)}
+    missing = [name for name, count in counts.items() if not count]
+    return f"no {', '.join(missing)}" if missing else None
+
+
+def _expected(descriptor: str, kernel: str) -> Sequence[str]:
+    """Names of the instructions that make a kernel what it is."""
+    routine, _, parameters = descriptor.partition("{")
+    if routine.endswith(".iree_implicit"):
+        # Results that tiles do not divide are padded by a kernel of IREE's that only copies.
+        multiplies = "matmul" in kernel or "conv" in kernel
+        return () if not multiplies else ("mma.sync", "ld.shared") if "warp=" in parameters else ("fma", "ld.shared")
+    is_split = "split=" in parameters and "split=1" not in parameters
+    if not routine.endswith(_OF_TENSOR_CORES) or (is_split and not kernel.endswith(PARTS)):
+        return ()
+    return _MATRICES
 
 
 def _variants(layer: Layer, target: Target, routine: str) -> Mapping[str, Variant]:

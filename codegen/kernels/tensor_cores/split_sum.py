@@ -21,7 +21,8 @@ from sartor.codegen.kernels.tensor_cores.results import FinishedResult, PartialR
 from sartor.codegen.mlir.iree_compiler import ir
 
 _THREADS = 128
-_PARTS = "parts"
+PARTS = "parts"
+"""Name of the kernel that computes them."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class SplitLayer(KernelLayer):
         whole = super().kernel
         first = replace(
             whole,
-            name=_PARTS,
+            name=PARTS,
             results=(self._between,),
             groups=self.parts.groups,
             lanes=self.parts.lanes,
