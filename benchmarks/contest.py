@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from onnx import ModelProto
@@ -44,6 +43,12 @@ EVALUATED_FROM = 1000
 """Seed of the first input that is evaluated; calibration has seeds below."""
 
 _FEWEST_ROUNDS = 5
+# Opening stock IREE compiles for minutes at most, and ONNX Runtime runs the largest network in seconds.
+_PATIENCE = 3600.0
+
+
+class LostError(SartorError):
+    """A process that timed competitors ended without a result, or not in time."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,10 @@ class Timed:
 def time_in_processes(contest: Contest, processes: int) -> list[Timed]:
     """Time the competitors in several processes, one after another; returns the results of each process.
 
-    Who ends its process, as by a fault in memory, has failed, and the others are timed without it.
+    Who ends its process, as by a fault in memory, or does not return, has failed, and the others are timed without it.
+
+    Raises:
+        SartorError: if ONNX Runtime, whose results are the right ones, cannot run the model.
     """
     return [_time_apart(contest) for _ in range(processes)]
 
@@ -166,27 +174,55 @@ def time_in_processes(contest: Contest, processes: int) -> list[Timed]:
 def _time_apart(contest: Contest) -> Timed:
     try:
         return _in_process(contest)
-    except BrokenProcessPool:
-        crashed = dict(_crashes(contest))
-    if not crashed:
-        return Timed({}, dict.fromkeys(contest.rivals, "the process that timed all of them ended without a result"))
-    others = {name: opener for name, opener in contest.rivals.items() if name not in crashed}
-    timed = _time_apart(replace(contest, rivals=others)) if others else Timed({}, {})
-    return Timed(timed.timings, {**crashed, **timed.failures})
+    except LostError:
+        lost = dict(_losses(contest))
+    others = {name: opener for name, opener in contest.rivals.items() if name not in lost}
+    try:
+        timed = _in_process(replace(contest, rivals=others))
+    except LostError as error:
+        timed = Timed({}, dict.fromkeys(others, f"beside the others {error}"))
+    return Timed(timed.timings, {**lost, **timed.failures})
 
 
-def _in_process(contest: Contest) -> Timed:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
-        return executor.submit(_time, contest).result()
+def _losses(contest: Contest) -> Iterator[tuple[str, str]]:
+    """Whose process is lost though it is alone, and why.
 
-
-def _crashes(contest: Contest) -> Iterator[tuple[str, str]]:
-    """Who ends a process of its own, with what is to be said of it."""
+    Raises:
+        LostError: if that of ONNX Runtime's reference is.
+    """
+    _in_process(replace(contest, rivals={}))
     for name, opener in contest.rivals.items():
         try:
             _in_process(replace(contest, rivals={name: opener}, seconds=0.0))
-        except BrokenProcessPool:
-            yield name, "it ended the process"
+        except LostError as error:
+            yield name, str(error)
+
+
+def _in_process(contest: Contest) -> Timed:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_tell, args=(theirs, contest))
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(_PATIENCE):
+            raise LostError(f"its process did not end within {_PATIENCE:.0f} s")
+        told: Timed | SartorError = ours.recv()
+    except EOFError:
+        raise LostError("it ended its process") from None
+    finally:
+        process.kill()
+        process.join()
+    if isinstance(told, SartorError):
+        raise told
+    return told
+
+
+def _tell(connection: Connection, contest: Contest) -> None:
+    try:
+        connection.send(_time(contest))
+    except SartorError as error:
+        connection.send(error)
 
 
 def _time(contest: Contest) -> Timed:

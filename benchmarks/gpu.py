@@ -9,6 +9,7 @@ programs run beside it, ``--processor-time`` counts the time that processors spe
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
@@ -31,6 +32,7 @@ from sartor.config import CompileConfig
 from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
+from sartor.publishing import written
 from sartor.runtime.benchmark import time_interleaved
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.waiting import computes, thread_times
@@ -74,7 +76,8 @@ class Row:
 
     def speedup(self, peer: str) -> float | None:
         """A peer's time divided by Sartor's; None if the peer did not run, or one of them was wrong."""
-        if peer not in self.milliseconds or not all(self.errors[each] <= _ERROR_LIMIT for each in (OURS, peer)):
+        both = (OURS, peer)
+        if not all(each in self.milliseconds and self.errors[each] <= _ERROR_LIMIT for each in both):
             return None
         return self.milliseconds[peer] / self.milliseconds[OURS]
 
@@ -82,7 +85,7 @@ class Row:
         times = ", ".join(f"{name} {each:.1f} ms" for name, each in self.milliseconds.items())
         peers = [each for each in (STOCK, STOCK_CPU) if each in self.milliseconds]
         gains = ", ".join(f"{self.speedup(each) or math.nan:.2f}x of {each}" for each in peers)
-        error = f"error {self.errors[OURS]:.1e}"
+        error = f"error {self.errors[OURS]:.1e}" if OURS in self.errors else ""
         tuned = f"tuned in {self.tuning_seconds:.0f} s ({self.tuning_processor_seconds:.0f} s of processors)"
         started = ", ".join(f"{count} launches by {name}" for name, count in self.launches.items())
         failed = ", ".join(f"{name} does not take part: {reason}" for name, reason in self.failures.items())
@@ -93,17 +96,30 @@ _ROWS = TypeAdapter(list[Row])
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows that a run wrote; none if there is no file.
+    """The rows that runs wrote; none if there is no file.
 
     Raises:
-        UsageError: if the file is damaged.
+        UsageError: if the file is damaged, or a row does not say where, when and by which command it was made.
     """
     if not path.exists():
         return []
     try:
-        return _ROWS.validate_json(path.read_bytes())
-    except ValidationError as error:
+        rows = _ROWS.validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except (json.JSONDecodeError, ValidationError) as error:
         raise UsageError(f"'{path}' has no results of networks on a GPU: {error}") from None
+    if unmade := [row.network for row in rows if row.made is None]:
+        raise UsageError(f"'{path}' does not say how the rows of {', '.join(unmade)} were made")
+    return rows
+
+
+def write_rows(rows: Sequence[Row], path: Path) -> None:
+    """Write rows among those that a file has: each takes the place of its network's on its target, or comes last."""
+    places = {(row.network, row.target): row for row in (*read_rows(path), *rows)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Errors may be infinite or no numbers, for which pydantic's own JSON has null.
+    text = json.dumps(_ROWS.dump_python([*places.values()], mode="json"), indent=1)
+    with written(path) as new:
+        new.write_text(f"{text}\n", encoding="utf-8")
 
 
 def processor_time() -> float:
@@ -191,27 +207,26 @@ def main(
     stock: Annotated[bool, typer.Option(help="Whether stock IREE takes part.")] = True,
     directory: Annotated[Path, typer.Option(help="Where models and modules are kept.")] = Path("build/gpu"),
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the rows as JSON, beside those of other networks there.")
+        Path | None,
+        typer.Option("--json", help="Also write the rows as JSON, among others there; all code must be committed."),
     ] = None,
 ) -> None:
     """Compare Sartor with stock IREE on a GPU."""
     directory.mkdir(parents=True, exist_ok=True)
     made = None if json_file is None else circumstances(Path.cwd(), "benchmarks.gpu")
-    kept = [] if json_file is None else read_rows(json_file)
+    device, database = Target.create(target, arch), directory / "tuning.db"
+    clock = processor_time if processors else time.perf_counter
     console, rows = Console(), list[Row]()
     for name in networks:
         model = write(name, directory) if name in NETWORKS else Path(name)
         try:
-            clock = processor_time if processors else time.perf_counter
-            device, database = Target.create(target, arch), directory / "tuning.db"
-            rows.append(replace(measure(model, directory, device, database, clock, has_stock=stock), made=made))
+            row = measure(model, directory, device, database, clock, has_stock=stock)
         except SartorError as error:
-            console.print(f"[red]{name}: {error}")
-            continue
-        console.print(str(rows[-1]))
+            row = Row(model.stem, str(device), 0.0, 0.0, {}, {}, 0, failures={OURS: str(error)})
+        rows.append(replace(row, made=made))
+        console.print(str(row), markup=False)
         if json_file is not None:
-            others = [each for each in kept if each.network not in {row.network for row in rows}]
-            json_file.write_bytes(_ROWS.dump_json([*others, *rows], indent=1) + b"\n")
+            write_rows(rows, json_file)
     for peer in (STOCK, STOCK_CPU):
         mean = geometric_mean(rows, peer)
         if mean is not None:
@@ -219,4 +234,8 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except SartorError as failed:
+        Console(stderr=True).print(f"gpu: {failed}", markup=False)
+        raise SystemExit(failed.exit_code) from None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.gpu import OURS, STOCK, STOCK_CPU, Row, geometric_mean, read_rows
-from benchmarks.record.markdown import circumstance_lines, failure_line
+from benchmarks.record.markdown import NOTHING, circumstance_lines, failure_line
 
 _HEAD = (
     "network",
@@ -25,15 +25,42 @@ _HEAD = (
 )
 
 
+# Known networks of all kinds of layers, of which users compare single ones.
+_KNOWN = (
+    *("lenet5", "squeezenet", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3"),
+    *("shufflenet_v2", "resnet18", "bert"),
+)
+_NEAR = 4.0
+
+
 def table(rows: Sequence[Row]) -> str:
     """The table, in milliseconds, the geometric mean of the speed-ups over stock code that is right, and what was
     measured how."""
-    lines = [_HEAD, ("---",) + ("---:",) * (len(_HEAD) - 2) + ("---",), *map(_cells, rows)]
-    mean = geometric_mean(rows, STOCK)
-    over = f"Geometric mean over stock code on the device, where that is right: {mean:.1f}x." if mean else ""
+    if not rows:
+        return NOTHING
+    cells = [_cells(row) for row in rows if OURS in row.milliseconds]
+    lines = [_HEAD, ("---",) + ("---:",) * (len(_HEAD) - 2) + ("---",), *cells]
     failures = "\n".join(failure_line(row.network, who, reason) for row in rows for who, reason in row.failures.items())
     made = circumstance_lines(row.made for row in rows if row.made is not None)
-    return "\n\n".join(filter(None, ["\n".join(map(_line, lines)), over, failures, *made]))
+    return "\n\n".join(filter(None, ["\n".join(map(_line, lines)), _means(rows), failures, *made]))
+
+
+def _means(rows: Sequence[Row]) -> str:
+    mean = geometric_mean(rows, STOCK)
+    over = "Geometric mean over stock code on the device, where that is right"
+    return "" if mean is None else f"{over}: {mean:.1f}x.{_of_known(rows)}"
+
+
+def _of_known(rows: Sequence[Row]) -> str:
+    """What the known networks alone give; nothing if one of them was not run."""
+    known = [row for row in rows if row.network in _KNOWN]
+    mean = geometric_mean(known, STOCK)
+    if {row.network for row in known} != set(_KNOWN) or mean is None:
+        return ""
+    over, beside = ([row for row in known if row.speedup(peer) is not None] for peer in (STOCK, STOCK_CPU))
+    near = sum((row.speedup(STOCK_CPU) or 0.0) >= 1 / _NEAR for row in beside)
+    within = f"{near} of the {len(beside)} with stock code on the CPU are within {_NEAR:.0f} times of that"
+    return f" Of {', '.join(_KNOWN)} it is {mean:.1f}x over {len(over)}, and {within}."
 
 
 def _cells(row: Row) -> tuple[str, ...]:

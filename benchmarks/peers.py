@@ -13,11 +13,12 @@ import onnxruntime
 
 from benchmarks.kept import kept_name
 from sartor.codegen.ir.target import Target
-from sartor.errors import CompileError
+from sartor.errors import CompileError, UnsupportedModelError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX
 from sartor.runtime.module import open_module
+from sartor.runtime.reference import ORT_ERRORS, reason_of
 from sartor.runtime.session import Session
 from sartor.tuning.records.hardware import host
 
@@ -139,11 +140,18 @@ def bound_sartor_peer(module: Path, threads: int | None, feeds: Mapping[str, Arr
 
 
 def bound_onnxruntime_peer(model: Path, threads: int, feeds: Mapping[str, Array], outputs: Sequence[Array]) -> Run:
-    """ONNX Runtime with its IO binding and memory for its outputs; it ignores later inputs."""
+    """ONNX Runtime with its IO binding and memory for its outputs; it ignores later inputs.
+
+    Raises:
+        UnsupportedModelError: if it does not load the model; and the callable, if it does not run it.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ORT_ERROR_ONLY
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    except ORT_ERRORS as error:
+        raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {reason_of(error)}") from None
     binding = session.io_binding()
     for name, array in feeds.items():
         binding.bind_cpu_input(name, array)
@@ -152,7 +160,10 @@ def bound_onnxruntime_peer(model: Path, threads: int, feeds: Mapping[str, Array]
         binding.bind_ortvalue_output(value.name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
 
     def run(_: Mapping[str, Array]) -> list[Array]:
-        session.run_with_iobinding(binding)
+        try:
+            session.run_with_iobinding(binding)
+        except ORT_ERRORS as error:
+            raise UnsupportedModelError(f"ONNX Runtime cannot run the model: {reason_of(error)}") from None
         return kept
 
     return run

@@ -19,8 +19,7 @@ from sartor.errors import ReferenceFailedError, UnsupportedModelError, UsageErro
 from sartor.runtime.driver.counts import cut_outputs, find_cuts
 from sartor.runtime.driver.signature import Array
 
-# ONNX Runtime's exceptions have no common base class.
-_ORT_ERRORS = (
+ORT_ERRORS = (
     ort_errors.EPFail,
     ort_errors.Fail,
     ort_errors.InvalidArgument,
@@ -30,6 +29,7 @@ _ORT_ERRORS = (
     ort_errors.NotImplemented,
     ort_errors.RuntimeException,
 )
+"""ONNX Runtime's exceptions, which have no common base class."""
 _ORT_ERROR_ONLY = 3
 # What ONNX Runtime's messages say of a node, when it runs it and when it loads it.
 _NODES = (
@@ -116,7 +116,7 @@ class OnnxRuntimeReference:
         try:
             with _ending_after(seconds) as options:
                 outputs = self._run(feeds, options)
-        except (*_ORT_ERRORS, ValueError) as error:
+        except (*ORT_ERRORS, ValueError) as error:
             if options.terminate:
                 raise ReferenceFailedError(f"ONNX Runtime did not end an inference within {seconds:.3g} s") from None
             raise UsageError(f"ONNX Runtime cannot run the model: {reason_of(error)}") from None
@@ -128,7 +128,7 @@ class OnnxRuntimeReference:
     def _run(self, feeds: Mapping[str, Array], options: Any) -> list[Array]:
         try:
             outputs = list(self._session.run(None, dict(feeds), options))
-        except _ORT_ERRORS as error:
+        except ORT_ERRORS as error:
             if options.terminate or self._load_plainly is None or _WHILE_RUNNING not in str(error):
                 raise
             try:
@@ -178,7 +178,7 @@ def _session(source: bytes | str, threads: int | None, *, optimises: bool, layou
             providers=["CPUExecutionProvider"],
             disabled_optimizers=[] if spins else [_CRASHING],
         )
-    except _ORT_ERRORS as error:
+    except ORT_ERRORS as error:
         raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {reason_of(error)}") from None
 
 

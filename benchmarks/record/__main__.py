@@ -94,7 +94,7 @@ def observe() -> None:
 
 @app.command()
 def stale() -> None:
-    """List results of commits whose package differs from this one's."""
+    """List results and tables of commits whose package differs from this one's."""
     for what, made in _recorded():
         if is_stale(Path.cwd(), made.commit):
             _CONSOLE.print(f"{made.date} {made.commit} {what}")

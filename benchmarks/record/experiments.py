@@ -154,7 +154,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "neighbour": Experiment(measure_neighbour, ("resnet50", "mobilenet_v2", "bert")),
     "first": Experiment(first_inferences.measure_first, first_inferences.NETWORKS),
     "cold": Experiment(first_inferences.measure_cold, tuple(NETWORKS)),
-    "precision": Experiment(measure_precisions, ("vgg16", "resnet50", "mobilenet_v2", "mobilenet_v3")),
+    "precision": Experiment(
+        measure_precisions, ("vgg16", "resnet50", "mobilenet_v2", "mobilenet_v3", "outlier_encoder")
+    ),
 }
 """All experiments by name; those without networks are for the ONNX files that one names."""
 

@@ -220,7 +220,7 @@ def _precisions_of(result: Result) -> Iterable[str]:
     rows = [
         _precision_row(result, who) for who in (UNTUNED, "f32", *_PRECISE_PEERS, *_OURS_WITHIN) if who in result.entries
     ]
-    heading = f"{result.network}, {thread_count(result.threads)}"
+    heading = f"{result.network}, {thread_count(result.threads)}, at {result.circumstances.commit}"
     yield markdown_table(
         (heading, "ms", "error", "OpenVINO int8 / this", "fastest peer so exact / this", "layers"), rows
     )

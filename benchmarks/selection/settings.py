@@ -91,7 +91,7 @@ def summaries(rows: Sequence[Replay], knows: str) -> Iterator[tuple[str, float, 
 
 
 def settings_around(own: SearchSettings) -> dict[str, SearchSettings]:
-    """The tuner's limits, and all that differ from them in one number."""
+    """The tuner's limits, and all of which one differs; those of an informed first round only where there is one."""
     changed = {
         f"{name} {value:g}": replace(own, **{name: value})
         for name, values in _CHANGES.items()
@@ -100,8 +100,9 @@ def settings_around(own: SearchSettings) -> dict[str, SearchSettings]:
     }
     first = {
         f"{name} {_text(value)}": replace(own, informed=replace(own.informed, **{name: value}))
-        for name, values in _FIRST_CHANGES.items()
+        for name, values in (_FIRST_CHANGES if own == INFORMED else {}).items()
         for value in values
+        if value != getattr(own.informed, name)
     }
     return {OWN: own, **changed, **first}
 

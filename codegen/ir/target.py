@@ -103,7 +103,7 @@ class Target:
 
     @property
     def is_software(self) -> bool:
-        """Whether the device is a GPU that a driver imitates on the CPU: all that runs or compiles there is slow."""
+        """Whether code is for a driver that computes on the CPU: all that runs or compiles there is slow."""
         return self.device == "vulkan" and self.architecture == _DEFAULT_ARCHITECTURE["vulkan"]
 
     @property

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from benchmarks import contest
-from benchmarks.contest import EVALUATED_FROM, Contest, Start, Timed, calibration_samples
+from benchmarks.contest import EVALUATED_FROM, Contest, LostError, Start, Timed, calibration_samples
 from benchmarks.peers import Run
 from benchmarks.record.experiments import entries_of
 from benchmarks.zoo import sample_inputs, write
@@ -103,10 +103,39 @@ def test_who_ends_its_process_is_named_and_the_others_are_timed(model: Path) -> 
         "right": contest.open_onnxruntime,
     }
     (timed,) = contest.time_in_processes(Contest(model, 1, rivals, seconds=0.0), 1)
-    assert timed.failures == {"crashing": "it ended the process", "broken": "it does not compile"}
+    assert timed.failures == {"crashing": "it ended its process", "broken": "it does not compile"}
     assert set(timed.timings) == {"right"}
     alone = Contest(model, 1, {"crashing": _crashing}, seconds=0.0)
-    assert contest.time_in_processes(alone, 1) == [Timed({}, {"crashing": "it ended the process"})]
+    assert contest.time_in_processes(alone, 1) == [Timed({}, {"crashing": "it ended its process"})]
+
+
+def test_a_reference_that_ends_its_process_is_no_competitors_fault(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(given: Contest) -> Timed:
+        raise LostError("it ended its process")
+
+    monkeypatch.setattr(contest, "_in_process", lost)
+    with pytest.raises(LostError):
+        contest.time_in_processes(Contest(model, 1, {"right": contest.open_onnxruntime}, seconds=0.0), 1)
+
+
+def test_who_is_lost_beside_others_alone_is_told(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crowded(given: Contest) -> Timed:
+        if len(given.rivals) > 1:
+            raise LostError("it ended its process")
+        return Timed({}, {})
+
+    monkeypatch.setattr(contest, "_in_process", crowded)
+    rivals: dict[str, contest.Opener] = {"one": contest.open_onnxruntime, "two": contest.open_onnxruntime}
+    (timed,) = contest.time_in_processes(Contest(model, 1, rivals, seconds=0.0), 1)
+    assert timed == Timed({}, dict.fromkeys(rivals, "beside the others it ended its process"))
+
+
+def test_a_process_that_does_not_end_is_given_up(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "_PATIENCE", 0.05)
+    with pytest.raises(LostError, match="did not end"):
+        contest._in_process(Contest(model, 1, {"right": contest.open_onnxruntime}, seconds=0.0))
 
 
 def test_what_rounding_alone_decides_is_no_error(tmp_path: Path) -> None:

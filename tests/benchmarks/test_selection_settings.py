@@ -7,7 +7,7 @@ import pytest
 from benchmarks.selection.settings import CHOSEN, KNOWN, OWN, Replay, best_setting, settings_around, summaries
 from benchmarks.selection.settings import _chosen as chosen
 from benchmarks.selection.summaries import settings_summary
-from sartor.tuning.search.search import INFORMED
+from sartor.tuning.search.search import INFORMED, SearchSettings
 
 LOSSES = {
     OWN: {"vgg16": (100, 2.0), "vgg19": (100, 2.0), "lenet5": (10, 1.0)},
@@ -26,8 +26,17 @@ def test_one_number_differs_from_the_own_limits() -> None:
     assert found[OWN] == INFORMED
     assert found["rounds 2"].rounds == 2
     assert "rounds 1" not in found
-    own = vars(INFORMED)
-    assert all(sum(vars(each)[name] != own[name] for name in own) == 1 for key, each in found.items() if key != OWN)
+    assert found["near 1.1"].informed.near == 1.1
+    assert found["shares none"].informed.shares == ()
+    own = _numbers(INFORMED)
+    for key, each in found.items():
+        changed = {name for name, value in _numbers(each).items() if value != own[name]}
+        assert changed == ({key.partition(" ")[0]} if key != OWN else set())
+    assert not any(key.startswith(("shares", "families", "near")) for key in settings_around(SearchSettings()))
+
+
+def _numbers(settings: SearchSettings) -> dict[str, object]:
+    return {**vars(settings), "informed": None, **vars(settings.informed)}
 
 
 def test_the_best_of_others_is_chosen_if_it_does_not_measure_many_more() -> None:

@@ -99,7 +99,13 @@ _WITHOUT_COPIES = "  mma.sync.a;\n  ldmatrix.sync.b;\n  cp.async.commit_group;\n
 _THREADS = "  ld.shared.f32 a;\n  fma.rn.f32 b;\n"
 
 
-@pytest.mark.parametrize("routine", ["conv2d.implicit", "conv2d.implicit_to_f32", "fused.attention"])
+@pytest.mark.parametrize(
+    "routine",
+    [
+        *("f32/conv2d.implicit", "i8/conv2d.implicit_to_f32", "f16/conv2d.half_implicit"),
+        *("f32/fused.attention", "f32/fused.separable_product"),
+    ],
+)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -110,25 +116,33 @@ _THREADS = "  ld.shared.f32 a;\n  fma.rn.f32 b;\n"
     ],
 )
 def test_a_kernel_of_tensor_cores_has_copies_fragments_and_products(routine: str, body: str, said: str | None) -> None:
-    assert command._missing(f"cuda:f32/{routine}{{split=1}}", "v0_kernel", body) == said
+    assert command._missing(f"cuda:{routine}{{split=1}}", "v0_kernel", body, ["v0_kernel"]) == said
 
 
 @pytest.mark.parametrize(
     ("descriptor", "kernel", "body", "said"),
     [
-        ("conv2d.implicit{split=2}", "v0_kernel", _THREADS, None),
-        ("conv2d.implicit{split=2}", "v0_parts", _THREADS, "no mma.sync, cp.async, ldmatrix.sync"),
-        ("conv2d.iree_implicit{thread=1x8x8}", "v0_dispatch_0_conv_1x8", _THREADS, None),
-        ("conv2d.iree_implicit{thread=1x8x8}", "v0_dispatch_0_conv_1x8", "  fma.rn.f32 b;\n", "no ld.shared"),
-        ("conv2d.iree_implicit{depth=64,warp=1x4}", "v0_dispatch_1_matmul_like_8", _THREADS, "no mma.sync"),
-        ("conv2d.iree_implicit{depth=64,warp=1x4}", "v0_dispatch_0_slow_memcpy", "", None),
-        ("depthwise2d.threads{pixels=2}", "v0_kernel", "", None),
+        ("f32/conv2d.implicit{split=2}", "v0_kernel", _THREADS, None),
+        ("f32/conv2d.implicit{split=16}", "v0_kernel", _THREADS, None),
+        ("f32/conv2d.implicit{split=2}", "v0_parts", _THREADS, "no mma.sync, cp.async, ldmatrix.sync"),
+        ("f32/conv2d.iree_implicit{thread=1x8x8}", "v0_dispatch_0_conv_1x8", _THREADS, None),
+        ("f32/conv2d.iree_implicit{thread=1x8x8}", "v0_dispatch_0_conv_1x8", "  fma.rn.f32 b;\n", "no ld.shared"),
+        ("f16/conv2d.iree_implicit{depth=64,warp=1x4}", "v0_dispatch_1_matmul_like_8", _THREADS, "no mma.sync"),
+        ("f16/conv2d.iree_implicit{depth=64,warp=1x4}", "v0_dispatch_0_slow_memcpy", "", None),
+        ("f32/softmax.warp_row{warps=4}", "v0_kernel", "  ld.shared.f32 a;\n", "no shfl.sync"),
+        ("f32/depthwise2d.thread_window{pixels=2}", "v0_kernel", "", None),
     ],
 )
 def test_of_other_kernels_that_is_expected_which_makes_them(
     descriptor: str, kernel: str, body: str, said: str | None
 ) -> None:
-    assert command._missing(f"cuda:f32/{descriptor}", kernel, body) == said
+    beside = [kernel, "v0_dispatch_1_matmul_like_8"]
+    assert command._missing(f"cuda:{descriptor}", kernel, body, beside) == said
+
+
+def test_some_kernel_of_a_variant_multiplies_whatever_they_are_called() -> None:
+    descriptor = "cuda:f16/conv2d.iree_implicit{depth=64,warp=1x4}"
+    assert command._missing(descriptor, "v0_dispatch_0_other", "", ["v0_dispatch_0_other"]) == "no mma.sync, ld.shared"
 
 
 def test_a_fault_is_printed_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 import tempfile
 import time
@@ -20,10 +21,12 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant, variants_of
+from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.kernels.tensor_cores.split_sum import PARTS
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
+from sartor.codegen.routine_registry import described
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tools.cuda.models import MODELS
@@ -38,9 +41,11 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "ldmatrix.sync": ("ldmatrix.sync",),
     "ld.shared": ("ld.shared",),
     "fma": ("fma.rn.f32",),
+    "shfl.sync": ("shfl.sync",),
 }
 _MATRICES = "mma.sync", "cp.async", "ldmatrix.sync"
-_OF_TENSOR_CORES = ".implicit", ".implicit_to_f32", ".attention", ".separable_product"
+_OF_TENSOR_CORES = frozenset({"implicit", "implicit_to_f32", "attention", "separable_product"})
+_OF_OTHERS: Mapping[str, tuple[str, ...]] = {"warp_row": ("shfl.sync",)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,13 +88,14 @@ def check(layer: Layer, architecture: str, routine: str = "") -> Iterator[tuple[
         for name, each in variants.items()
     }
     pieces = {name: Piece(name, variants[name].implementation, code) for name, code in codes.items()}
-    for text in ptx_of(compile_bench(target, pieces, signatures, repeated=())):
-        bodies = kernels_of(text)
-        for each in assemble(text, architecture):
-            name = each.name.split("_")[0]
-            shared, descriptor = shared_bytes(codes[name].text), variants[name].descriptor
-            fault = _excess(each, shared, architecture) or _missing(descriptor, each.name, bodies[each.name])
-            yield f"{descriptor} {each.name}", each, fault
+    texts = ptx_of(compile_bench(target, pieces, signatures, repeated=()))
+    bodies = {name: body for text in texts for name, body in kernels_of(text).items()}
+    for each in (one for text in texts for one in assemble(text, architecture)):
+        own = each.name.partition("_")[0]
+        shared, descriptor = shared_bytes(codes[own].text), variants[own].descriptor
+        beside = [name for name in bodies if name.partition("_")[0] == own]
+        fault = _excess(each, shared, architecture) or _missing(descriptor, each.name, bodies[each.name], beside)
+        yield f"{descriptor} {each.name}", each, fault
 
 
 def _excess(kernel: Assembled, shared: int, architecture: str) -> str | None:
@@ -102,24 +108,25 @@ def _excess(kernel: Assembled, shared: int, architecture: str) -> str | None:
     return f"{shared} bytes of shared memory, {most} are allowed" if shared > most else None
 
 
-def _missing(descriptor: str, kernel: str, body: str) -> str | None:
-    """The instructions that a kernel should have and has not."""
-    counts = {name: sum(instructions(body, *_NAMES[name]).values()) for name in _expected(descriptor, kernel)}
-    missing = [name for name, count in counts.items() if not count]
+def _missing(descriptor: str, kernel: str, body: str, beside: Sequence[str]) -> str | None:
+    """The instructions that one of a variant's kernels should have and has not; all of them are ``beside``."""
+    expected = _expected(described(descriptor), kernel, beside)
+    missing = [name for name in expected if not sum(instructions(body, *_NAMES[name]).values())]
     return f"no {', '.join(missing)}" if missing else None
 
 
-def _expected(descriptor: str, kernel: str) -> Sequence[str]:
+def _expected(variant: DescribedVariant, kernel: str, beside: Sequence[str]) -> Sequence[str]:
     """Names of the instructions that make a kernel what it is."""
-    routine, _, parameters = descriptor.partition("{")
-    if routine.endswith(".iree_implicit"):
+    routine = variant.routine.removeprefix("half_")
+    if routine == "iree_implicit":
         # Results that tiles do not divide are padded by a kernel of IREE's that only copies.
-        multiplies = "matmul" in kernel or "conv" in kernel
-        return () if not multiplies else ("mma.sync", "ld.shared") if "warp=" in parameters else ("fma", "ld.shared")
-    is_split = "split=" in parameters and "split=1" not in parameters
-    if not routine.endswith(_OF_TENSOR_CORES) or (is_split and not kernel.endswith(PARTS)):
-        return ()
-    return _MATRICES
+        multiplying = [name for name in beside if re.search("matmul|conv", name)] or beside
+        own = ("fma", "ld.shared") if variant.dtype == "f32" else ("mma.sync", "ld.shared")
+        return own if kernel in multiplying else ()
+    if routine in _OF_TENSOR_CORES:
+        is_added = variant.parameters.get("split", 1) > 1 and not kernel.endswith(PARTS)
+        return () if is_added else _MATRICES
+    return _OF_OTHERS.get(routine, ())
 
 
 def _variants(layer: Layer, target: Target, routine: str) -> Mapping[str, Variant]:

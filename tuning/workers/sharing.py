@@ -29,6 +29,8 @@ _PATIENCE = 600.0
 _LEAST_SECONDS = 1.0
 _NOTICEABLE = 0.25
 _CROWDED = 0.85
+# Of the time in which programs wanted a processor: measured times are longer by that part.
+_NOTICEABLE_THEFT = 0.1
 
 
 class Turns:
@@ -147,7 +149,7 @@ class Load:
         own: of this process and those that it started.
         processors: how many there are.
         stolen: the part of ``busy`` that the hypervisor took. It takes from who computes, however many processors are
-            idle, so that what it takes counts in any case.
+            idle.
     """
 
     moment: float
@@ -173,14 +175,15 @@ class Load:
             return None
 
     def others_since(self, before: Load) -> float:
-        """How many processors others took on average, if that left too few, or the hypervisor took; else 0."""
+        """How many processors others took on average, if that left too few, or a hypervisor took; else 0."""
         seconds = self.moment - before.moment
         if seconds < _LEAST_SECONDS or not self.processors:
             return 0.0
-        crowded = (self.busy - before.busy) / (seconds * self.processors) > _CROWDED
-        others = (self.busy - before.busy - (self.own - before.own)) / seconds
-        taken = others if crowded else (self.stolen - before.stolen) / seconds
-        return taken if taken > _NOTICEABLE else 0.0
+        busy, stolen = self.busy - before.busy, self.stolen - before.stolen
+        others = (busy - (self.own - before.own)) / seconds
+        if busy / (seconds * self.processors) > _CROWDED and others > _NOTICEABLE:
+            return others
+        return stolen / seconds if stolen > _NOTICEABLE_THEFT * busy else 0.0
 
 
 class Watch:
@@ -197,7 +200,7 @@ class Watch:
         self._loads: list[Load] = []
 
     def others(self, groups: Collection[int]) -> float:
-        """Processors that others took since the last call, or the last second, if that left too few; else 0.
+        """Processors that others took since the last call, or the last second, as ``Load.others_since`` tells.
 
         Args:
             groups: the process groups that this process started.

@@ -132,7 +132,7 @@ def test_a_pool_takes_turns(path: Path, caplog: pytest.LogCaptureFixture) -> Non
         (15.0, 5.0, 0.0, 0.0),
         (20.0, 0.0, 0.0, 2.0),
         (10.0, 5.0, 5.0, 0.5),
-        (10.0, 8.0, 2.0, 0.0),
+        (10.0, 9.5, 0.5, 0.0),
     ],
     ids=["crowded", "alone", "room for all", "idle", "half of the core in use is stolen", "little is stolen"],
 )

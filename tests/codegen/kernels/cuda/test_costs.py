@@ -25,7 +25,7 @@ GPU = core_of_gpu(ARCHITECTURES["sm_80"])
 
 @pytest.fixture(scope="module")
 def attentions() -> dict[int, dict[str, int]]:
-    """Sizes of the attentions that are checked with the assembler, by their number of keys and columns of a head."""
+    """Sizes of attentions that are checked with the assembler, one for each number of keys."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "attention.onnx"
         onnx.save(MODELS["attention"](), path)
