@@ -26,11 +26,13 @@ from benchmarks.selection.results import markdown, write_csv
 from benchmarks.selection.shipping import shippable
 from benchmarks.zoo import NETWORKS, write
 from sartor.cli.output.terminal import tuning_progress
+from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import SartorError
 from sartor.frontend.loading import open_workers
 from sartor.policies import Precision
 from sartor.tuning.records.hardware import host
+from sartor.tuning.records.isa_level import isa_class
 from sartor.tuning.search.shipped.times import write_samples
 from sartor.tuning.store.store import Store
 
@@ -69,12 +71,15 @@ def tables(
 def ship_times(
     db: Annotated[Path, typer.Option(help="Tuning database of full searches.")],
     threads: Annotated[int, typer.Option(help="Thread count that was tuned for.")] = 1,
+    cpu: Annotated[
+        str | None, typer.Option(help="Level of x86-64 that was compiled for; this CPU's by default.")
+    ] = None,
 ) -> None:
     """Write this machine's times of all variants to the package, for first tunes on machines of its kind."""
-    config = CompileConfig(threads=threads)
+    config = CompileConfig(target=Target.create("cpu", cpu), threads=threads)
     with Store.open_to_read(db) as store:
         found = shippable(store, config.target)
-        print(f"{write_samples(found, host(), threads)}: {len(found)} times")
+        print(f"{write_samples(found, cpu or isa_class(host()), threads)}: {len(found)} times")
 
 
 @app.command("estimate")

@@ -24,6 +24,7 @@ from sartor.tuning.measuring.checking import Arbiter
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.hardware import host
+from sartor.tuning.records.isa_level import isa_class
 from sartor.tuning.records.measurement import Measurement, key_threads
 from sartor.tuning.search.cost_model import Sample, load_ahead
 from sartor.tuning.search.doubts.contested import contested
@@ -151,9 +152,11 @@ def load_search(store: Store, target: Target, search: Search) -> None:
 
 
 def _shipped(tuner: Tuner) -> tuple[Sample, ...]:
-    """The package's times for the machine that measures, if that is this one: of another too little is known."""
-    is_here = tuner.target.is_this_cpu and tuner.store.hardware == host().key
-    return shipped_samples(host(), tuner.target.threads) if is_here else ()
+    """The package's times for the CPU that measures, or for the level of it that is compiled for."""
+    target = tuner.target
+    if target.device != "cpu" or target.without or tuner.store.hardware != host().key:
+        return ()
+    return shipped_samples(isa_class(host()) if target.is_this_cpu else target.architecture, target.threads)
 
 
 def _measured(

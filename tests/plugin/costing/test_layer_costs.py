@@ -24,6 +24,7 @@ from sartor.policies import Search
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.records.hardware import host
+from sartor.tuning.records.isa_level import isa_class
 from sartor.tuning.search.cost_model import Sample
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
@@ -59,14 +60,17 @@ def fake_tuner(hardware: str, target: Target) -> Any:
     [
         (host().key, Target.create("cpu"), SHIPPED),
         ("another machine", Target.create("cpu"), ()),
+        (host().key, Target.create("cpu", "x86-64-v3"), SHIPPED),
         (host().key, Target.create("cpu", "x86-64-v2"), ()),
+        ("another machine", Target.create("cpu", "x86-64-v3"), ()),
         (host().key, Target.create("vulkan"), ()),
     ],
 )
 def test_the_package_s_times_are_for_this_machine(
     monkeypatch: pytest.MonkeyPatch, hardware: str, target: Target, expected: tuple[Sample, ...]
 ) -> None:
-    monkeypatch.setattr(layer_costs, "shipped_samples", lambda machine, threads: SHIPPED)
+    known = {isa_class(host()), "x86-64-v3"}
+    monkeypatch.setattr(layer_costs, "shipped_samples", lambda isa, threads: SHIPPED if isa in known else ())
     monkeypatch.setattr(layer_costs, "SearchRun", FakeSearch)
     imported: Any = SimpleNamespace(graph=SimpleNamespace(all_layers=tuple, layers=()))
     layer_costs._measured(imported, [], fake_tuner(hardware, target), ())

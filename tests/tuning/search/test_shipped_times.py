@@ -10,47 +10,41 @@ from typing import Any
 
 import pytest
 
-from sartor.tuning.records.hardware import Hardware
 from sartor.tuning.search.cost_model import CostModel
 from sartor.tuning.search.shipped import times
 from sartor.tuning.search.shipped.times import shipped_samples, write_samples
 from tests.tuning.search.searched_tasks import KERNELS, STOCK, facts, samples, task
 
-V3 = ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "popcnt", "sse4_1", "sse4_2", "ssse3")
-MACHINE = Hardware("x86_64", ("a processor",), (*V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"), 4)
+ISA = "x86-64-v4"
 TASKS = [task(f"{channels}", channels, 14) for channels in (64, 128, 512)]
 Change = Callable[[dict[str, Any]], None]
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    path = write_samples(samples(*TASKS), MACHINE, 1, tmp_path)
-    found = {(each.facts, each.variant.descriptor): each.seconds for each in shipped_samples(MACHINE, 1, tmp_path)}
+    path = write_samples(samples(*TASKS), ISA, 1, tmp_path)
+    found = {(each.facts, each.variant.descriptor): each.seconds for each in shipped_samples(ISA, 1, tmp_path)}
     near = {(each.facts, each.variant.descriptor): each.seconds for each in samples(*TASKS)}
     del_stock = {key: seconds for key, seconds in near.items() if key[1] != STOCK}
     assert found == pytest.approx(del_stock, rel=1e-3)
-    assert path.read_bytes() == write_samples(reversed(samples(*TASKS)), MACHINE, 1, tmp_path).read_bytes()
+    assert path.read_bytes() == write_samples(reversed(samples(*TASKS)), ISA, 1, tmp_path).read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("machine", "threads"),
-    [
-        (MACHINE, 1),
-        (Hardware("x86_64", ("a processor",), V3, 4), 2),
-        (Hardware("aarch64", ("a processor",), ("asimd",), 4), 2),
-    ],
+    ("isa", "threads"),
+    [(ISA, 1), ("x86-64-v3", 2), ("aarch64", 2)],
 )
-def test_other_machines_and_fewer_threads_have_none(tmp_path: Path, machine: Hardware, threads: int) -> None:
-    write_samples(samples(*TASKS), MACHINE, 2, tmp_path)
-    assert shipped_samples(MACHINE, 2, tmp_path)
-    assert shipped_samples(machine, threads, tmp_path) == ()
+def test_other_machines_and_fewer_threads_have_none(tmp_path: Path, isa: str, threads: int) -> None:
+    write_samples(samples(*TASKS), ISA, 2, tmp_path)
+    assert shipped_samples(ISA, 2, tmp_path)
+    assert shipped_samples(isa, threads, tmp_path) == ()
 
 
 def test_times_of_one_thread_serve_several_that_have_none(tmp_path: Path) -> None:
-    write_samples(samples(*TASKS), MACHINE, 1, tmp_path)
-    one = shipped_samples(MACHINE, 1, tmp_path)
-    assert one == shipped_samples(MACHINE, 2, tmp_path) != ()
-    write_samples(samples(*TASKS[:1]), MACHINE, 2, tmp_path)
-    assert one == shipped_samples(MACHINE, 4, tmp_path) != shipped_samples(MACHINE, 2, tmp_path)
+    write_samples(samples(*TASKS), ISA, 1, tmp_path)
+    one = shipped_samples(ISA, 1, tmp_path)
+    assert one == shipped_samples(ISA, 2, tmp_path) != ()
+    write_samples(samples(*TASKS[:1]), ISA, 2, tmp_path)
+    assert one == shipped_samples(ISA, 4, tmp_path) != shipped_samples(ISA, 2, tmp_path)
 
 
 def renamed(data: dict[str, Any]) -> None:
@@ -88,11 +82,11 @@ def of_another_format(data: dict[str, Any]) -> None:
 def test_a_file_that_does_not_fit_is_told_and_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Change, said: str
 ) -> None:
-    path = write_samples(samples(*TASKS), MACHINE, 1, tmp_path)
+    path = write_samples(samples(*TASKS), ISA, 1, tmp_path)
     data = json.loads(gzip.decompress(path.read_bytes()))
     change(data)
     path.write_bytes(gzip.compress(json.dumps(data).encode()))
-    assert shipped_samples(MACHINE, 1, tmp_path) == ()
+    assert shipped_samples(ISA, 1, tmp_path) == ()
     assert said in caplog.text
 
 
@@ -100,19 +94,19 @@ def test_a_file_that_does_not_fit_is_told_and_not_used(
 def test_a_file_that_was_cut_off_is_told_and_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: float
 ) -> None:
-    path = write_samples(samples(*TASKS), MACHINE, 1, tmp_path)
+    path = write_samples(samples(*TASKS), ISA, 1, tmp_path)
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content))])
-    assert shipped_samples(MACHINE, 1, tmp_path) == ()
+    assert shipped_samples(ISA, 1, tmp_path) == ()
     assert "damaged" in caplog.text
 
 
 def test_a_routine_that_is_gone_is_left_out(tmp_path: Path) -> None:
-    path = write_samples(samples(*TASKS), MACHINE, 1, tmp_path)
+    path = write_samples(samples(*TASKS), ISA, 1, tmp_path)
     data = json.loads(gzip.decompress(path.read_bytes()))
     data["tasks"][0][1][0][0] = "cpu:f32/conv2d.of_old{columns=4}"
     path.write_bytes(gzip.compress(json.dumps(data).encode()))
-    assert len(shipped_samples(MACHINE, 1, tmp_path)) == len(TASKS) * len(KERNELS) - 1
+    assert len(shipped_samples(ISA, 1, tmp_path)) == len(TASKS) * len(KERNELS) - 1
 
 
 def test_the_packages_own_files_fit_this_version() -> None:

@@ -18,8 +18,6 @@ from typing import Any
 
 from sartor.codegen.analysis.task_bounds import kind_and_sizes
 from sartor.codegen.routine_registry import described, routine_names
-from sartor.tuning.records.hardware import Hardware
-from sartor.tuning.records.isa_level import isa_class
 from sartor.tuning.search.cost_model import Sample
 
 _LOG = logging.getLogger(__name__)
@@ -36,18 +34,17 @@ class MisfitError(ValueError):
     """A file of times is damaged, or was made for other routines or facts."""
 
 
-def shipped_samples(hardware: Hardware, threads: int, folder: Path = _FOLDER) -> tuple[Sample, ...]:
-    """The package's samples for machines of this kind; none if there are none, or the file does not fit this version.
+def shipped_samples(isa: str, threads: int, folder: Path = _FOLDER) -> tuple[Sample, ...]:
+    """The package's samples for machines of a kind; none if there are none, or the file does not fit this version.
 
     Where there is no file for several threads, that for one serves: whichever variant of a task is fastest there mostly
     is with more, and the search scales the times to what it measures.
 
     Args:
-        hardware: of the machine that measures.
+        isa: the class of instruction sets, as ``isa_class`` names it.
         threads: number of threads that are tuned for.
         folder: of the files.
     """
-    isa = isa_class(hardware)
     path = next((each for each in (folder / _name(isa, threads), folder / _name(isa, 1)) if each.exists()), None)
     if path is None:
         return ()
@@ -58,8 +55,8 @@ def shipped_samples(hardware: Hardware, threads: int, folder: Path = _FOLDER) ->
         return ()
 
 
-def write_samples(samples: Iterable[Sample], hardware: Hardware, threads: int, folder: Path = _FOLDER) -> Path:
-    """Write the samples of a machine, without those that are far slower than their task's fastest; returns the file.
+def write_samples(samples: Iterable[Sample], isa: str, threads: int, folder: Path = _FOLDER) -> Path:
+    """Write samples of a class of instruction sets, those near their task's fastest alone; returns the file.
 
     Equal samples give equal bytes, in whatever order they come.
     """
@@ -69,7 +66,7 @@ def write_samples(samples: Iterable[Sample], hardware: Hardware, threads: int, f
         tasks.setdefault(each.facts, {}).setdefault(each.variant.descriptor, float(f"{each.seconds * _UNITS:.4g}"))
     listed = [[facts, sorted(tasks[facts].items())] for facts in sorted(tasks)]
     text = json.dumps({"format": _FORMAT, "tasks": listed}, separators=(",", ":"))
-    path = folder / _name(isa_class(hardware), threads)
+    path = folder / _name(isa, threads)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
     return path
 
