@@ -108,7 +108,7 @@ def settings_around(own: SearchSettings) -> dict[str, SearchSettings]:
 
 
 def _text(value: float | Sequence[float]) -> str:
-    return f"{value:g}" if isinstance(value, float) else " ".join(f"{each:g}" for each in value) or "none"
+    return f"{value:g}" if isinstance(value, int | float) else " ".join(f"{each:g}" for each in value) or "none"
 
 
 def _replays(own: NetworkTables, tables: Sequence[NetworkTables]) -> Iterator[Replay]:

@@ -77,8 +77,8 @@ class SearchSettings:
     threads: int = 1
 
 
-INFORMED = SearchSettings(rounds=1, share=0.2, gain=0.002)
-"""Limits where many networks were measured elsewhere: chosen on tables of fifteen (docs/tuning.md)."""
+INFORMED = SearchSettings(share=0.2, gain=0.002)
+"""Limits where many networks were measured elsewhere: chosen with families of them held out (docs/tuning.md)."""
 
 
 def settings_for(variants: Iterable[DescribedVariant], shipped: Sequence[Sample], threads: int) -> SearchSettings:
