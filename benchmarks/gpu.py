@@ -169,7 +169,7 @@ def measure(
             run = _stock_peer(files, feeds, reference, device)
             errors[name] = relative_error(run(feeds), reference)
         except SartorError as error:
-            failures[name] = str(error)
+            failures[name] = str(error).replace(f"{directory}{os.sep}", "")
             continue
         peers[name] = run
         counted |= {name: launches_of(files.module)} if device is not None else {}

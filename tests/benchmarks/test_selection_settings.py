@@ -24,8 +24,8 @@ ROWS = [
 def test_one_number_differs_from_the_own_limits() -> None:
     found = settings_around(INFORMED)
     assert found[OWN] == INFORMED
-    assert found["rounds 2"].rounds == 2
-    assert "rounds 1" not in found
+    assert found["rounds 1"].rounds == 1
+    assert "rounds 2" not in found
     assert found["near 1.1"].informed.near == 1.1
     assert found["shares none"].informed.shares == ()
     own = _numbers(INFORMED)
