@@ -40,6 +40,9 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pret
 
 _Tables = Annotated[Path, typer.Option("--tables", help="Folder with what `tables` wrote.")]
 _Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for CSV files and plots.")]
+_Level = Annotated[
+    str | None, typer.Option("--cpu", help="Level of x86-64 that was compiled for; this CPU's by default.")
+]
 _TABLES = Path("build/selection/tables")
 _ESTIMATED = Path("build/selection/estimated")
 _OUTPUT = Path("build/selection")
@@ -52,10 +55,11 @@ def tables(
     db: Annotated[Path, typer.Option(help="Tuning database.")],
     networks: Annotated[list[str] | None, typer.Argument(help="Zoo networks; all of them by default.")] = None,
     threads: Annotated[int, typer.Option(help="Thread count that was tuned for.")] = 1,
+    cpu: _Level = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the tables.")] = _TABLES,
 ) -> None:
     """Write the tables of every network whose tasks are in a tuning database, and name the others."""
-    config = CompileConfig(threads=threads, jobs=1)
+    config = CompileConfig(target=Target.create("cpu", cpu), threads=threads, jobs=1)
     with open_workers(config.target, config.jobs) as pool, Store.open_to_read(db) as store:
         for network in networks or NETWORKS:
             try:
@@ -71,9 +75,7 @@ def tables(
 def ship_times(
     db: Annotated[Path, typer.Option(help="Tuning database of full searches.")],
     threads: Annotated[int, typer.Option(help="Thread count that was tuned for.")] = 1,
-    cpu: Annotated[
-        str | None, typer.Option(help="Level of x86-64 that was compiled for; this CPU's by default.")
-    ] = None,
+    cpu: _Level = None,
 ) -> None:
     """Write this machine's times of all variants to the package, for first tunes on machines of its kind."""
     config = CompileConfig(target=Target.create("cpu", cpu), threads=threads)
