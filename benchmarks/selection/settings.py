@@ -41,7 +41,7 @@ _CHANGES: Mapping[str, Sequence[Any]] = {
 _FIRST_CHANGES: Mapping[str, Sequence[Any]] = {
     "shares": ((), (0.05, 0.2), (0.005, 0.025, 0.1), (0.02, 0.1, 0.4), (0.01, 0.02, 0.05, 0.1, 0.2)),
     "families": (0.0, 0.02, 0.1, 1.0),
-    "near": (1.0, 1.1, 1.2),
+    "near": (1.0, 1.05, 1.1, 1.3),
 }
 
 

@@ -28,7 +28,7 @@ class FirstLimits:
 
     shares: tuple[float, ...] = (0.01, 0.05, 0.2)
     families: float = 0.05
-    near: float = 1.05
+    near: float = 1.2
 
 
 def fastest(facts: str, variants: Sequence[DescribedVariant], model: CostModel) -> float:
