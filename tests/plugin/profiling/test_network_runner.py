@@ -11,6 +11,7 @@ import pytest
 from sartor.config import CompileConfig
 from sartor.errors import CompileError, ReferenceFailedError
 from sartor.pipeline import compile_model
+from sartor.policies import Search
 from sartor.profiling import network_runner
 from sartor.profiling.network_runner import NetRunner
 from sartor.reference.reference_job import ReferenceRun
@@ -73,7 +74,7 @@ def test_a_crash_of_onnx_runtime_on_a_later_sample_is_no_fault_of_a_plan(
 def test_a_network_that_kills_its_worker_leaves_the_others(
     model_file: ModelFile, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs beside the stock model, and is the first that runs alone."""
+    """It runs beside the stock model, which a full search never leaves out, and is the first that runs alone."""
     alone: list[int] = []
 
     def call(*given: Any, **options: Any) -> object:
@@ -87,7 +88,7 @@ def test_a_network_that_kills_its_worker_leaves_the_others(
 
     original = calls.call
     monkeypatch.setattr(network_runner, "call", call)
-    config = CompileConfig(threads=1, database=tmp_path / "t.db", plans=1)
+    config = CompileConfig(threads=1, database=tmp_path / "t.db", plans=1, search=Search.FULL)
     compiled = compile_model(model_file("residual"), output, config)
     assert alone[:3] == [2, 1, 1]
     assert compiled.plan.unsplit
