@@ -26,6 +26,8 @@ _TRIED = 6
 # Vectors of channels that a thread computes for a stage of 64 bytes, and half of them for one of 128, which has more
 # fragments: otherwise sums and addresses do not fit its registers.
 _MOST_PASSES, _STAGE_BYTES = 4, 64
+# Numbers of four bytes in tiles of more rows leave no registers for the addresses of another stage.
+_FLOAT_BYTES, _MOST_STAGES, _FEW_ROWS = 4, 3, 32
 _ONE = Tiling(1, 1, 1, 1, 1, 1)
 
 
@@ -60,7 +62,12 @@ class TensorSeparable(TensorKernel):
             if each.split == 1 and self._fits(each, channels)
         ]
         found.sort(key=lambda each: separable_cycles(work, down * across, each, gpu, self.instruction))
-        return [each.parameters() for each in found[:_TRIED]] or Rejected("no tiling fits a thread's registers")
+        kept = [each.parameters() for each in found[:_TRIED] if not self._spills(each)]
+        return kept or Rejected("no tiling fits a thread's registers")
+
+    def _spills(self, tiling: BlockTiling) -> bool:
+        """Whether the assembler spills, as for sm_90: each of four stages has its addresses."""
+        return self.instruction.bytes == _FLOAT_BYTES and tiling.stages > _MOST_STAGES and tiling.rows > _FEW_ROWS
 
     def _fits(self, tiling: BlockTiling, channels: int) -> bool:
         passes = vectors_of_a_thread(tiling, lanes_for(channels), self.instruction.bytes)
