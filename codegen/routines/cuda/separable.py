@@ -62,7 +62,7 @@ class TensorSeparable(TensorKernel):
             if each.split == 1 and self._fits(each, channels)
         ]
         found.sort(key=lambda each: separable_cycles(work, down * across, each, gpu, self.instruction))
-        kept = [each.parameters() for each in found[:_TRIED] if not self._spills(each)]
+        kept: list[Parameters] = [each.parameters() for each in found[:_TRIED] if not self._spills(each)]
         return kept or Rejected("no tiling fits a thread's registers")
 
     def _spills(self, tiling: BlockTiling) -> bool:
