@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,7 +14,7 @@ import pytest
 from sartor.codegen.ir.layer import Fusion
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variant_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, integer, variant_of
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 from sartor.codegen.routines.cuda.separable import TensorSeparable
@@ -25,6 +26,7 @@ from tests.tiny_models import Builder
 from tools.cuda.interpreter import Counts
 from tools.cuda.layer_run import run_layer
 from tools.cuda.memory import KernelFault
+from tools.cuda.models import MODELS
 from tools.cuda.ptx import assemble, assembler, instructions, ptx_of
 
 SMALL = BlockTiling(32, 32, 64, 2, 1, 3)
@@ -187,3 +189,24 @@ def test_all_variants_assemble_without_spills(architecture: str, storage: str | 
         assert min(found.values()) > 0
         if assembler() is not None:
             assert all(each.spilled == each.stack == 0 and each.fits for each in assemble(text, architecture))
+
+
+@pytest.mark.parametrize("arithmetic", [None, "tf32"])
+def test_tilings_whose_stages_leave_no_registers_are_not_offered(
+    arithmetic: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 144 channels to 24 with a residual, 56x56: for sm_90 four stages of 64 rows spilled 8 bytes."""
+    onnx.save(MODELS["separable"](), tmp_path / "separable.onnx")
+    target = Target.create("cuda", "sm_90")
+    imported = run_import(tmp_path / "separable.onnx", {}, None, target=target)
+    assert isinstance(imported, ImportedModel)
+    tasks = [each.layer.task for each in imported.graph.fusions]
+
+    def spilling() -> int:
+        offered = [TensorSeparable(arithmetic=arithmetic).parameters(task, target) for task in tasks]
+        kept = [sizes for each in offered if not isinstance(each, Rejected) for sizes in each]
+        return sum(integer(each["stages"]) > 3 and integer(each["rows"]) > 32 for each in kept)
+
+    assert spilling() == 0
+    monkeypatch.setattr(TensorSeparable, "_spills", lambda *_: False)
+    assert spilling() > 0
