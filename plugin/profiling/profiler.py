@@ -180,8 +180,10 @@ class Profiler:
         """
         self._records.contradict(recipe, run)
 
-    def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
-        """Times of layers within split networks, from IREE's statistics of dispatches or from beginnings of networks.
+    def in_network(self, recipes: Sequence[Recipe]) -> dict[str, InNetworkTimes]:
+        """Times of layers within split networks, by digest of the recipe.
+
+        They are from IREE's statistics of dispatches or from beginnings of networks.
 
         Networks are timed in turn, and again when they are compared with others, as times of different runs cannot be
         compared. Networks that fail are left out, and those with layers on other devices than the first, as IREE's
@@ -197,7 +199,7 @@ class Profiler:
         device = self._policy.target.device
         recipes = [each for each in recipes if each.devices == (device,)]
         if not recipes:
-            return InNetworkTimes()
+            return {}
         symbols = {each.digest: Symbols.of(each.graph, each.variants, device) for each in recipes}
         keys = self._records.in_network_keys(recipes)
         stored = self._store.get_many(keys.values())
@@ -214,9 +216,7 @@ class Profiler:
                     key, taken = keys[build.digest], symbols[build.digest].seconds(found[build.digest])
                     known[key] = Measurement(key, Status.OK, taken, foreign_load=others)
             self._store.put_many(known.values())
-        return InNetworkTimes.mean(
-            [symbols[each].in_network(known[key].samples) for each, key in keys.items() if key in known]
-        )
+        return {each: symbols[each].in_network(known[key].samples) for each, key in keys.items() if key in known}
 
     def with_best_threads(self, best: Profiled, recipes: Sequence[Recipe]) -> Profiled:
         """The best network with its times by number of threads, or one that is faster with fewer threads.

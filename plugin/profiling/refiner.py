@@ -18,6 +18,7 @@ from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.plan_selector import WORTHWHILE, PlanSelector
 from sartor.planning.recipe import Recipe, plan_with_network_times, timed_plan
 from sartor.planning.tightened_limits import LimitKeeper, Reselected
+from sartor.profiling.layers.fitted_times import fitted_times
 from sartor.profiling.profiler import Profiled, Profiler
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, corrected
 from sartor.tuning.cost_tables.tables import Tables
@@ -219,7 +220,7 @@ class Refiner:
             return replace(state, is_settled=True)
         found = state.found
         if self.profiler.times_dispatches:
-            found |= self._in_network(self._near(newest, state.tried, profiled.seconds))
+            found |= self._in_network(self._near(newest, state.tried, profiled.seconds), state.tables)
         state = replace(state, found=found)
         try:
             selected, tables = self._selected(state.tables, found, state.limits)
@@ -276,14 +277,21 @@ class Refiner:
         runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
         return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
 
-    def _in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
+    def _in_network(self, recipes: Sequence[Recipe], tables: Tables) -> InNetworkTimes:
+        """Mean times of layers in networks that ran, each fitted to its network's time."""
         if not self.budget.allows_timing_in_network(self.selector.imported):
             return InNetworkTimes()
         try:
-            return self.profiler.in_network(recipes)
+            found = self.profiler.in_network(recipes)
         except (CompileError, DeviceError) as error:
             _LOG.warning("layers were not timed in place: %s", error)
             return InNetworkTimes()
+        timed = [(each, found[each.digest]) for each in recipes if each.digest in found]
+        return InNetworkTimes.mean([self._fitted(times, each, tables) for each, times in timed])
+
+    def _fitted(self, found: InNetworkTimes, recipe: Recipe, tables: Tables) -> InNetworkTimes:
+        run = self.profiler.run_of(recipe)
+        return found if run is None else fitted_times(found, recipe, tables, run.time)
 
     def _has_time(self, builds: int = 1) -> bool:
         """Whether the budget allows further builds."""
@@ -303,7 +311,7 @@ class Refiner:
         if not recipe.plan.unsplit:
             is_known = all(each in found.layers for each in _pieces(recipe))
             if not is_known and self.profiler.times_shipped(recipe):
-                found |= self._in_network([recipe])
+                found |= self._in_network([recipe], tables)
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
                 # The module contains the prediction, which should be accurate, so it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))

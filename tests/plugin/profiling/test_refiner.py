@@ -91,9 +91,9 @@ class FakeProfiler:
     def verify(self, recipe: Recipe) -> bool:
         return True
 
-    def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
+    def in_network(self, recipes: Sequence[Recipe]) -> dict[str, InNetworkTimes]:
         self.timed.extend(recipes)
-        return InNetworkTimes.mean([self._in_network(each) for each in recipes])
+        return {each.digest: self._in_network(each) for each in recipes}
 
     def with_best_threads(self, best: Profiled, recipes: Sequence[Recipe]) -> Profiled:
         return replace(best, by_threads=self.by_threads)
@@ -133,7 +133,7 @@ def test_a_plan_that_takes_what_was_predicted_is_shipped(imported_of: ImportedOf
 class UntimedProfiler(FakeProfiler):
     """One whose worker dies where layers are timed in place."""
 
-    def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
+    def in_network(self, recipes: Sequence[Recipe]) -> dict[str, InNetworkTimes]:
         raise CompileError("timing layers in the network ended as killed")
 
 
@@ -193,6 +193,22 @@ def test_a_layer_that_is_slow_in_place_gets_another_routine(imported_of: Importe
     shipped, profiler = refined(imported_of, alone, FakeProfiler(in_network), "bf16")
     assert types(profiler.ran[0]) == {"bf16"}
     assert shipped == {"f32", "bf16"}
+
+
+@dataclass
+class DoubtfulProfiler(FakeProfiler):
+    """One whose network takes less than its times of layers add up to."""
+
+    def run_of(self, recipe: Recipe) -> Measurement | None:
+        run = super().run_of(recipe)
+        return None if run is None else measurement("net", UNIT * len(recipe.graph.layers))
+
+
+def test_a_time_in_place_that_the_network_does_not_take_is_not_believed(imported_of: ImportedOf) -> None:
+    alone, in_network = slow_in_network(imported_of)
+    shipped, profiler = refined(imported_of, alone, DoubtfulProfiler(in_network), "bf16")
+    assert shipped == {"bf16"}
+    assert {frozenset(types(each)) for each in profiler.ran} <= {frozenset({"bf16"}), frozenset({"f32"})}
 
 
 @pytest.mark.parametrize("shipped", [False, True])
