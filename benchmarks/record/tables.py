@@ -49,7 +49,7 @@ COMPUTED = (
 )
 """Tables that ``python -m benchmarks.selection record`` computes."""
 
-RECORDED = ("propagation", "tile-space")
+RECORDED = ("propagation", "tile-space", "cuda-kernels")
 """Tables that the commands of these names record."""
 
 LLVMPIPE = Path("gpu/llvmpipe.json")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from unittest.mock import Mock
 
 import pytest
 
+from benchmarks.record.circumstances import Circumstances
+from benchmarks.record.computed import read_computed
 from sartor.codegen.ir.layer import Layer
 from tools.cuda import __main__ as command
 from tools.cuda import record
-from tools.cuda.ptx import Assembled, shared_bytes
+from tools.cuda.ptx import Assembled, assembler, assembler_version, shared_bytes
 from tools.cuda.record import Kernel, Record
 
 GOOD = Kernel("good", Assembled("good", 96, 0, 0, 128), None)
+MADE = Circumstances("0123456789", "2026-11-28", "python -m tools.cuda", "machine", (), 2, "Linux", 0.5, {})
 BAD = Kernel("bad", Assembled("bad", 255, 8, 16, 128), "16 bytes spilled")
 
 
@@ -66,6 +72,50 @@ def test_no_layer_is_begun_after_the_time(tmp_path: Path, monkeypatch: pytest.Mo
     assert command.main(given) == 0
     # Nothing is left to begin.
     assert command.main([*given, "--seconds", "-1"]) == 0
+
+
+@pytest.mark.parametrize("seconds", ["inf", "-1"])
+def test_layers_are_checked_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str) -> None:
+    monkeypatch.setattr(command, "ProcessPoolExecutor", lambda jobs, _: ThreadPoolExecutor(jobs))
+    both = Barrier(2)
+
+    def check(layer: Layer, architecture: str, routine: str) -> Iterator[tuple[str, Assembled, str | None]]:
+        if layer.name != "layer2":
+            both.wait(10)
+        yield GOOD.name, GOOD.assembled, GOOD.fault
+
+    monkeypatch.setattr(command, "check", check)
+    path = tmp_path / "cuda.json"
+    given = ["--arch", "sm_86", "--model", "transformer", "--jobs", "2", "-o", str(path), "--seconds", seconds]
+    assert command.main(given) == (75 if seconds == "-1" else 0)
+    assert len(Record.at(path).kernels) == (0 if seconds == "-1" else 3)
+
+
+def test_the_table_counts_kernels_and_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = Kernel("lacking", GOOD.assembled, "no mma.sync")
+    found = iter([[GOOD, BAD], [GOOD], [lacking]] * 2)
+    monkeypatch.setattr(command, "check", lambda *_: ((e.name, e.assembled, e.fault) for e in next(found)))
+    monkeypatch.setattr(command, "circumstances", lambda *_: MADE)
+    monkeypatch.setattr(command, "assembler_version", lambda: "ptxas 1.2.3")
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    given = ["--arch", "sm_86", "--arch", "sm_90", "--model", "transformer", "--record"]
+    assert command.main(given) == 1
+    (table,) = read_computed(tmp_path)
+    assert table.columns == (
+        "target",
+        "transformer",
+        "all",
+        "most registers of a thread",
+        "with spills",
+        "other faults",
+    )
+    assert table.rows == (("sm_86", 4, 4, 255, 1, 1), ("sm_90", 4, 4, 255, 1, 1))
+    assert "ptxas 1.2.3" in table.source
+
+
+@pytest.mark.skipif(assembler() is None, reason="ptxas is not installed")
+def test_the_assembler_says_its_version() -> None:
+    assert re.fullmatch(r"ptxas \d+\.\d+\.\d+", assembler_version())
 
 
 @pytest.mark.parametrize(

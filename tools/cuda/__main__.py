@@ -12,11 +12,17 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import onnx
 
+from benchmarks.record.circumstances import circumstances
+from benchmarks.record.computed import Computed
+from benchmarks.record.results import RESULTS
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
@@ -30,10 +36,11 @@ from sartor.codegen.routine_registry import described
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tools.cuda.models import MODELS
-from tools.cuda.ptx import Assembled, assemble, instructions, kernels_of, ptx_of, shared_bytes
+from tools.cuda.ptx import Assembled, assemble, assembler_version, instructions, kernels_of, ptx_of, shared_bytes
 from tools.cuda.record import Kernel, Record, cuda_routines
 
 _UNFINISHED = 75
+_TABLE = "cuda-kernels"
 # Instructions by the beginnings of their names; what only waits for copies begins with cp.async too.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "mma.sync": ("mma.sync",),
@@ -56,23 +63,87 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--routine", default="", help="only routines whose name has this in it")
     parser.add_argument("-o", type=Path, help="JSON file for what the assembler says of each kernel, kept as it goes")
     parser.add_argument("--seconds", type=float, default=math.inf, help="time after which no layer is begun")
+    parser.add_argument("--jobs", type=int, default=1, help="layers that are compiled at the same time")
+    parser.add_argument("--record", action="store_true", help="record the table that docs/cuda.md shows")
     options = parser.parse_args(arguments)
-    record, end = Record.at(options.o), time.monotonic() + options.seconds
-    for architecture in options.arch or ARCHITECTURES:
-        for name in options.model or MODELS:
-            for layer in _layers(name):
-                key = f"{architecture} {name} {layer.name} {options.routine}".strip()
-                if record.has(key):
-                    continue
-                if time.monotonic() > end:
-                    print(f"not finished: {record.summary('')}")
-                    return _UNFINISHED
-                record.add(key, [Kernel(*each) for each in check(layer, architecture, options.routine)])
-                for fault in record.faults(key):
-                    print(f"{key}: {fault}", flush=True)
-            print(f"{architecture} {name}: {record.summary(f'{architecture} {name} ')}", flush=True)
+    models, architectures = options.model or [*MODELS], options.arch or [*ARCHITECTURES]
+    now = circumstances(Path.cwd(), "tools.cuda") if options.record else None
+    record = Record.at(options.o)
+    work = _Work(record, options.routine, time.monotonic() + options.seconds)
+    if not work.done(architectures, models, options.jobs):
+        print(f"not finished: {record.summary('')}")
+        return _UNFINISHED
+    for each in architectures:
+        print(f"{each}: {record.summary(f'{each} ')}")
     print(record.summary(""))
+    if now is not None:
+        source = f"the variants of all routines for typical layers, assembled by {assembler_version()}"
+        print(Computed(_TABLE, now, source, *record.table(architectures, models)).save(RESULTS))
     return int(any(record.faults("")))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Layers to check, as far as they are not in the record.
+
+    Attributes:
+        record: where kernels are noted.
+        routine: only routines whose name has this in it.
+        end: the time after which no layer is begun.
+    """
+
+    record: Record
+    routine: str
+    end: float
+
+    def done(self, architectures: Sequence[str], models: Sequence[str], jobs: int) -> bool:
+        """Check all layers, in ``jobs`` processes; returns whether all were begun in time."""
+        left = [each for each in self._keys(architectures, models) if not self.record.has(each[0])]
+        if jobs == 1:
+            for key, layer, architecture in left:
+                if time.monotonic() > self.end:
+                    return False
+                self._note(key, _kernels(layer, architecture, self.routine))
+            return True
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+            return self._done_beside(pool, left, jobs)
+
+    def _done_beside(self, pool: Executor, left: Iterable[tuple[str, Layer, str]], jobs: int) -> bool:
+        """As ``done``; only as many layers as there are processes are begun before others end."""
+        running: dict[Future[list[Kernel]], str] = {}
+        in_time = True
+        for key, layer, architecture in left:
+            if time.monotonic() > self.end:
+                in_time = False
+                break
+            if len(running) == jobs:
+                self._note_ended(running)
+            running[pool.submit(_kernels, layer, architecture, self.routine)] = key
+        while running:
+            self._note_ended(running)
+        return in_time
+
+    def _note_ended(self, running: dict[Future[list[Kernel]], str]) -> None:
+        """Wait for a layer, and note all that ended."""
+        for each in wait(running, return_when=FIRST_COMPLETED).done:
+            self._note(running.pop(each), each.result())
+
+    def _note(self, key: str, kernels: Sequence[Kernel]) -> None:
+        self.record.add(key, kernels)
+        for fault in self.record.faults(key):
+            print(f"{key}: {fault}", flush=True)
+
+    def _keys(self, architectures: Sequence[str], models: Sequence[str]) -> Iterator[tuple[str, Layer, str]]:
+        """All layers with their keys in the record and their architectures."""
+        layers = {name: [*_layers(name)] for name in models}
+        for architecture in architectures:
+            for name in models:
+                for layer in layers[name]:
+                    yield f"{architecture} {name} {layer.name} {self.routine}".strip(), layer, architecture
+
+
+def _kernels(layer: Layer, architecture: str, routine: str) -> list[Kernel]:
+    return [Kernel(*each) for each in check(layer, architecture, routine)]
 
 
 def check(layer: Layer, architecture: str, routine: str = "") -> Iterator[tuple[str, Assembled, str | None]]:

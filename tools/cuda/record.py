@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from benchmarks.record.computed import Cell
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.source_digest import source_digest
@@ -85,6 +86,21 @@ class Record:
         spilled = sum(each.assembled.spilled > 0 for each in found)
         faults = len(self.faults(prefix))
         return f"{len(found)} kernels, at most {registers} registers, {spilled} with spills, {faults} faults"
+
+    def table(
+        self, architectures: Sequence[str], models: Sequence[str]
+    ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
+        """Columns and rows: for each architecture the number of kernels by model, and the worst of them."""
+        columns = ("target", *models, "all", "most registers of a thread", "with spills", "other faults")
+        return columns, tuple(self._row(each, models) for each in architectures)
+
+    def _row(self, architecture: str, models: Sequence[str]) -> tuple[Cell, ...]:
+        counts = [len(list(self._of(f"{architecture} {name} "))) for name in models]
+        found = [each for name in models for each in self._of(f"{architecture} {name} ")]
+        spilled = sum(each.assembled.spilled > 0 for each in found)
+        faults = sum(each.fault is not None and not each.assembled.spilled for each in found)
+        registers = max((each.assembled.registers for each in found), default=0)
+        return (architecture, *counts, sum(counts), registers, spilled, faults)
 
     def _of(self, prefix: str) -> Iterator[Kernel]:
         return (each for key, kernels in self.kernels.items() if key.startswith(prefix) for each in kernels)
