@@ -82,8 +82,7 @@ class CaseCompiler:
         if self.target.device != "cpu" or self.pool.measures_elsewhere:
             return [[index] for index in range(len(pieces))]
         variants = sum(len(each.variants) for each in pieces)
-        side_by_side = min(_BATCHES * self.pool.at_once(_COMPILE), variants // _LEAST_IN_A_BATCH)
-        return batched(pieces, max(1, side_by_side, -(-variants // _MOST_IN_A_BATCH)))
+        return batched(pieces, batch_count(variants, self.pool.at_once(_COMPILE)))
 
     def _most_in_a_piece(self, cases: Sequence[BenchmarkCase]) -> int:
         """Number of variants that one process compiles at once, so that no process has much left when others end."""
@@ -109,3 +108,15 @@ class CaseCompiler:
                 raise CompileError(f"IREE cannot compile for {self.target}: {reason}")
             (self._probe_path,) = compiled.modules.values()
         return self._probe_path
+
+
+def batch_count(variants: int, at_once: int) -> int:
+    """How many compilations a round of some variants becomes, of which ``at_once`` run side by side.
+
+    One more than a multiple of these would be compiled while all other processes wait.
+    """
+    least = -(-variants // _MOST_IN_A_BATCH)
+    most = min(_BATCHES * at_once, variants // _LEAST_IN_A_BATCH)
+    if max(least, most) <= at_once:
+        return max(least, most, 1)
+    return max(-(-least // at_once), most // at_once) * at_once
