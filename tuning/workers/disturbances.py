@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,12 @@ def group_members(group: int) -> list[int]:
     return [pid for pid in _processes() if (fields := _stat(pid)) is not None and int(fields[2]) == group]
 
 
+def computed_by_groups(groups: Collection[int]) -> float:
+    """Processor time of all processes of some process groups, those of their children that have ended included."""
+    found = (_stat(pid) for pid in _processes()) if groups else ()
+    return sum(_computed(fields) for fields in found if fields is not None and int(fields[2]) in groups)
+
+
 def _usage(pids: list[int]) -> Usage | None:
     try:
         busy = sum(_busy_ticks()) / _ticks_per_second()
@@ -128,7 +135,11 @@ def _busy_ticks() -> list[int]:
 def computed_seconds(pid: int) -> float:
     """Processor time of a process, those of its children that have ended included."""
     fields = _stat(pid)
-    return 0.0 if fields is None else sum(map(int, fields[11:15])) / _ticks_per_second()
+    return 0.0 if fields is None else _computed(fields)
+
+
+def _computed(fields: list[str]) -> float:
+    return sum(map(int, fields[11:15])) / _ticks_per_second()
 
 
 def _waited(pid: int) -> float:

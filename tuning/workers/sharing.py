@@ -16,7 +16,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from sartor.tuning.workers.disturbances import computed_seconds, group_members
+from sartor.tuning.workers.disturbances import computed_by_groups
 
 _LOG = logging.getLogger(__name__)
 _STAT = Path("/proc/stat")
@@ -168,8 +168,7 @@ class Load:
             second = os.sysconf("SC_CLK_TCK")
             busy = sum(int(line[1 + field]) for line in lines for field in _BUSY) / second
             stolen = sum(int(line[1 + _STOLEN]) for line in lines) / second
-            members = [pid for group in groups for pid in group_members(group)]
-            own = sum(os.times()[:4]) + sum(computed_seconds(pid) for pid in members)
+            own = sum(os.times()[:4]) + computed_by_groups(groups)
             return Load(time.monotonic(), busy, own, len(lines), stolen)
         except (AttributeError, OSError, ValueError, IndexError):
             return None

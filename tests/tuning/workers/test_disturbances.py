@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sartor.errors import DisturbedError, SartorError
-from sartor.tuning.workers.disturbances import Usage, is_disk_full
+from sartor.tuning.workers.disturbances import Usage, computed_by_groups, computed_seconds, is_disk_full
 from sartor.tuning.workers.pool import Job, JobStatus, WorkerPool
 from tests.tuning.workers.running import LIMIT, run
 
@@ -115,6 +115,19 @@ def test_a_job_that_others_keep_from_computing_is_starved(pool: WorkerPool) -> N
             hog.kill()
             hog.wait()
     assert result.status is JobStatus.STARVED
+
+
+def test_processor_time_of_groups_is_that_of_their_processes() -> None:
+    spinning = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\nprint(); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", spinning], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert computed_by_groups([other.pid]) == pytest.approx(computed_seconds(other.pid), abs=0.02)
+        assert computed_by_groups([other.pid]) >= 0.2
+        assert computed_by_groups([]) == 0
+        other.kill()
 
 
 def test_usage_tells_whose_fault_waiting_is() -> None:

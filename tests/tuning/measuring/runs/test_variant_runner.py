@@ -80,3 +80,17 @@ def test_other_programs_do_not_make_the_first_call_of_a_software_driver_long(mon
         seconds, views = runner._called(["x"])
         assert (seconds == 7.0) == software
         assert views == ["run_layer", "x"]
+
+
+@pytest.mark.parametrize(("taken", "least"), [(0.1, 0.0), (0.8, 0.8)])
+def test_a_long_first_call_of_a_cpu_tells_how_long_calls_take(
+    monkeypatch: pytest.MonkeyPatch, taken: float, least: float
+) -> None:
+    runner: Any = object.__new__(VariantRunner)
+    runner._device = SimpleNamespace(host_memory=True, software=False)
+    runner._case = SimpleNamespace(results=())
+    runner._implementation = SimpleNamespace(outputs=())
+    runner._arrays, runner.calls, runner.least_seconds = [[]], 1, 0.0
+    monkeypatch.setattr(runner, "_called", lambda arguments: (taken, []))
+    assert runner.outputs() == []
+    assert runner.least_seconds == least
