@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from sartor.runtime.driver.device import is_available
-from tools.cuda.ptx import assembler
+from tools.cuda.assembler.ptx import assembler
 
 _IS_THERE: Mapping[str, Callable[[], bool]] = {
     "vulkan": lambda: is_available("vulkan"),

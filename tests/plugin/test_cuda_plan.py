@@ -27,7 +27,7 @@ from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
 from tests.tiny_models import Builder
-from tools.cuda.ptx import assemble, assembler, instructions, ptx_of
+from tools.cuda.assembler.ptx import assemble, assembler, instructions, ptx_of
 
 GPU = "NVIDIA A100 [1]"
 

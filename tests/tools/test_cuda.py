@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -15,9 +15,9 @@ from benchmarks.record.circumstances import Circumstances
 from benchmarks.record.computed import read_computed
 from sartor.codegen.ir.layer import Layer
 from tools.cuda import __main__ as command
-from tools.cuda import record
-from tools.cuda.ptx import Assembled, assembler, assembler_version, shared_bytes
-from tools.cuda.record import Kernel, Record
+from tools.cuda.assembler import kernel_check, record
+from tools.cuda.assembler.ptx import Assembled, assembler, assembler_version, shared_bytes
+from tools.cuda.assembler.record import Kernel, Record
 
 GOOD = Kernel("good", Assembled("good", 96, 0, 0, 128), None)
 MADE = Circumstances("0123456789", "2026-11-28", "python -m tools.cuda", "machine", (), 2, "Linux", 0.5, {})
@@ -49,11 +49,11 @@ def test_the_check_goes_on_where_it_was_interrupted(
 ) -> None:
     asked: list[str] = []
 
-    def check(layer: Layer, architecture: str, routine: str) -> Iterator[tuple[str, Assembled, str | None]]:
+    def check(layer: Layer, architecture: str, routine: str) -> list[Kernel]:
         asked.append(layer.name)
         if len(asked) == 2:
             raise KeyboardInterrupt
-        yield GOOD.name, GOOD.assembled, GOOD.fault
+        return [GOOD]
 
     monkeypatch.setattr(command, "check", check)
     given = ["--arch", "sm_86", "--model", "transformer", "-o", str(tmp_path / "cuda.json")]
@@ -65,7 +65,7 @@ def test_the_check_goes_on_where_it_was_interrupted(
 
 
 def test_no_layer_is_begun_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "check", lambda *_: iter([(GOOD.name, GOOD.assembled, GOOD.fault)]))
+    monkeypatch.setattr(command, "check", lambda *_: [GOOD])
     given = ["--arch", "sm_86", "--model", "transformer", "-o", str(tmp_path / "cuda.json")]
     assert command.main([*given, "--seconds", "-1"]) == 75
     assert not Record.at(tmp_path / "cuda.json").kernels
@@ -79,10 +79,10 @@ def test_layers_are_checked_side_by_side(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(command, "ProcessPoolExecutor", lambda jobs, _: ThreadPoolExecutor(jobs))
     both = Barrier(2)
 
-    def check(layer: Layer, architecture: str, routine: str) -> Iterator[tuple[str, Assembled, str | None]]:
+    def check(layer: Layer, architecture: str, routine: str) -> list[Kernel]:
         if layer.name != "layer2":
             both.wait(10)
-        yield GOOD.name, GOOD.assembled, GOOD.fault
+        return [GOOD]
 
     monkeypatch.setattr(command, "check", check)
     path = tmp_path / "cuda.json"
@@ -91,10 +91,15 @@ def test_layers_are_checked_side_by_side(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(Record.at(path).kernels) == (0 if seconds == "-1" else 3)
 
 
+def test_other_processes_find_what_checks_a_layer() -> None:
+    """They do not import the ``__main__`` of a package."""
+    assert pickle.loads(pickle.dumps(command.check)).__module__ == kernel_check.__name__
+
+
 def test_the_table_counts_kernels_and_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = Kernel("lacking", GOOD.assembled, "no mma.sync")
     found = iter([[GOOD, BAD], [GOOD], [lacking]] * 2)
-    monkeypatch.setattr(command, "check", lambda *_: ((e.name, e.assembled, e.fault) for e in next(found)))
+    monkeypatch.setattr(command, "check", lambda *_: next(found))
     monkeypatch.setattr(command, "circumstances", lambda *_: MADE)
     monkeypatch.setattr(command, "assembler_version", lambda: "ptxas 1.2.3")
     monkeypatch.setattr(command, "RESULTS", tmp_path)
@@ -131,7 +136,7 @@ def test_the_assembler_says_its_version() -> None:
     ],
 )
 def test_what_exceeds_a_limit_is_a_fault(kernel: Assembled, shared: int, said: str | None) -> None:
-    assert command._excess(kernel, shared, "sm_86") == said
+    assert kernel_check._excess(kernel, shared, "sm_86") == said
 
 
 def test_shared_memory_is_what_the_kernel_allocates() -> None:
@@ -166,7 +171,7 @@ _THREADS = "  ld.shared.f32 a;\n  fma.rn.f32 b;\n"
     ],
 )
 def test_a_kernel_of_tensor_cores_has_copies_fragments_and_products(routine: str, body: str, said: str | None) -> None:
-    assert command._missing(f"cuda:{routine}{{split=1}}", "v0_kernel", body, ["v0_kernel"]) == said
+    assert kernel_check._missing(f"cuda:{routine}{{split=1}}", "v0_kernel", body, ["v0_kernel"]) == said
 
 
 @pytest.mark.parametrize(
@@ -187,15 +192,18 @@ def test_of_other_kernels_that_is_expected_which_makes_them(
     descriptor: str, kernel: str, body: str, said: str | None
 ) -> None:
     beside = [kernel, "v0_dispatch_1_matmul_like_8"]
-    assert command._missing(f"cuda:{descriptor}", kernel, body, beside) == said
+    assert kernel_check._missing(f"cuda:{descriptor}", kernel, body, beside) == said
 
 
 def test_some_kernel_of_a_variant_multiplies_whatever_they_are_called() -> None:
     descriptor = "cuda:f16/conv2d.iree_implicit{depth=64,warp=1x4}"
-    assert command._missing(descriptor, "v0_dispatch_0_other", "", ["v0_dispatch_0_other"]) == "no mma.sync, ld.shared"
+    assert (
+        kernel_check._missing(descriptor, "v0_dispatch_0_other", "", ["v0_dispatch_0_other"])
+        == "no mma.sync, ld.shared"
+    )
 
 
 def test_a_fault_is_printed_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "check", lambda *_: iter([(BAD.name, BAD.assembled, BAD.fault)]))
+    monkeypatch.setattr(command, "check", lambda *_: [BAD])
     assert command.main(["--arch", "sm_86", "--model", "transformer"]) == 1
     assert "bad: 16 bytes spilled" in capsys.readouterr().out

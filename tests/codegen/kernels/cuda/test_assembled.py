@@ -17,7 +17,7 @@ from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from tests.codegen.routines.harness import Subject, compiled, layers
 from tests.codegen.routines.layer_cases import Cases
-from tools.cuda.ptx import Assembled, assemble, assembler, instructions, ptx_of
+from tools.cuda.assembler.ptx import Assembled, assemble, assembler, instructions, ptx_of
 
 TILING = BlockTiling(32, 64, 64, 2, 2, 3)
 SPLIT = BlockTiling(32, 64, 64, 2, 2, 3, split=2)

@@ -26,10 +26,10 @@ from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.kernels.cuda.subjects import GPU, Array
 from tests.codegen.routines.harness import Subject, compiled
 from tests.tiny_models import Builder
+from tools.cuda.assembler.ptx import assemble, assembler, instructions, ptx_of
 from tools.cuda.interpreter import Counts
 from tools.cuda.layer_run import run_layer
 from tools.cuda.memory import KernelFault
-from tools.cuda.ptx import assemble, assembler, instructions, ptx_of
 
 # Heads, rows, depth, keys, columns of values, and whether there is a mask that leaves out all keys of the first block.
 CASES = {

@@ -18,7 +18,7 @@ from sartor.codegen.kernels.cuda.costs import AttentionCost
 from sartor.codegen.kernels.tensor_cores.instructions import HALF
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
-from tools.cuda.models import MODELS
+from tools.cuda.assembler.models import MODELS
 
 GPU = core_of_gpu(ARCHITECTURES["sm_80"])
 

@@ -25,7 +25,7 @@ from sartor.codegen.routines.iree.stock import Stock
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, compiled, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import Cases
-from tools.cuda.ptx import assemble, assembler, instructions, ptx_of
+from tools.cuda.assembler.ptx import assemble, assembler, instructions, ptx_of
 
 HOST, GPU = Target.create("cpu"), Target.create("cuda", "sm_80")
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]

@@ -23,11 +23,11 @@ from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.kernels.cuda.subjects import GPU, Array
 from tests.codegen.routines.harness import Subject, compiled
 from tests.tiny_models import Builder
+from tools.cuda.assembler.models import MODELS
+from tools.cuda.assembler.ptx import assemble, assembler, instructions, ptx_of
 from tools.cuda.interpreter import Counts
 from tools.cuda.layer_run import run_layer
 from tools.cuda.memory import KernelFault
-from tools.cuda.models import MODELS
-from tools.cuda.ptx import assemble, assembler, instructions, ptx_of
 
 SMALL = BlockTiling(32, 32, 64, 2, 1, 3)
 DEEP = BlockTiling(32, 64, 128, 2, 2, 4)

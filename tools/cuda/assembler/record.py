@@ -11,7 +11,7 @@ from benchmarks.record.computed import Cell
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.source_digest import source_digest
-from tools.cuda.ptx import Assembled
+from tools.cuda.assembler.ptx import Assembled
 
 _FOLDER = "sartor.codegen.routines.cuda."
 
