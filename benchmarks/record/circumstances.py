@@ -31,7 +31,7 @@ class Circumstances:
     Attributes:
         commit: of this repository, whose code has no change that is not committed.
         date: day, in UTC.
-        command: the command line.
+        command: the command line, without folders of the machine.
         machine: the processor in words.
         features: its extensions that decide which kernels exist.
         cores: physical cores that this process may use.
@@ -68,7 +68,7 @@ def circumstances(root: Path, program: str = "benchmarks.record") -> Circumstanc
     return Circumstances(
         _git(root, "rev-parse", "--short=10", "HEAD"),
         datetime.now(UTC).date().isoformat(),
-        shlex.join(["python", "-m", program, *sys.argv[1:]]),
+        shlex.join(["python", "-m", program, *(_without_folders(each, root) for each in sys.argv[1:])]),
         machine.description,
         tuple(each for each in _NAMED_FEATURES if each in machine.features),
         physical_cores(),
@@ -82,6 +82,16 @@ def is_stale(root: Path, commit: str) -> bool:
     """Whether the package differs from that of a commit, or the commit is not known."""
     done = subprocess.run(["git", "-C", str(root), "diff", "--quiet", commit, "HEAD", "--", *_DECIDING], check=False)
     return done.returncode != 0
+
+
+def _without_folders(argument: str, root: Path) -> str:
+    """A command's argument without folders of this machine: relative to the repository, or the file's name alone."""
+    option, equals, value = argument.rpartition("=")
+    path = Path(value)
+    if not path.is_absolute():
+        return argument
+    shown = path.relative_to(root) if path.is_relative_to(root) else path.name
+    return f"{option}{equals}{shown}"
 
 
 def _git(root: Path, *arguments: str) -> str:
