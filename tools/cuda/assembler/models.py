@@ -167,6 +167,15 @@ def _separable() -> ModelProto:
     return _model(nodes, inputs, outputs, weights)
 
 
+def _half(model: ModelProto) -> ModelProto:
+    """The same layers in f16."""
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for weight in model.graph.initializer:
+        weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(np.float16), weight.name))
+    return model
+
+
 MODELS: dict[str, Callable[[], ModelProto]] = {
     "resnet": lambda: _convolutions("resnet"),
     "mobilenet": lambda: _convolutions("mobilenet"),
@@ -174,5 +183,9 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
     "attention": _attention,
     "separable": _separable,
     "rows": _rows,
+    "f16 resnet": lambda: _half(_convolutions("resnet")),
+    "f16 mobilenet": lambda: _half(_convolutions("mobilenet")),
+    "f16 transformer": lambda: _half(_transformer()),
+    "f16 rows": lambda: _half(_rows()),
 }
 """Models of separate layers, by name."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.record.computed import Cell
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.source_digest import source_digest
 from tools.cuda.assembler.ptx import Assembled
 
@@ -18,7 +19,12 @@ _FOLDER = "sartor.codegen.routines.cuda."
 
 def cuda_routines() -> list[Routine]:
     """All routines for GPUs of NVIDIA."""
-    return [each for each in ROUTINES if type(each).__module__.startswith(_FOLDER)]
+    return [each for each in ROUTINES if type(_kernel_of(each)).__module__.startswith(_FOLDER)]
+
+
+def _kernel_of(routine: Routine) -> object:
+    """The routine itself, or the one that it applies to models in f16."""
+    return routine.kernel if isinstance(routine, Half) else routine
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Record:
         if path is not None and path.exists():
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["sources"] == _sources():
-                found = {key: [_kernel(each) for each in kernels] for key, kernels in content["kernels"].items()}
+                found = {key: [_read_kernel(each) for each in kernels] for key, kernels in content["kernels"].items()}
         return Record(path, found)
 
     def has(self, key: str) -> bool:
@@ -108,10 +114,11 @@ class Record:
 
 def _sources() -> str:
     """The digest of the source of what is recorded: routines for other devices may change meanwhile."""
-    return source_digest(*dict.fromkeys(type(each).__module__ for each in cuda_routines()))
+    modules = (type(one).__module__ for each in cuda_routines() for one in (each, _kernel_of(each)))
+    return source_digest(*dict.fromkeys(modules))
 
 
-def _kernel(content: dict[str, object]) -> Kernel:
+def _read_kernel(content: dict[str, object]) -> Kernel:
     given = content["assembled"]
     if not isinstance(given, dict):
         raise ValueError("the record is not one of kernels")
