@@ -50,7 +50,7 @@ COMPUTED = (
 """Tables that ``python -m benchmarks.selection record`` computes."""
 
 RECORDED = ("propagation", "tile-space", "cuda-kernels")
-"""Tables that the commands of these names record."""
+"""Tables that ``benchmarks.propagation``, ``benchmarks.tile_space`` and ``tools.cuda`` record."""
 
 LLVMPIPE = Path("gpu/llvmpipe.json")
 """What ``python -m benchmarks.gpu`` wrote for Mesa's software driver."""

@@ -17,7 +17,7 @@ from sartor.codegen.ir.layer import Layer
 from tools.cuda import __main__ as command
 from tools.cuda.assembler import kernel_check, record
 from tools.cuda.assembler.ptx import Assembled, assembler, assembler_version, shared_bytes
-from tools.cuda.assembler.record import Kernel, Record
+from tools.cuda.assembler.record import Kernel, Record, key_of
 
 GOOD = Kernel("good", Assembled("good", 96, 0, 0, 128), None)
 MADE = Circumstances("0123456789", "2026-11-28", "python -m tools.cuda", "machine", (), 2, "Linux", 0.5, {})
@@ -91,6 +91,18 @@ def test_layers_are_checked_side_by_side(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(Record.at(path).kernels) == (0 if seconds == "-1" else 3)
 
 
+@pytest.mark.parametrize("part", [["--arch", "sm_80"], ["--model", "rows"], ["--routine", "implicit"]])
+def test_a_part_is_not_recorded(part: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--record", *part])
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "two"])
+def test_there_is_at_least_one_job(jobs: str) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--jobs", jobs])
+
+
 def test_other_processes_find_what_checks_a_layer() -> None:
     """They do not import the ``__main__`` of a package."""
     assert pickle.loads(pickle.dumps(command.check)).__module__ == kernel_check.__name__
@@ -99,12 +111,16 @@ def test_other_processes_find_what_checks_a_layer() -> None:
 def test_the_table_counts_kernels_and_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = Kernel("lacking", GOOD.assembled, "no mma.sync")
     found = iter([[GOOD, BAD], [GOOD], [lacking]] * 2)
+    monkeypatch.setattr(command, "ARCHITECTURES", ("sm_86", "sm_90"))
+    monkeypatch.setattr(command, "MODELS", ("transformer",))
     monkeypatch.setattr(command, "check", lambda *_: next(found))
     monkeypatch.setattr(command, "circumstances", lambda *_: MADE)
     monkeypatch.setattr(command, "assembler_version", lambda: "ptxas 1.2.3")
     monkeypatch.setattr(command, "RESULTS", tmp_path)
-    given = ["--arch", "sm_86", "--arch", "sm_90", "--model", "transformer", "--record"]
-    assert command.main(given) == 1
+    # What was looked at of one routine does not count twice.
+    kept = ["-o", str(tmp_path / "cuda.json")]
+    Record.at(tmp_path / "cuda.json").add(key_of("sm_86", "transformer", "layer0", "implicit"), [GOOD])
+    assert command.main(["--record", *kept]) == 1
     (table,) = read_computed(tmp_path)
     assert table.columns == (
         "target",

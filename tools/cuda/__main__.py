@@ -30,7 +30,7 @@ from sartor.frontend.imported_model import ImportedModel
 from tools.cuda.assembler.kernel_check import check
 from tools.cuda.assembler.models import MODELS
 from tools.cuda.assembler.ptx import assembler_version
-from tools.cuda.assembler.record import Kernel, Record
+from tools.cuda.assembler.record import Kernel, Record, key_of
 
 _UNFINISHED = 75
 _TABLE = "cuda-kernels"
@@ -44,9 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--routine", default="", help="only routines whose name has this in it")
     parser.add_argument("-o", type=Path, help="JSON file for what the assembler says of each kernel, kept as it goes")
     parser.add_argument("--seconds", type=float, default=math.inf, help="time after which no layer is begun")
-    parser.add_argument("--jobs", type=int, default=1, help="layers that are compiled at the same time")
+    parser.add_argument("--jobs", type=_positive, default=1, help="layers that are compiled at the same time")
     parser.add_argument("--record", action="store_true", help="record the table that docs/cuda.md shows")
     options = parser.parse_args(arguments)
+    if options.record and (options.arch or options.model or options.routine):
+        parser.error("--record is for all architectures, layers and routines")
     models, architectures = options.model or [*MODELS], options.arch or [*ARCHITECTURES]
     now = circumstances(Path.cwd(), "tools.cuda") if options.record else None
     record = Record.at(options.o)
@@ -61,6 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source = f"the variants of all routines for typical layers, assembled by {assembler_version()}"
         print(Computed(_TABLE, now, source, *record.table(architectures, models)).save(RESULTS))
     return int(any(record.faults("")))
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
 
 
 @dataclass(frozen=True)
@@ -94,11 +102,11 @@ class _Work:
         running: dict[Future[list[Kernel]], str] = {}
         in_time = True
         for key, layer, architecture in left:
+            if len(running) == jobs:
+                self._note_ended(running)
             if time.monotonic() > self.end:
                 in_time = False
                 break
-            if len(running) == jobs:
-                self._note_ended(running)
             running[pool.submit(check, layer, architecture, self.routine)] = key
         while running:
             self._note_ended(running)
@@ -120,7 +128,7 @@ class _Work:
         for architecture in architectures:
             for name in models:
                 for layer in layers[name]:
-                    yield f"{architecture} {name} {layer.name} {self.routine}".strip(), layer, architecture
+                    yield key_of(architecture, name, layer.name, self.routine), layer, architecture
 
 
 def _layers(name: str) -> Iterator[Layer]:

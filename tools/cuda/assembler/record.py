@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.record.computed import Cell
@@ -12,7 +15,7 @@ from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.source_digest import source_digest
-from tools.cuda.assembler.ptx import Assembled
+from tools.cuda.assembler.ptx import Assembled, assembler, assembler_version
 
 _FOLDER = "sartor.codegen.routines.cuda."
 
@@ -40,6 +43,11 @@ class Kernel:
     name: str
     assembled: Assembled
     fault: str | None
+
+
+def key_of(architecture: str, model: str, layer: str, routine: str = "") -> str:
+    """The key of a layer's kernels; ``routine`` is a part of the names of those that were looked at, if not all."""
+    return f"{architecture} {model} {layer}" + (f" only {routine}" if routine else "")
 
 
 @dataclass
@@ -101,21 +109,30 @@ class Record:
         return columns, tuple(self._row(each, models) for each in architectures)
 
     def _row(self, architecture: str, models: Sequence[str]) -> tuple[Cell, ...]:
-        counts = [len(list(self._of(f"{architecture} {name} "))) for name in models]
-        found = [each for name in models for each in self._of(f"{architecture} {name} ")]
+        by_model = [self._whole(key_of(architecture, name, "")) for name in models]
+        found = [each for kernels in by_model for each in kernels]
         spilled = sum(each.assembled.spilled > 0 for each in found)
         faults = sum(each.fault is not None and not each.assembled.spilled for each in found)
         registers = max((each.assembled.registers for each in found), default=0)
-        return (architecture, *counts, sum(counts), registers, spilled, faults)
+        return (architecture, *map(len, by_model), len(found), registers, spilled, faults)
+
+    def _whole(self, prefix: str) -> list[Kernel]:
+        """The kernels of all routines whose keys begin so, without what was looked at routine by routine."""
+        chosen = [kernels for key, kernels in self.kernels.items() if key.startswith(prefix) and " only " not in key]
+        return [each for kernels in chosen for each in kernels]
 
     def _of(self, prefix: str) -> Iterator[Kernel]:
         return (each for key, kernels in self.kernels.items() if key.startswith(prefix) for each in kernels)
 
 
+@cache
 def _sources() -> str:
-    """The digest of the source of what is recorded: routines for other devices may change meanwhile."""
+    """A digest of what the record depends on: routines for other devices may change meanwhile."""
     modules = (type(one).__module__ for each in cuda_routines() for one in (each, _kernel_of(each)))
-    return source_digest(*dict.fromkeys(modules))
+    own = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    tools = f"{assembler_version() if assembler() else None} {version('iree-base-compiler')}"
+    parts = [source_digest(*dict.fromkeys(modules)).encode(), tools.encode(), *own]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def _read_kernel(content: dict[str, object]) -> Kernel:
