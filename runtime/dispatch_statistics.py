@@ -15,6 +15,7 @@ from sartor.errors import DeviceError
 from sartor.runtime.driver.device import device_settings, tool_device
 from sartor.runtime.driver.iree_runtime import benchmark_rows
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.mapping.heap import LARGEST
 from sartor.runtime.module import wants_huge_pages
 from sartor.runtime.several.record import without_plan
 from sartor.workspace import workspace
@@ -23,9 +24,10 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TUNABLES = "GLIBC_TUNABLES"
 # With this the GNU C library requests huge pages for all memory that it allocates.
 _HUGE_PAGES = "glibc.malloc.hugetlb=1"
-# With these it keeps the memory of an inference for the next, as a session makes it. Else, in one process of four, an
-# activation's pages are missing in each inference, and the layer that writes it takes up to seven times as long.
-_KEPT = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=33554432"
+# With these it keeps blocks that an inference frees for the next, as it does once a session has freed one
+# (``extend_heap``). Else, in one process of four, an activation's pages are missing in each inference, and the layer
+# that writes it takes up to seven times as long.
+_KEPT = f"glibc.malloc.mmap_threshold={LARGEST}:glibc.malloc.trim_threshold={2 * LARGEST}"
 _ELEMENT_TYPES = {"bool": "i1", "bfloat16": "bf16"}
 
 

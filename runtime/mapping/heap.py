@@ -15,8 +15,10 @@ import mmap
 
 from sartor.runtime.mapping import pages
 
-# The largest block from which the C library learns (malloc/malloc.c, DEFAULT_MMAP_THRESHOLD_MAX), with its own fields.
-_LARGEST = (32 << 20) - (64 << 10)
+LARGEST = (32 << 20) - (64 << 10)
+"""Bytes of the largest block from which the C library learns (malloc/malloc.c, DEFAULT_MMAP_THRESHOLD_MAX), with its
+own fields."""
+
 # As much as the activations of common networks for images take.
 _BROUGHT_IN = 8 << 20
 # What the C library puts before a block, at most.
@@ -50,12 +52,12 @@ def extend_heap() -> NewHeap | None:
         return None
     library.malloc.restype = ctypes.c_void_p
     library.malloc.argtypes, library.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
-    library.free(library.malloc(_LARGEST))
-    block = library.malloc(_LARGEST)
+    library.free(library.malloc(LARGEST))
+    block = library.malloc(LARGEST)
     if block is None:
         return None
     begin = pages.rounded(block)
-    pages.advise(begin, (block + _LARGEST - begin) // pages.HUGE * pages.HUGE, mmap.MADV_HUGEPAGE)
+    pages.advise(begin, (block + LARGEST - begin) // pages.HUGE * pages.HUGE, mmap.MADV_HUGEPAGE)
     library.free(block)
     # What lies before the first huge page is kept, unused: who got it would find small pages missing.
     if begin - block > _HEADER:
