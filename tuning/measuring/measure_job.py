@@ -206,7 +206,7 @@ def time_in_turn(
         runs: what to time; each returns the seconds of one call.
         baseline: candidate 0 among them.
         settings: rounds and limits.
-        least: what is known of the seconds of runs: they take longer.
+        least: what is known of the seconds of runs: they take as long or longer.
     """
     samples: dict[str, list[float]] = {name: [] for name in runs}
     # Those that take long come last in the first round, in which they may prove hopeless.

@@ -49,7 +49,7 @@ class VariantRunner:
         packed_bytes: size of its packed weights.
         error: of its results.
         calls: how often ``run`` calls it.
-        least_seconds: what a call takes at least, by the first one.
+        least_seconds: what a call takes at least, by the first one; of candidate 0 on a CPU what a long first one took.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class VariantRunner:
     def outputs(self) -> list[Array]:
         """Run the variant once; returns results in ONNX layout.
 
-        On a CPU the call tells how often ``run`` calls it, and a long one how long it takes. A GPU's driver compiles a
-        kernel when it first runs, so that there only a very long first call tells anything.
+        On a CPU the call tells how often ``run`` calls it, and a long one of candidate 0 how long it takes. A GPU's
+        driver compiles a kernel when it first runs, so that there only a very long first call tells anything.
 
         Raises:
             DeviceError: if the variant does not run.
@@ -139,7 +139,8 @@ class VariantRunner:
         seconds, views = self._called([each.view for each in self._arrays[0]])
         if self._device.host_memory:
             self._settle(seconds)
-            self.least_seconds = seconds if seconds > _TELLING_SECONDS else 0.0
+            is_telling = self._is_candidate_0 and seconds > _TELLING_SECONDS
+            self.least_seconds = seconds if is_telling else 0.0
         else:
             self.least_seconds = least_seconds(seconds, is_candidate_0=self._is_candidate_0)
         return [
