@@ -52,7 +52,7 @@ class Refined:
         profiled: its run.
         plan: its plan with all measured times.
         tables: costs measured alone.
-        found: times measured in the network.
+        found: times measured in the network, fitted to its time.
         tried: all recipes that were run.
     """
 
@@ -78,7 +78,8 @@ class _State:
         latest: recipes selected last; the next round uses the run of the first of them that ran.
         tables: costs measured alone.
         limits: under which plans are selected.
-        found: times measured in the network.
+        found: times measured in networks, fitted to the times of these.
+        seen: the same as they were measured.
         profiled: the best of the tried recipes; None while limits are being tightened.
         keeps_limits: whether the limits are final.
         is_settled: whether times in the network select no new plan.
@@ -89,6 +90,7 @@ class _State:
     tables: Tables
     limits: Limits
     found: InNetworkTimes = field(default_factory=InNetworkTimes)
+    seen: InNetworkTimes = field(default_factory=InNetworkTimes)
     profiled: Profiled | None = None
     keeps_limits: bool = False
     is_settled: bool = False
@@ -218,10 +220,10 @@ class Refiner:
         state = replace(state, profiled=profiled)
         if profiled.recipe.plan.unsplit or newest is None or not self._ran(newest):
             return replace(state, is_settled=True)
-        found = state.found
         if self.profiler.times_dispatches:
-            found |= self._in_network(self._near(newest, state.tried, profiled.seconds), state.tables)
-        state = replace(state, found=found)
+            fitted, seen = self._in_network(self._near(newest, state.tried, profiled.seconds), state.tables)
+            state = replace(state, found=state.found | fitted, seen=state.seen | seen)
+        found = state.found
         try:
             selected, tables = self._selected(state.tables, found, state.limits)
         except InfeasibleError:
@@ -239,8 +241,8 @@ class Refiner:
         settled, best = replace(state, is_settled=True), state.profiled
         if best is None or best.recipe.plan.unsplit or not state.found.layers:
             return settled
-        predicted = timed_plan(best.recipe, corrected(state.tables, state.found)).predicted or best.seconds
-        incumbent = Incumbent(best.recipe, best.seconds / predicted, state.tried, state.found, state.limits)
+        summed = timed_plan(best.recipe, corrected(state.tables, state.seen)).predicted or best.seconds
+        incumbent = Incumbent(best.recipe, best.seconds / summed, state.tried, state.found, state.seen, state.limits)
         rivals, tables = rival_plans(self.selector, state.tables, incumbent)
         rivals = [each for count, each in enumerate(rivals, 1) if self._has_time(count)]
         if not rivals:
@@ -277,17 +279,18 @@ class Refiner:
         runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
         return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
 
-    def _in_network(self, recipes: Sequence[Recipe], tables: Tables) -> InNetworkTimes:
-        """Mean times of layers in networks that ran, each fitted to its network's time."""
+    def _in_network(self, recipes: Sequence[Recipe], tables: Tables) -> tuple[InNetworkTimes, InNetworkTimes]:
+        """Mean times of layers in networks that ran, each fitted to its network's time, and as they were measured."""
         if not self.budget.allows_timing_in_network(self.selector.imported):
-            return InNetworkTimes()
+            return InNetworkTimes(), InNetworkTimes()
         try:
             found = self.profiler.in_network(recipes)
         except (CompileError, DeviceError) as error:
             _LOG.warning("layers were not timed in place: %s", error)
-            return InNetworkTimes()
+            return InNetworkTimes(), InNetworkTimes()
         timed = [(each, found[each.digest]) for each in recipes if each.digest in found]
-        return InNetworkTimes.mean([self._fitted(times, each, tables) for each, times in timed])
+        fitted = InNetworkTimes.mean([self._fitted(times, each, tables) for each, times in timed])
+        return fitted, InNetworkTimes.mean([times for _, times in timed])
 
     def _fitted(self, found: InNetworkTimes, recipe: Recipe, tables: Tables) -> InNetworkTimes:
         run = self.profiler.run_of(recipe)
@@ -311,7 +314,7 @@ class Refiner:
         if not recipe.plan.unsplit:
             is_known = all(each in found.layers for each in _pieces(recipe))
             if not is_known and self.profiler.times_shipped(recipe):
-                found |= self._in_network([recipe], tables)
+                found |= self._in_network([recipe], tables)[0]
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
                 # The module contains the prediction, which should be accurate, so it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))

@@ -39,7 +39,7 @@ class LayerChoice:
         task: key of the task.
         variant: descriptor of the variant.
         seconds: predicted time without adapts; None if it was not measured.
-        in_place: time within the whole network; None if it was not measured.
+        in_place: time within the whole network, fitted to the network's; None if it was not measured.
         operations: number of operations, a multiply-add counting as two; 0 unless it is a convolution, product or
             window.
         symbol: the prefix of its dispatches' names in the module.
@@ -80,7 +80,7 @@ class AdaptChoice:
         source, target: schemas before and after.
         symbol: the prefix of its dispatches' names in the module.
         seconds: predicted time; None if it was not measured.
-        in_place: time within the whole network; None if it was not measured.
+        in_place: time within the whole network, fitted to the network's; None if it was not measured.
     """
 
     producer: str

@@ -36,7 +36,8 @@ class Incumbent:
         recipe: the plan.
         ratio: of its network's time to the sum of its layers' times in the network.
         tried: all plans that ran.
-        found: times in networks.
+        found: times in networks, by which plans are selected.
+        seen: these times before they were fitted to the networks' times, which tell how much they err.
         limits: on all plans.
     """
 
@@ -44,6 +45,7 @@ class Incumbent:
     ratio: float
     tried: Sequence[Recipe]
     found: InNetworkTimes
+    seen: InNetworkTimes
     limits: Limits
 
 
@@ -52,7 +54,7 @@ def rival_plans(selector: PlanSelector, tables: Tables, incumbent: Incumbent) ->
 
     The returned tables contain newly measured conversions, with times measured alone.
     """
-    policy, errors = selector.policy, TableErrors.of(tables, incumbent.found, incumbent.ratio)
+    policy, errors = selector.policy, TableErrors.of(tables, incumbent.seen, incumbent.ratio)
     wanted = policy.plans - 1 if policy.objective is Objective.LATENCY and policy.selector in EXACT else 0
     if not wanted or not errors.of_a_swap:
         return [], tables

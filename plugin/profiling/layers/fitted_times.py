@@ -14,7 +14,7 @@ from sartor.tuning.records.plan import Plan
 
 
 def fitted_times(found: InNetworkTimes, recipe: Recipe, alone: Tables, seconds: float) -> InNetworkTimes:
-    """Times in a network that add up to no more than an inference takes.
+    """Times in a network that add up to no more than an inference takes, if their times alone do not.
 
     If they add up to more, what each has beyond its time alone is reduced by the same ratio. If they add up to less,
     they are as they were: between layers the runtime takes time too.

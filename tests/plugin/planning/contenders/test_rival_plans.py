@@ -93,7 +93,7 @@ def rivals(imported_of: ImportedOf, ratio: float, second: float, plans: int = 4)
     select = wanting(imported_of, plans)
     (best,), tables = select.select(tables_of(select.imported, times(imported_of, 1.0, second)), UNLIMITED)
     found = {(each.task.key, best.variants[each.name].descriptor): UNIT for each in best.graph.layers}
-    incumbent = Incumbent(best, ratio, [best], InNetworkTimes(found), UNLIMITED)
+    incumbent = Incumbent(best, ratio, [best], InNetworkTimes(found), InNetworkTimes(found), UNLIMITED)
     recipes, tables = rival_plans(select, tables, incumbent)
     return best, recipes, tables
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sartor.planning.recipe import Recipe, timed_plan
+from sartor.policies import Precision
 from sartor.profiling.layers.fitted_times import fitted_times
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, corrected
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import UNLIMITED
-from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of
+from sartor.tuning.transfers.conversions import adapts_between
+from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of, type_of
 
 UNIT = 1e-4
 
@@ -59,3 +61,19 @@ def test_a_network_that_is_faster_than_its_layers_alone_leaves_none_of_the_exces
     recipe, tables = planned
     fitted = fitted_times(in_place(recipe, 3.0, 0.9), recipe, tables, UNIT)
     assert sorted(set(fitted.layers.values())) == pytest.approx([0.9 * UNIT, UNIT])
+
+
+def test_conversions_are_fitted_like_layers(imported_of: ImportedOf) -> None:
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    slow = select.imported.graph.layers[0].task.key
+    alone = tables_of(
+        select.imported, lambda key, name: UNIT * (4 if (key == slow) == (type_of(name) == "bf16") else 1), "bf16"
+    )
+    (recipe, *_), tables = select.select(alone, UNLIMITED)
+    kinds = {kind for _, kind in adapts_between(recipe.graph, recipe.variants, recipe.home)}
+    assert kinds
+    own = {kind: tables.adapts[kind] for kind in kinds}
+    found = InNetworkTimes({}, {kind: 3 * seconds for kind, seconds in own.items()})
+    least = total(recipe, tables, InNetworkTimes({}, own))
+    fitted = fitted_times(found, recipe, tables, (total(recipe, tables, found) + least) / 2)
+    assert fitted.adapts == pytest.approx({kind: 2 * seconds for kind, seconds in own.items()})
