@@ -86,9 +86,9 @@ def is_stale(root: Path, commit: str) -> bool:
 
 def _without_folders(argument: str, root: Path) -> str:
     """A command's argument without folders of this machine: relative to the repository, or the file's name alone."""
-    option, equals, value = argument.rpartition("=")
+    option, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
     path = Path(value)
-    if not path.is_absolute():
+    if not value or not path.is_absolute():
         return argument
     shown = path.relative_to(root) if path.is_relative_to(root) else path.name
     return f"{option}{equals}{shown}"

@@ -19,8 +19,9 @@ def git(folder: Path, *arguments: str) -> None:
 def test_commands_have_no_folders_of_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(tmp_path, "init")
     git(tmp_path, "commit", "--allow-empty", "-m", "one")
-    given = [str(tmp_path / "build" / "a.json"), "/elsewhere/b.onnx", "--json=/elsewhere/c.json", "models/d.onnx", "2"]
+    folder = str(tmp_path / "build" / "a.json")
+    given = [folder, "/elsewhere/b=c.onnx", "--json=/elsewhere/d=e.json", "models/f.onnx", "2", "-v"]
     monkeypatch.setattr(sys, "argv", ["record", "run", *given])
     command = circumstances(tmp_path).command.split()
     assert command[:4] == ["python", "-m", "benchmarks.record", "run"]
-    assert command[4:] == ["build/a.json", "b.onnx", "--json=c.json", "models/d.onnx", "2"]
+    assert command[4:] == ["build/a.json", "b=c.onnx", "--json=d=e.json", "models/f.onnx", "2", "-v"]
