@@ -96,9 +96,7 @@ class Record:
     def summary(self, prefix: str) -> str:
         """Numbers about the kernels whose keys begin so."""
         found = list(self._of(prefix))
-        registers = max((each.assembled.registers for each in found), default=0)
-        spilled = sum(each.assembled.spilled > 0 for each in found)
-        faults = len(self.faults(prefix))
+        registers, spilled, faults = _worst(found)
         return f"{len(found)} kernels, at most {registers} registers, {spilled} with spills, {faults} faults"
 
     def table(
@@ -111,10 +109,9 @@ class Record:
     def _row(self, architecture: str, models: Sequence[str]) -> tuple[Cell, ...]:
         by_model = [self._whole(key_of(architecture, name, "")) for name in models]
         found = [each for kernels in by_model for each in kernels]
-        spilled = sum(each.assembled.spilled > 0 for each in found)
-        faults = sum(each.fault is not None and not each.assembled.spilled for each in found)
-        registers = max((each.assembled.registers for each in found), default=0)
-        return (architecture, *map(len, by_model), len(found), registers, spilled, faults)
+        registers, spilled, faults = _worst(found)
+        # What spills is a fault.
+        return (architecture, *map(len, by_model), len(found), registers, spilled, faults - spilled)
 
     def _whole(self, prefix: str) -> list[Kernel]:
         """The kernels of all routines whose keys begin so, without what was looked at routine by routine."""
@@ -123,6 +120,13 @@ class Record:
 
     def _of(self, prefix: str) -> Iterator[Kernel]:
         return (each for key, kernels in self.kernels.items() if key.startswith(prefix) for each in kernels)
+
+
+def _worst(kernels: Sequence[Kernel]) -> tuple[int, int, int]:
+    """The most registers of a thread, and the numbers of kernels with spills and with any fault."""
+    registers = max((each.assembled.registers for each in kernels), default=0)
+    spilled = sum(each.assembled.spilled > 0 for each in kernels)
+    return registers, spilled, sum(each.fault is not None for each in kernels)
 
 
 @cache
