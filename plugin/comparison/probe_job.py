@@ -12,9 +12,9 @@ from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.reference.expected_outputs import Disturbed
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array, passed
 from sartor.runtime.output_error import output_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.networks.net_files import NetFiles
 
@@ -75,7 +75,7 @@ def reference_tensors(
         model: changed in place: the tensors become its outputs.
         names: of tensors anywhere in the graph.
         feeds: one array per input.
-        threads: as for ``OnnxRuntimeReference``.
+        threads: as for ``ReferenceModel``.
 
     Raises:
         UsageError: if the feeds do not fit the model.
@@ -91,7 +91,7 @@ def reference_tensors(
     del model.graph.output[:]
     model.graph.output.extend(outputs)
     drop_unused(model)
-    values = OnnxRuntimeReference(model.SerializeToString(), threads=threads, cuts=False)(feeds)
+    values = ReferenceModel(model.SerializeToString(), threads=threads, cuts=False)(feeds)
     return found | dict(zip(wanted, values, strict=True))
 
 

@@ -20,8 +20,8 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.graphs.walk import names_read
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array, passed
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.workers.shared_arrays import StoredArrays
 
 # Failures here are not the measured variant's fault. C++ exceptions without a Python class become RuntimeError.
@@ -70,7 +70,7 @@ class LayerArbiter:
         try:
             model = prepared_model(self.model)
             cut_out(model, self.inputs, self.outputs)
-            reference = OnnxRuntimeReference(model.SerializeToString(), threads=1, cuts=False)
+            reference = ReferenceModel(model.SerializeToString(), threads=1, cuts=False)
             values = reference(_feeds(model.graph, inputs))
         except _NO_RESULTS:
             return None

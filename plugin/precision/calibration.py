@@ -161,7 +161,7 @@ def observed(
         samples: inputs, with one array per input of the model.
         pool: where ONNX Runtime runs: the model is not trusted.
         observer: makes an observer for each tensor.
-        threads: as for ``OnnxRuntimeReference``.
+        threads: as for ``ReferenceModel``.
         step: names what this is done for to ``progress``.
         progress: told how many samples have been run.
         chunk_bytes: limit on the values of tensors that are observed in one run.

@@ -13,7 +13,7 @@ from onnx import ModelProto, ValueInfoProto
 from sartor.errors import SartorError
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.calibration.observer import Observer
 from sartor.tuning.workers.protocol import WorkerError
@@ -45,7 +45,7 @@ def observe(
         prepared: file of the prepared model.
         samples: inputs.
         before: the observers by tensor, and the index of the next sample.
-        threads: as for ``OnnxRuntimeReference``.
+        threads: as for ``ReferenceModel``.
         seconds: time after which no further sample is begun.
     """
     try:
@@ -71,10 +71,10 @@ def _observe(prepared: Path, samples: SampleSource, before: Observed, threads: i
 
 # Jobs on the same tensors follow each other in one worker, and share the session. The last job frees it.
 @lru_cache(maxsize=1)
-def _reference(prepared: Path, tensors: tuple[str, ...], threads: int | None) -> OnnxRuntimeReference:
+def _reference(prepared: Path, tensors: tuple[str, ...], threads: int | None) -> ReferenceModel:
     model = ModelProto.FromString(prepared.read_bytes())
     show_only(model, tensors)
-    return OnnxRuntimeReference(model.SerializeToString(), threads=threads, cuts=False)
+    return ReferenceModel(model.SerializeToString(), threads=threads, cuts=False)
 
 
 def show_only(model: ModelProto, tensors: Sequence[str]) -> None:

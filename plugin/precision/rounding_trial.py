@@ -46,7 +46,7 @@ class RoundingTrial:
         pool: where ONNX Runtime runs: the model is not trusted.
         measure: of the outputs' error, against those of the same model without rounding.
         most_samples: at least 1.
-        threads: as for ``OnnxRuntimeReference``.
+        threads: as for ``ReferenceModel``.
         progress: told the number of inferences that are done.
     """
 

@@ -13,8 +13,8 @@ from onnx import ModelProto
 from sartor.errors import SartorError
 from sartor.precision.precision_switches import PrecisionSwitches, add_switches
 from sartor.reference.expected_outputs import Disturbed, Expected, KnownOutputs
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.workers.protocol import WorkerError
@@ -34,7 +34,7 @@ class Experiment:
         samples: inputs.
         count: number of samples to use.
         measure: of the outputs' error.
-        threads: as for ``OnnxRuntimeReference``.
+        threads: as for ``ReferenceModel``.
     """
 
     prepared: Path
@@ -105,7 +105,7 @@ class _Running:
         self._prepared, self._threads = prepared, threads
         self._disturbed: Disturbed | None = Disturbed(model, threads=threads, narrow=True)
         self._precision = add_switches(model, switches)
-        self._reference = OnnxRuntimeReference(model.SerializeToString(), threads=threads)
+        self._reference = ReferenceModel(model.SerializeToString(), threads=threads)
 
     def __call__(self, feeds: Mapping[str, Array], assignment: Assignment) -> list[Array]:
         """The outputs with layers rounded to types."""

@@ -17,10 +17,10 @@ from sartor.onnx_model.graphs.prepared import is_long, own_outputs, prepared_mod
 from sartor.reference.disturbed_model import changes_feeds, disturb, disturbed_feeds, is_half, is_quantising
 from sartor.reference.refused_node import naming_refused_node
 from sartor.reference.sigmoid_outputs import refined, sigmoid_outputs
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import FULL, HALF, NARROW, QUANTISED, Lenience, Noise, scales_of
-from sartor.runtime.reference import OnnxRuntimeReference
 
 _LOG = logging.getLogger(__name__)
 _MODELS, _FEEDS = 2, 2
@@ -81,9 +81,9 @@ class Disturbed:
 
     Args:
         prepared: the model, whose types and operators are known; it is not changed.
-        threads: as for ``OnnxRuntimeReference``.
+        threads: as for ``ReferenceModel``.
         narrow: whether the measured module computes in narrower types than the model.
-        cuts: as for ``OnnxRuntimeReference``.
+        cuts: as for ``ReferenceModel``.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Disturbed:
         model = prepared if isinstance(prepared, ModelProto) else prepared_model(prepared)
         self._quantised = is_quantising(model)
         self._lenience = _lenience(model, narrow=narrow, quantised=self._quantised)
-        self._runs: list[OnnxRuntimeReference] = []
+        self._runs: list[ReferenceModel] = []
         try:
             for seed in range(_MODELS):
                 disturbed = _disturbed(model, seed)
-                run = OnnxRuntimeReference(disturbed, threads=threads, layouts=not is_long(model), cuts=cuts)
+                run = ReferenceModel(disturbed, threads=threads, layouts=not is_long(model), cuts=cuts)
                 self._runs.append(run)
         except UnsupportedModelError as error:
             _LOG.warning("what rounding does to the outputs is not known: %s", error)
@@ -130,9 +130,9 @@ class Expectation:
         models: files of the model; the first that ONNX Runtime can load is used. The last one is the prepared model
             if some results are compared with its own.
         prepared: the prepared model.
-        threads: as for ``OnnxRuntimeReference``.
+        threads: as for ``ReferenceModel``.
         narrow: whether the compared module computes in narrower types than the model.
-        optimises: as for ``OnnxRuntimeReference``.
+        optimises: as for ``ReferenceModel``.
         bound: inputs with a fixed value, which the user's file takes and the prepared model does not.
 
     Attributes:
@@ -159,7 +159,7 @@ class Expectation:
         if self._own_outputs.issuperset(value.name for value in known.graph.output):
             models = models[-1:]
         try:
-            load = partial(OnnxRuntimeReference, threads=threads, optimises=optimises, layouts=not is_long(known))
+            load = partial(ReferenceModel, threads=threads, optimises=optimises, layouts=not is_long(known))
             self._reference = _first_loaded(models, load, self.refused)
             self._own = load(models[-1]) if self._own_outputs and len(models) > 1 else self._reference
         except UnsupportedModelError as error:
@@ -192,8 +192,8 @@ class Expectation:
 
 
 def _first_loaded(
-    models: Sequence[Path | bytes], load: Callable[[Path | bytes], OnnxRuntimeReference], refused: list[str]
-) -> OnnxRuntimeReference:
+    models: Sequence[Path | bytes], load: Callable[[Path | bytes], ReferenceModel], refused: list[str]
+) -> ReferenceModel:
     """ONNX Runtime on the first of the models that it can load; adds reasons for the others to ``refused``."""
     *others, last = models
     for model in others:

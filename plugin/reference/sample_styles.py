@@ -22,9 +22,9 @@ from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.prepared import is_long
 from sartor.onnx_model.graphs.walk import names_read, nodes
 from sartor.reference.random_inputs import OTHERS, UNSET, USUAL, InputSampler, Style
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import count_not_finite
-from sartor.runtime.reference import OnnxRuntimeReference
 
 _LOG = logging.getLogger(__name__)
 _EACH = 2
@@ -79,7 +79,7 @@ def choose_styles(model: ModelProto, prepared: Path | bytes, end: float = math.i
     """
     names = dependent_outputs(model)
     try:
-        reference = OnnxRuntimeReference(prepared, layouts=not is_long(model))
+        reference = ReferenceModel(prepared, layouts=not is_long(model))
     except SartorError:
         # The comparison reports this.
         return Chosen()
@@ -113,7 +113,7 @@ def _in_order(names: Sequence[str], chosen: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in chosen)
 
 
-def doubts_of(reference: OnnxRuntimeReference, runs: Sequence[Sequence[Array]], wanted: Collection[str]) -> Doubts:
+def doubts_of(reference: ReferenceModel, runs: Sequence[Sequence[Array]], wanted: Collection[str]) -> Doubts:
     """The doubts about some outputs. One whose size depends on data must have elements in at least one run.
 
     Args:
@@ -185,9 +185,7 @@ class _Look:
         end: when the compilation should end, by ``time.monotonic()``.
     """
 
-    def __init__(
-        self, sampler: InputSampler, reference: OnnxRuntimeReference, wanted: Sequence[str], end: float
-    ) -> None:
+    def __init__(self, sampler: InputSampler, reference: ReferenceModel, wanted: Sequence[str], end: float) -> None:
         self._sampler, self._reference, self._wanted = sampler, reference, wanted
         now = time.monotonic()
         self._has_less = end - now < _MOST_SECONDS

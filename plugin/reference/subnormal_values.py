@@ -18,8 +18,8 @@ from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, tensors
 from sartor.onnx_model.reading.load import load_model
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
 
@@ -74,7 +74,7 @@ def subnormal_values(path: Path, prepared: Path | bytes, feeds: Mapping[str, Arr
         return ""
     known = {each.name for each in model.graph.output}
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names if name not in known)
-    reference = OnnxRuntimeReference(model.SerializeToString(), optimises=False, cuts=False)
+    reference = ReferenceModel(model.SerializeToString(), optimises=False, cuts=False)
     arrays = dict(zip(reference.output_names, reference(feeds), strict=True))
     return next((f"{node} computes" for name, node in names.items() if is_subnormal(arrays[name])), "")
 

@@ -21,9 +21,9 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.reference.expected_outputs import Disturbed
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.output_error import output_error
-from sartor.runtime.reference import OnnxRuntimeReference
 
 _INTEGER_OPS = frozenset(
     {"ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"}
@@ -67,7 +67,7 @@ def _by_optimising(
 ) -> Iterator[float]:
     """Errors by ONNX Runtime's optimisations."""
     try:
-        plain, optimised = (OnnxRuntimeReference(path, optimises=each) for each in (False, True))
+        plain, optimised = (ReferenceModel(path, optimises=each) for each in (False, True))
         for feeds in samples:
             right = plain({**feeds, **bound})
             yield _float_error(optimised({**feeds, **bound}), right, disturbed.scales(right, disturbed(feeds)))
@@ -78,11 +78,11 @@ def _by_optimising(
 
 def _by_noise(model: ModelProto, samples: Sequence[Mapping[str, Array]], disturbed: Disturbed) -> Iterator[float]:
     """Errors by noise, which differs from run to run."""
-    plain = OnnxRuntimeReference(model.SerializeToString())
+    plain = ReferenceModel(model.SerializeToString())
     noisy = ModelProto()
     noisy.CopyFrom(model)
     noise = _add_noise(noisy)
-    moved = OnnxRuntimeReference(noisy.SerializeToString())
+    moved = ReferenceModel(noisy.SerializeToString())
     random = np.random.default_rng(1)
     for feeds in samples:
         try:

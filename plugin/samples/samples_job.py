@@ -13,9 +13,9 @@ from onnx import ModelProto
 from sartor.errors import SartorError
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts, dependent_outputs, doubts_of
 from sartor.reference.tie_spread import TIE_SAMPLES, tie_spread
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 from sartor.samples.odd_samples import Extent, extents, oddities, united
 from sartor.tuning.errors.error_measures import ErrorMeasure
@@ -47,7 +47,7 @@ def look_at(prepared: Path | bytes, source: SampleSource) -> Look:
     seen: list[Mapping[str, Extent]] = []
     found: list[list[Array]] = []
     try:
-        reference = OnnxRuntimeReference(prepared)
+        reference = ReferenceModel(prepared)
         for feeds in itertools.islice(source.since(0), _MOST_LOOKED_AT):
             seen.append(extents(feeds))
             found.append(reference(feeds))
@@ -67,7 +67,7 @@ def measured_on_itself(
     So a measure of the user's own that fails is found out before anything is tuned by it.
     """
     try:
-        reference, feeds = OnnxRuntimeReference(prepared), next(source.since(0))
+        reference, feeds = ReferenceModel(prepared), next(source.since(0))
         outputs = reference(feeds)
     except SartorError:
         return None

@@ -11,9 +11,9 @@ import pytest
 from sartor.comparison.probe_job import _scales, reference_tensors
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.reference.sample_styles import doubts_of
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.counts import count_name
 from sartor.runtime.manifest import read_manifest
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from tests.plugin.calling import call, parsed
 from tests.plugin.detector_models import CLASSES, MOST, detector, image
@@ -100,7 +100,7 @@ def test_commands_cut_the_outputs(folder: Path) -> None:
 def test_outputs_without_elements_are_in_doubt() -> None:
     """Random inputs on which no box is found check nothing, so that others are drawn."""
     prepared = prepare(detector(), simplifier=lambda model: ()).model
-    reference = OnnxRuntimeReference(prepared.SerializeToString(), threads=1)
+    reference = ReferenceModel(prepared.SerializeToString(), threads=1)
     empty, some = (reference({"image": image(level)}) for level in (0.0, 0.2))
     assert doubts_of(reference, [empty, empty], reference.output_names).unchecked == ("boxes", "scores", "classes")
     assert doubts_of(reference, [empty, some], reference.output_names).unchecked == ()

@@ -125,7 +125,7 @@ def test_a_failure_of_onnx_is_not_the_variants(
     arbiter = next(iter(arbiters(imported).values()))
     layer = next(each for each in imported.graph.layers if each.name == arbiter.layer)
     inputs = CaseData(unit_of(layer)).inputs
-    monkeypatch.setattr("sartor.costing.layer_reference.OnnxRuntimeReference", fail)
+    monkeypatch.setattr("sartor.costing.layer_reference.ReferenceModel", fail)
     assert arbiter.results(inputs) is None
     arbiter.model.unlink()
     assert arbiter.results(inputs) is None

@@ -62,7 +62,7 @@ def wrong_sum(right: ModelProto) -> ModelProto:
 def test_every_run_is_off_by_one_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     built = model([node("MatMul", ["x", "w"], ["y"])], [("x", (1, 64), FLOAT)], ["y"], {"w": weights(64, 64)})
     before, loaded = built.SerializeToString(), list[bytes]()
-    monkeypatch.setattr("sartor.reference.expected_outputs.OnnxRuntimeReference", lambda data, **_: loaded.append(data))
+    monkeypatch.setattr("sartor.reference.expected_outputs.ReferenceModel", lambda data, **_: loaded.append(data))
     Disturbed(built, narrow=False)
     assert built.SerializeToString() == before
     right = _weight(before)
