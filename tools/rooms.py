@@ -14,18 +14,13 @@ import argparse
 import ast
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import networkx as nx
 
 ROOT = Path(__file__).parents[1]
-MOST_FILES = 10
-"""Largest number of files in a folder, without ``__init__`` and folders."""
-
 MOST_FLOORS = 12
-EXCEPTIONS: Mapping[str, str] = {}
-"""Folders that may have more files, with the reason."""
 
 _PACKAGE = "sartor"
 _PUBLIC = "plugin"
@@ -79,20 +74,6 @@ def floors(graph: nx.DiGraph) -> dict[str, int]:
     for room in reversed(list(nx.topological_sort(graph))):
         found[room] = 1 + max((found[each] for each in graph.successors(room)), default=0)
     return found
-
-
-def crowded(root: Path) -> list[str]:
-    """Sentences about folders with too many files."""
-    listings = {
-        folder.relative_to(root).as_posix(): len(list(folder.glob("*.py"))) - 1
-        for top in _FOLDERS
-        for folder in sorted({path.parent for path in (root / top).rglob("__init__.py")})
-    }
-    return [
-        f"{name} lists {count} files, at most {MOST_FILES} are read at a glance: divide it"
-        for name, count in listings.items()
-        if count > MOST_FILES and name not in EXCEPTIONS
-    ]
 
 
 def stale_paths(root: Path) -> list[str]:
@@ -175,7 +156,7 @@ def _complaints(graph: nx.DiGraph) -> list[str]:
     for top in _FOLDERS:
         for package in sorted((ROOT / top).rglob("__init__.py")):
             purpose(package.parent)
-    return [*crowded(ROOT), *stale_paths(ROOT), *tower]
+    return [*stale_paths(ROOT), *tower]
 
 
 def main() -> int:
