@@ -68,6 +68,7 @@ class OnnxRuntimeReference:
         layouts: bool = True,
         is_timed: bool = False,
         cuts: bool = True,
+        folder: Path | None = None,
     ) -> None:
         """Load a model.
 
@@ -76,16 +77,19 @@ class OnnxRuntimeReference:
             threads: threads within an operator; None for ONNX Runtime's default.
             optimises: whether all graph optimisations are on, as long as the model runs with them, or all off.
             layouts: whether they choose layouts of images, the last and longest of them.
-            is_timed: whether it runs with its own settings, as its users run it: threads spin after a run, and the
-                weights of f16 models are widened once and not in each run, though ONNX Runtime 1.32 crashes while it
-                does so for some models. A failure with optimisations is one. Leave a pause before others are timed.
+            is_timed: whether it runs with its own settings, as its users run it: threads spin after a run, products by
+                weights of 4 bits round their other operand, and the weights of f16 models are widened once and not in
+                each run, though ONNX Runtime 1.32 crashes while it does so for some models. A failure with
+                optimisations is one. Leave a pause before others are timed.
             cuts: whether outputs of a prepared model are cut to the counts beside them, as ``Session`` does.
+            folder: of the weights that lie beside a model that is given by its content.
 
         Raises:
             UsageError: if ``threads`` is below 1.
             UnsupportedModelError: if ONNX Runtime does not load the model.
         """
-        load = partial(_session, model if isinstance(model, bytes) else str(model), threads, spins=is_timed)
+        source = model if isinstance(model, bytes) else str(model)
+        load = partial(_session, source, threads, spins=is_timed, folder=folder)
         plainly = partial(load, optimises=False, layouts=False) if optimises and not is_timed else None
         try:
             self._session = load(optimises=optimises, layouts=layouts)
@@ -169,8 +173,12 @@ def reason_of(error: BaseException) -> str:
     return f"node '{named['name']}' ({named['operator']}): {reason}" if named else reason
 
 
-def _session(source: bytes | str, threads: int | None, *, optimises: bool, layouts: bool, spins: bool) -> Any:
+def _session(
+    source: bytes | str, threads: int | None, *, optimises: bool, layouts: bool, spins: bool, folder: Path | None
+) -> Any:
     options = _session_options(threads, optimises=optimises, layouts=layouts, spins=spins)
+    if folder is not None and isinstance(source, bytes):
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
     try:
         return onnxruntime.InferenceSession(
             source,
@@ -196,6 +204,7 @@ def _session_options(threads: int | None, *, optimises: bool, layouts: bool, spi
     if not spins:
         # Workers may spin within a run, which is the default, but not after it, when something else runs.
         options.add_session_config_entry("session.force_spinning_stop", "1")
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "0")
     return options
 
 

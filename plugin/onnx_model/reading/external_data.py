@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
+import numpy as np
 from onnx import ModelProto, TensorProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.held_data import hold, is_holding, release
 from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES
-from sartor.onnx_model.graphs.tensor_data import stored_bytes
+from sartor.onnx_model.graphs.tensor_data import stored_bytes, to_array
 from sartor.onnx_model.graphs.walk import tensors
 
 # Do not follow a link that replaced the file after the check, and do not wait for a named pipe.
@@ -74,6 +76,28 @@ def inline_external_data(model: ModelProto, source: Path) -> tuple[Path, ...]:
         for tensor, _ in tensors(part):
             release(tensor)
     return tuple(files)
+
+
+def external_array(tensor: TensorProto, source: Path, most: int) -> np.ndarray[Any, Any] | None:
+    """The values of a tensor that are stored in another file.
+
+    Args:
+        tensor: with a reference to the file.
+        source: where its model was read.
+        most: bytes that the values may have.
+
+    Returns:
+        The values; None if they have more bytes.
+
+    Raises:
+        UnsupportedModelError, UsageError: as ``inline_external_data``.
+    """
+    reference = _reference(tensor, f"weight '{tensor.name}'")
+    if reference.length > most:
+        return None
+    with _opened(_inside(source, reference), reference) as file:
+        data = _read(file, reference)
+    return to_array(TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data))
 
 
 def is_external(tensor: TensorProto) -> bool:
