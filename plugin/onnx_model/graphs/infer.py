@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from onnx import (
@@ -26,6 +26,7 @@ from onnx import (
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, opset, static_shape
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
+from sartor.onnx_model.graphs.resized_shapes import has_resizes, shape_in_f32, stand_in_for_resized
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
 
@@ -139,14 +140,25 @@ def check_shapes(model: ModelProto) -> None:
 
 def _inferred(model: ModelProto, **options: bool) -> ModelProto:
     skeleton = without_weights(model)
-    unknown = {} if options.get("check_type") else _as_identities(skeleton.graph)
+    replaced = {} if options.get("check_type") else _as_identities(skeleton.graph)
     try:
-        found: ModelProto = shape_inference.infer_shapes(skeleton, **options)
+        inferred = _with_resized(skeleton, replaced, options)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(_contradiction(_first_line(error), model)) from None
-    for index, node in unknown.items():
-        found.graph.node[index].CopyFrom(node)
-    return found
+    for index, node in replaced.items():
+        inferred.graph.node[index].CopyFrom(node)
+    return inferred
+
+
+def _with_resized(skeleton: ModelProto, replaced: dict[int, NodeProto], options: Mapping[str, bool]) -> ModelProto:
+    """Infer types, with the sizes that runtimes give to results of Resize; adds the nodes that stand-ins replace."""
+    if has_resizes(skeleton.graph):
+        types = shape_inference.infer_shapes(skeleton)
+        while resized := stand_in_for_resized(skeleton.graph, types.graph):
+            replaced.update(resized)
+            types = shape_inference.infer_shapes(skeleton)
+    inferred: ModelProto = shape_inference.infer_shapes(skeleton, **options)
+    return inferred
 
 
 def _as_identities(graph: GraphProto) -> dict[int, NodeProto]:
@@ -161,6 +173,9 @@ def _as_identities(graph: GraphProto) -> dict[int, NodeProto]:
 
 def infer_node(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> dict[str, TypeProto]:
     """Infer the types of one standard operator's outputs, by output name; empty if an input's type is unknown."""
+    shape = shape_in_f32(node, editor)
+    if shape is not None:
+        return {node.output[0]: helper.make_tensor_type_proto(editor.element_type(node.input[0]), shape)}
     try:
         return _infer_strictly(node, editor, version)
     except _FAILURES:

@@ -16,6 +16,7 @@ from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_o
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo, forget_marks
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
 from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes, check_training
+from sartor.onnx_model.preparing.contradicted_shapes import forget_contradicted
 from sartor.onnx_model.preparing.decided_shapes import forget_decided
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
@@ -77,7 +78,7 @@ from sartor.onnx_model.rewrites.recurrence.running_totals import scan_by_doublin
 from sartor.onnx_model.rewrites.sampling.affine_grid import multiply_affine_grid
 from sartor.onnx_model.rewrites.sampling.deform_conv import gather_deform_conv
 from sartor.onnx_model.rewrites.sampling.grid_sample import gather_grid_sample
-from sartor.onnx_model.rewrites.sampling.resize import gather_resize
+from sartor.onnx_model.rewrites.sampling.resize import gather_resize, resize_by_decimals
 from sartor.onnx_model.rewrites.sampling.roi_align import gather_roi_align
 from sartor.onnx_model.rewrites.structure.channel_shuffles import slice_shuffled
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused, given_operands
@@ -119,6 +120,7 @@ NORMALISE: tuple[Rewrite, ...] = (
 # are forgotten before. Selections of constants are sorted before they are folded. Operands are checked while nodes are
 # the user's own.
 MODERNISE: tuple[Rewrite, ...] = (
+    forget_contradicted,
     forget_decided,
     drop_windows,
     sort_selections,
@@ -128,6 +130,7 @@ MODERNISE: tuple[Rewrite, ...] = (
     describe_results,
     check_operands,
     upgrade_opset,
+    resize_by_decimals,
     expand_training,
 )
 # Fewer and simpler nodes. Sizes that depend on data are bound before anything else reads the shapes behind them.

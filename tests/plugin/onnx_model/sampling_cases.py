@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from tests.plugin.onnx_model.builders import FLOAT, Cases, X, ints, node
+from tests.plugin.onnx_model.builders import FLOAT, Cases, Value, X, ints, node
 
 SAMPLING_CASES = Cases()
 
@@ -54,6 +54,61 @@ SAMPLING_CASES.add(
     X,
     ["y"],
     {"scales": np.array([1, 1, 0.6, 1.7], np.float32)},
+)
+# Factors whose product with a size is a whole number in f32 only: 20 rows by 0.7 are 14.
+DECIMALS: list[Value] = [("x", (1, 2, 20, 30), FLOAT)]
+for mode, transform in (("nearest", "asymmetric"), ("linear", "half_pixel"), ("cubic", "align_corners")):
+    for factor in (0.7, 1.3, 2.3):
+        SAMPLING_CASES.add(
+            f"resize_{mode}_by_{factor}",
+            [
+                node("Resize", ["x", "", "scales"], ["t"], mode=mode, coordinate_transformation_mode=transform),
+                node("Relu", ["t"], ["y"]),
+            ],
+            DECIMALS,
+            ["y"],
+            {"scales": np.array([1, 1, factor, factor], np.float32)},
+        )
+SAMPLING_CASES.add(
+    "resize_by_decimals_twice",
+    [
+        node("Resize", ["x", "", "scales"], ["t"], name="first", mode="linear"),
+        node("Resize", ["t", "", "scales"], ["y"], name="second", mode="linear"),
+    ],
+    DECIMALS,
+    ["y"],
+    {"scales": np.array([1, 1, 0.7, 0.9], np.float32)},
+)
+SAMPLING_CASES.add(
+    "resize_axes_by_decimals",
+    [node("Resize", ["x", "", "scales"], ["y"], axes=[3, 2], mode="linear")],
+    DECIMALS,
+    ["y"],
+    {"scales": np.array([0.9, 0.7], np.float32)},
+    opset=18,
+)
+SAMPLING_CASES.add(
+    "resize_by_decimals_10",
+    [node("Resize", ["x", "scales"], ["y"], mode="nearest")],
+    DECIMALS,
+    ["y"],
+    {"scales": np.array([1, 1, 0.7, 1.4], np.float32)},
+    opset=10,
+)
+SAMPLING_CASES.add(
+    "upsample_by_decimals_9",
+    [node("Upsample", ["x", "scales"], ["y"], mode="nearest")],
+    DECIMALS,
+    ["y"],
+    {"scales": np.array([1, 1, 2.3, 1.4], np.float32)},
+    opset=9,
+)
+SAMPLING_CASES.add(
+    "upsample_by_decimals_7",
+    [node("Upsample", ["x"], ["y"], mode="nearest", scales=[1.0, 1.0, 2.3, 1.4])],
+    DECIMALS,
+    ["y"],
+    opset=7,
 )
 SAMPLING_CASES.add(
     "resize_axes",

@@ -8,6 +8,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.resized_shapes import has_resizes, shape_in_f32
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.sampling.resize_taps import CROP, CUBIC, WHOLE_PIXEL, Axis, coordinates, taps
 
@@ -40,6 +42,17 @@ def gather_resize(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, _lowered)
 
 
+def resize_by_decimals(model: ModelProto) -> tuple[str, ...]:
+    """Lower ``Resize`` by factors whose sizes ONNX's own inference finds another way than runtimes (``shape_in_f32``).
+
+    That is before the simplifier, which infers shapes by ONNX and makes them constants. Returns the replaced nodes.
+    """
+    if not has_resizes(model.graph):
+        return ()
+    infer_shapes(model)
+    return rewrite_nodes(model, lambda node, editor: _lowered(node, editor) if shape_in_f32(node, editor) else None)
+
+
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type != "Resize":
         return None
@@ -55,7 +68,7 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         emit("Identity", node.input[0], output=node.output[0])
         return emit.nodes
     if _is_native(found, axes, len(shape), editor.element_type(node.input[0])):
-        return None
+        return _by_sizes(node, editor) if shape_in_f32(node, editor) else None
     if max(axis.target for axis in axes) > _MOST_ROWS:
         raise UnsupportedModelError(
             f"{describe_node(node)} resizes a dimension to more than the {_MOST_ROWS} elements that are supported"
@@ -77,6 +90,14 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if outside is not None:
         filler = emit.like(found.get("extrapolation_value", 0.0), node.input[0], "filler")
         emit("Where", emit.constant(outside, "outside"), filler, value, part="fill", output=node.output[0])
+    return emit.nodes
+
+
+def _by_sizes(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    """The node with the sizes of its result in place of factors."""
+    emit = Emitter(editor, node)
+    sizes = emit.constant(np.asarray(editor.shape(node.output[0]), np.int64), "sizes")
+    emit.copy([node.input[0], "", "", sizes], node.output[0])
     return emit.nodes
 
 
@@ -172,7 +193,9 @@ def _resized_axes(
 
 def _is_native(found: dict[str, object], axes: list[Axis], rank: int, element: int) -> bool:
     mode, transform = found.get("mode", "nearest"), found.get("coordinate_transformation_mode", "half_pixel")
-    even = all(axis.size * axis.scale == axis.target or axis.scale == axis.target / axis.size for axis in axes)
+    # Interpolation between rows does not see the last bit of a factor, and choosing the nearest one may.
+    is_rounded = mode == "linear"
+    even = all(_is_even(axis, is_rounded=is_rounded) for axis in axes)
     if found.get("exclude_outside") or "axes" in found or not even or axes[0].index < 2:
         return False
     if found.get("antialias") or transform in (CROP, WHOLE_PIXEL):
@@ -182,6 +205,14 @@ def _is_native(found: dict[str, object], axes: list[Axis], rank: int, element: i
     if element != TensorProto.FLOAT or rank != _RANK_OF_IMAGES:
         return False
     return mode == "linear" or found.get("cubic_coeff_a", CUBIC) == CUBIC
+
+
+def _is_even(axis: Axis, *, is_rounded: bool) -> bool:
+    """Whether the factor is the quotient of the sizes, or ``is_rounded`` to f32 is."""
+    quotient = axis.target / axis.size
+    if is_rounded and np.float32(quotient) == np.float32(axis.scale):
+        return True
+    return axis.size * axis.scale == axis.target or axis.scale == quotient
 
 
 def _resize_axis(emit: Emitter, value: str, axis: Axis, found: dict[str, object], output: str) -> str:
