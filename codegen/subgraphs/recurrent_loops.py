@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -231,9 +230,3 @@ def _scalar_code(operation: str, result: str, read: Sequence[str]) -> list[str]:
         return [f"{result} = arith.maximumf {read[0]}, %zero : f32"]
     name = "math.tanh" if operation == "tanh" else f"arith.{operation}f"
     return [f"{result} = {name} {', '.join(read)} : f32"]
-
-
-def called_loop(text: str) -> RecurrentLoop | None:
-    """The loop that a symbol reference such as ``@"recurrence.lstm…"`` names."""
-    found = re.fullmatch(r'@"?([^"]*)"?', text)
-    return RecurrentLoop.of_symbol(found[1]) if found else None

@@ -29,7 +29,7 @@ from sartor.codegen.mlir.iree_compiler import (
 )
 from sartor.codegen.mlir.operations import names_in
 from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
-from sartor.codegen.subgraphs.recurrent_calls import call_recurrences, expanded
+from sartor.codegen.subgraphs.expanded_calls import call_functions, expanded
 from sartor.dialect_passes.join_parts import Part, join_parts
 from sartor.errors import CompileError, UnsupportedModelError
 from sartor.frontend.onnx_parts import cut_into_parts, first_refused
@@ -37,6 +37,7 @@ from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
 from sartor.onnx_model.graphs.infer import may_learn_from_data, without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, graphs
+from sartor.onnx_model.rewrites.number_types.encoded_products import with_encoded_products
 from sartor.onnx_model.rewrites.number_types.stored_constants import with_narrow_doubles
 from sartor.onnx_model.rewrites.number_types.unsigned_products import with_widened_operands
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import with_recurrent_calls
@@ -129,7 +130,7 @@ def _to_torch_onnx(model: onnx.ModelProto) -> str:
     try:
         importer = WeightImporter.define_function(info.main_graph, module, settings)
         importer.import_all()
-        call_recurrences(module)
+        call_functions(module)
         module.verify()
     except (onnx_importer.OnnxImportError, ir.MLIRError) as error:
         # The importer quotes nodes in several lines.
@@ -189,7 +190,7 @@ def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModul
         UnsupportedModelError: if IREE cannot lower an ONNX op, which the message names.
     """
     stored = model if wide else with_narrow_doubles(model)
-    renamed, weights = _with_safe_names(with_recurrent_calls(with_widened_operands(stored)))
+    renamed, weights = _with_safe_names(with_encoded_products(with_recurrent_calls(with_widened_operands(stored))))
     flags = (*_IMPORT_FLAGS, *(WIDE_FLAGS if wide else ()))
     inferred = onnx.shape_inference.infer_shapes(renamed)
     if may_learn_from_data(inferred):

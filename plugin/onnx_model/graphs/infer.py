@@ -40,6 +40,8 @@ _INFERENCE = re.compile(r"\(op_type:\w+, node name: (?P<node>.*?)\): (?:\[\w+\] 
 _MADE_UP = "unk__"
 # Their result has the type and the shape of their first operand.
 _WITHOUT_INFERENCE = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+# A product of f32 by a weight that is not: of ONNX Runtime's, kept as it is.
+_CONTRIB, _ENCODED_PRODUCT = "com.microsoft", "MatMulNBits"
 _STEPS = 4
 # The types of sizes.
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
@@ -140,7 +142,7 @@ def check_shapes(model: ModelProto) -> None:
 
 def _inferred(model: ModelProto, **options: bool) -> ModelProto:
     skeleton = without_weights(model)
-    replaced = {} if options.get("check_type") else _as_identities(skeleton.graph)
+    replaced = {} if options.get("check_type") else _as_standard(skeleton.graph)
     try:
         inferred = _with_resized(skeleton, replaced, options)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
@@ -161,14 +163,28 @@ def _with_resized(skeleton: ModelProto, replaced: dict[int, NodeProto], options:
     return inferred
 
 
-def _as_identities(graph: GraphProto) -> dict[int, NodeProto]:
-    """Write operators as Identity whose results ONNX cannot infer, in place; returns the nodes by their index."""
+def _as_standard(graph: GraphProto) -> dict[int, NodeProto]:
+    """Write operators whose results ONNX cannot infer as others of the same type, in place; returns the nodes by their
+    index."""
     replaced: dict[int, NodeProto] = {}
     for index, node in enumerate(graph.node):
-        if node.op_type in _WITHOUT_INFERENCE and not node.domain and node.input:
+        found = _standard(node, graph)
+        if found is not None:
             replaced[index] = NodeProto.FromString(node.SerializeToString())
-            graph.node[index].CopyFrom(helper.make_node("Identity", node.input[:1], node.output[:1], node.name))
+            graph.node[index].CopyFrom(found)
     return replaced
+
+
+def _standard(node: NodeProto, graph: GraphProto) -> NodeProto | None:
+    """A standard operator whose result has the type of a node's; None for those that ONNX can infer."""
+    if node.op_type in _WITHOUT_INFERENCE and not node.domain and node.input:
+        return helper.make_node("Identity", node.input[:1], node.output[:1], node.name)
+    sizes = {each.name: each.i for each in node.attribute}
+    if node.op_type != _ENCODED_PRODUCT or node.domain != _CONTRIB or not {"K", "N"} <= sizes.keys():
+        return None
+    weight = f"{node.output[0]}:weight"
+    graph.initializer.append(TensorProto(name=weight, data_type=TensorProto.FLOAT, dims=[sizes["K"], sizes["N"]]))
+    return helper.make_node("MatMul", [node.input[0], weight], node.output[:1], node.name)
 
 
 def infer_node(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> dict[str, TypeProto]:

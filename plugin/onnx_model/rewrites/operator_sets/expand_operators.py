@@ -14,7 +14,7 @@ from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
 from sartor.onnx_model.rewrites.number_types import quantized
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION
-from sartor.onnx_model.rewrites.operator_sets.contrib.block_quantised import BLOCK_QUANTISED, rounds_products
+from sartor.onnx_model.rewrites.operator_sets.contrib.block_quantised import BLOCK_QUANTISED, is_kept, rounds_products
 from sartor.onnx_model.rewrites.operator_sets.contrib.counterparts import COUNTERPARTS
 from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_FLOATS
 from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM
@@ -73,9 +73,9 @@ def _expand(editor: GraphEditor) -> tuple[str, ...]:
 
 
 def _check_none_left(model: ModelProto) -> None:
-    for graph in graphs(model):
-        for node in nodes(graph):
-            if node.op_type in _LOWERINGS.get(node.domain, {}):
+    for editor in editors(model.graph):
+        for node in editor.nodes:
+            if node.op_type in _LOWERINGS.get(node.domain, {}) and not is_kept(node, editor):
                 raise UnsupportedModelError(
                     f"{describe_node(node)} can only be expanded where the shapes of its inputs are known; "
                     "bind the model's dimensions with --shape"
@@ -83,6 +83,8 @@ def _check_none_left(model: ModelProto) -> None:
 
 
 def _drop_domain(model: ModelProto) -> None:
+    """Remove declarations of domains that no node is of any more."""
+    used = {"", "ai.onnx", *(node.domain for node in nodes(model.graph))}
     for index in reversed(range(len(model.opset_import))):
-        if model.opset_import[index].domain not in ("", "ai.onnx"):
+        if model.opset_import[index].domain not in used:
             del model.opset_import[index]

@@ -1,37 +1,38 @@
 """Lowers products and look-ups of weights that ONNX Runtime stores in few bits, quantised block by block.
 
-The weights must be constant; they are dequantised when the model is prepared.
+The weights must be constant. Those of products of f32 stay as they are; others are dequantised when the model is
+prepared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import NodeProto, TensorProto
 
+from sartor.codegen.ir.encoding import BlockEncoding, unpacked
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 
+DOMAIN = "com.microsoft"
+"""The domain of ONNX Runtime's operators."""
+_PRODUCT = "MatMulNBits"
+_SIZES = {"K", "N", "bits", "block_size"}
+_BITS = (2, 4, 8)
+# The LHS, codes, scales and zero points.
+_INPUTS = 4
 _IN_8_BITS = 4
 
 
 def rounds_products(node: NodeProto) -> bool:
     """Whether ONNX Runtime may round what a node multiplies by such weights to 8 bits, which is up to it."""
-    is_product = node.op_type == "MatMulNBits" and bool(node.domain)
+    is_product = node.op_type == _PRODUCT and bool(node.domain)
     return is_product and attributes(node).get("accuracy_level") == _IN_8_BITS
-
-
-def unpacked(data: Array, bits: int) -> Array:
-    """Unsigned integers of ``bits`` bits, packed along the last axis into bytes, lowest bits first."""
-    if bits == 8:
-        return data
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes: Array = (data[..., None] >> shifts) & (2**bits - 1)
-    return codes.reshape(*data.shape[:-1], -1)
 
 
 def _constant(node: NodeProto, editor: GraphEditor, index: int) -> Array | None:
@@ -45,38 +46,104 @@ def _constant(node: NodeProto, editor: GraphEditor, index: int) -> Array | None:
     return values
 
 
-def _zero_points(found: Array | None, rows: int, blocks: int, bits: int) -> Array:
-    """One zero point per row and block, [rows, blocks, 1]; packed ones fill whole bytes in each row."""
-    if found is None:
-        return np.full((rows, blocks, 1), float(2 ** (bits - 1)))
-    if found.dtype == np.uint8:
-        return unpacked(found.reshape(rows, -1), bits)[:, :blocks, None].astype(np.float64)
-    return found.reshape(rows, blocks, 1).astype(np.float64)
+def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """``MatMulNBits(A, B, scales, zero_points, group_indices, bias)``; B is [N, blocks of K, packed block].
 
-
-def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
-    """``MatMulNBits(A, B, scales, zero_points, group_indices, bias)``; B is [N, blocks of K, packed block]."""
-    found = attributes(node)
-    rows, depth, size, bits = found["N"], found["K"], found["block_size"], found.get("bits", 4)
-    packed, scales = _constant(node, editor, 1), _constant(node, editor, 2)
-    if packed is None or scales is None or bits not in (2, 4, 8) or found.get("weight_prepacked"):
-        raise UnsupportedModelError(f"{describe_node(node)} has weights of {bits} bits; 2, 4 or 8 were expected")
-    if _constant(node, editor, 4) is not None:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} reorders its weights by group indices; quantise the model without act-order"
-        )
-    blocks = -(-depth // size)
-    points = _zero_points(_constant(node, editor, 3), rows, blocks, bits)
-    codes = unpacked(packed.reshape(rows, blocks, -1), bits).astype(np.float64)
-    values = (codes - points) * scales.reshape(rows, blocks, 1).astype(np.float64)
+    Products of f32 keep their weights as they are, in a node of its first inputs alone; others are dequantised.
+    """
+    if is_kept(node, editor):
+        return None
+    weight = _Weight.of(node, editor)
     emit = Emitter(editor, node)
-    kind = emit.dtype(node.input[0])
-    weight = emit.constant(np.ascontiguousarray(values.reshape(rows, -1)[:, :depth].T.astype(kind)), "weight")
     bias = optional_input(node, 5)
-    product = emit("MatMul", node.input[0], weight, output="" if bias else node.output[0])
+    output = "" if bias else node.output[0]
+    if not editor.is_nested and editor.element_type(node.input[0]) == TensorProto.FLOAT:
+        given, of = [node.input[0], *weight.stored(emit)], weight.encoding
+        sizes = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block}
+        product = emit(_PRODUCT, *given, output=output, domain=DOMAIN, **sizes)
+    else:
+        values = weight.decoded().astype(emit.dtype(node.input[0]))
+        product = emit("MatMul", node.input[0], emit.constant(np.ascontiguousarray(values), "weight"), output=output)
     if bias:
         emit("Add", product, bias, part="bias", output=node.output[0])
     return emit.nodes
+
+
+def is_kept(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a node is a product whose weight stays encoded: of f32, without a bias or any permission to round."""
+    is_product = node.op_type == _PRODUCT and node.domain == DOMAIN and not editor.is_nested
+    return is_product and len(node.input) <= _INPUTS and set(attributes(node)) == _SIZES
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """The weight of a product.
+
+    Attributes:
+        encoding: how it is stored.
+        codes: [N, blocks, bytes of a block].
+        scales: [N, blocks].
+        points: packed as the operator has them, in bytes, or [N, blocks] in the scales' type; None for the middle.
+    """
+
+    encoding: BlockEncoding
+    codes: Array
+    scales: Array
+    points: Array | None
+
+    @classmethod
+    def of(cls, node: NodeProto, editor: GraphEditor) -> _Weight:
+        """The weight of a node.
+
+        Raises:
+            UnsupportedModelError: if the weight is not constant, its sizes do not fit, or its encoding is not
+                supported.
+        """
+        found = attributes(node)
+        bits = found.get("bits", 4)
+        codes, scales, points = (_constant(node, editor, index) for index in (1, 2, 3))
+        if codes is None or scales is None or bits not in _BITS or found.get("weight_prepacked"):
+            raise UnsupportedModelError(f"{describe_node(node)} has weights of {bits} bits; 2, 4 or 8 were expected")
+        if _constant(node, editor, 4) is not None:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} reorders its weights by group indices; quantise the model without act-order"
+            )
+        of = BlockEncoding(bits, found["block_size"], found["K"], found["N"])
+        _check_size(node, "weights", codes, of.codes.elements)
+        _check_size(node, "scales", scales, of.columns * of.blocks)
+        if points is not None and points.dtype == np.uint8:
+            _check_size(node, "zero points", points, of.columns * -(-of.blocks * bits // 8))
+        elif points is not None:
+            _check_size(node, "zero points", points, of.columns * of.blocks)
+        return cls(of, codes.reshape(of.codes.shape), scales.reshape(of.columns, of.blocks), points)
+
+    def stored(self, emit: Emitter) -> list[str]:
+        """Names of constants in the shapes that ONNX Runtime takes in any version."""
+        parts = {"codes": self.codes, "scales": self.scales.reshape(-1)}
+        if self.points is not None:
+            parts["points"] = self.points.reshape(-1)
+        return [emit.constant(array, name) for name, array in parts.items()]
+
+    def decoded(self) -> Array:
+        """The weight [K, N] in float64."""
+        return self.encoding.decoded(self.codes, self.scales, split_points(self.points, self.encoding))
+
+
+def split_points(points: Array | None, encoding: BlockEncoding) -> Array | None:
+    """One zero point per column and block, [N, blocks], in uint8 if they were packed, each column in whole bytes."""
+    if points is None:
+        return None
+    if points.dtype != np.uint8:
+        return points.reshape(encoding.columns, encoding.blocks)
+    return unpacked(points.reshape(encoding.columns, -1), encoding.bits)[:, : encoding.blocks]
+
+
+def _check_size(node: NodeProto, what: str, array: Array, elements: int) -> None:
+    if array.size != elements:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has {array.size} elements of {what}; {elements} were expected from its K, N, bits "
+            "and block_size; quantise the model again"
+        )
 
 
 def _gather(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:

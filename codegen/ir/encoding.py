@@ -1,0 +1,103 @@
+"""How a weight is stored apart from what it means: blocks of small integers, each with a scale and a zero point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Self
+
+import numpy as np
+
+from sartor.codegen.ir.layer import TensorType
+
+ATTRIBUTE = "encoding"
+"""The attribute by which the op that decodes a weight names its encoding."""
+_SEPARATOR = "."
+_BYTE = 8
+
+
+@dataclass(frozen=True)
+class BlockEncoding:
+    """A matrix ``[depth, columns]`` of f32 whose columns are cut into blocks along the depth, after
+    ``com.microsoft.MatMulNBits`` of ONNX Runtime: an element is ``(code - point) * scale``.
+
+    It is stored in two or three tensors: codes ``[columns, blocks, bytes of a block]`` in i8, lowest bits first; scales
+    ``[columns, blocks]`` in f32, f16 or bf16; and zero points ``[columns, blocks]``, in i8 without a sign or in the
+    scales' type. Without these the point of all blocks is ``2 ** (bits - 1)``. The last block may have more codes than
+    there are rows of the matrix.
+
+    Attributes:
+        bits: of a code: 2, 4 or 8.
+        block: rows of the matrix in a block, a multiple of 16.
+        depth: rows of the matrix.
+        columns: columns of the matrix.
+    """
+
+    bits: int
+    block: int
+    depth: int
+    columns: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The encoding that ``str`` wrote."""
+        return cls(*(int(number) for number in text.split(_SEPARATOR)))
+
+    def __str__(self) -> str:
+        return _SEPARATOR.join(str(number) for number in astuple(self))
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a column."""
+        return -(-self.depth // self.block)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block's codes."""
+        return self.block * self.bits // _BYTE
+
+    @property
+    def codes_of_byte(self) -> int:
+        """Codes in a byte."""
+        return _BYTE // self.bits
+
+    @property
+    def middle(self) -> int:
+        """The zero point of encodings that store none."""
+        return 1 << (self.bits - 1)
+
+    @property
+    def meaning(self) -> TensorType:
+        """The type of the matrix."""
+        return TensorType((self.depth, self.columns), "f32")
+
+    @property
+    def codes(self) -> TensorType:
+        """The type of the tensor of codes."""
+        return TensorType((self.columns, self.blocks, self.block_bytes), "i8")
+
+    def bytes_with(self, others: Sequence[TensorType]) -> int:
+        """Bytes of the matrix as it is stored, with scales and zero points of the given types."""
+        return self.codes.bytes + sum(part.bytes for part in others)
+
+    def decoded(self, codes: np.ndarray, scales: np.ndarray, points: np.ndarray | None = None) -> np.ndarray:
+        """The matrix in f64, by the definition.
+
+        Args:
+            codes, scales, points: the stored tensors; integers of one byte count as ones without a sign.
+        """
+        numbers = unpacked(codes.view(np.uint8), self.bits).astype(np.float64)
+        integers = points.view(np.uint8) if points is not None and points.dtype == np.int8 else points
+        origin = self.middle if integers is None else integers[:, :, None].astype(np.float64)
+        values = (numbers - origin) * scales[:, :, None].astype(np.float64)
+        columns: np.ndarray = values.reshape(self.columns, -1)[:, : self.depth]
+        return columns.T
+
+
+def unpacked(data: np.ndarray, bits: int) -> np.ndarray:
+    """Unsigned integers of ``bits`` bits, packed along the last axis into bytes, lowest bits first."""
+    if bits == _BYTE:
+        return data
+    shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
+    codes: np.ndarray = (data[..., None] >> shifts) & (2**bits - 1)
+    return codes.reshape(*data.shape[:-1], -1)

@@ -1,0 +1,68 @@
+"""Passes ONNX nodes that IREE's importer does not know through it: as calls of functions that are only declared.
+
+IREE's lowering of ONNX leaves such calls alone, and lowers what is around them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, nested, remap
+
+_VERSIONS = "torch.onnx_meta.ir_version = 8 : si64, torch.onnx_meta.opset_version = 17 : si64"
+_SHAPED = re.compile(r"!torch\.vtensor<\[([\d,]*)\],(\w+)>")
+
+
+def operators(module: ir.Operation, name: str) -> list[ir.Operation]:
+    """The ``torch.operator`` ops of a module that were imported from ONNX nodes of one operator."""
+    found = [op for op in nested(module) if op.name == "torch.operator"]
+    return [op for op in found if ir.StringAttr(op.attributes["name"]).value == f"onnx.{name}"]
+
+
+def call_instead(module: ir.Operation, op: ir.Operation, name: str) -> None:
+    """Replace an operator by a call of a function ``name``, which is declared at the module's beginning."""
+    with ir.InsertionPoint(op), op.location:
+        casts = [
+            ir.Operation.create("torch_c.to_builtin_tensor", [_builtin(value)], [value]).results[0]
+            for value in op.operands
+        ]
+        kinds = ", ".join(str(value.type) for value in casts)
+        result = _builtin(op.results[0])
+        callee = {"callee": ir.FlatSymbolRefAttr.get(name)}
+        call = ir.Operation.create("func.call", [result], casts, callee)
+        made = ir.Operation.create("torch_c.from_builtin_tensor", [op.results[0].type], [call.results[0]])
+    op.results[0].replace_all_uses_with(made.results[0])
+    op.erase()
+    text = f'func.func private @"{name}"({kinds}) -> {result} attributes {{{_VERSIONS}}}'
+    ir.InsertionPoint.at_block_begin(module.regions[0].blocks[0]).insert(ir.Operation.parse(text))
+
+
+def _builtin(value: ir.Value) -> ir.Type:
+    """The builtin tensor type of a value of type ``!torch.vtensor<[2,3],f32>``; integers of any sign are signless."""
+    found = _SHAPED.fullmatch(str(value.type))
+    assert found is not None, str(value.type)
+    sizes = tuple(int(size) for size in found[1].split(",") if size)
+    return ir.Type.parse(str(TensorType(sizes, re.sub("^[su]i", "i", found[2]))))
+
+
+def callee_of(op: ir.Operation) -> str:
+    """The name of the function that an op calls; empty if it calls none."""
+    if op.name != "util.call":
+        return ""
+    return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+
+
+def inline(call: ir.Operation, function: str) -> None:
+    """Replace a call by the ops of a function of one result, given as MLIR."""
+    module = ir.Module.parse(function)
+    block = body_of(module.body.operations[0].operation)
+    *ops, terminator = [view.operation for view in block.operations]
+    mapping = dict(zip(block.arguments, call.operands, strict=True))
+    for op in ops:
+        clone = op.clone(ip=ir.InsertionPoint(call))
+        remap(clone, mapping)
+        mapping.update(zip(op.results, clone.results, strict=True))
+    call.results[0].replace_all_uses_with(mapping[terminator.operands[0]])
+    call.erase()

@@ -1,0 +1,149 @@
+"""Products by weights that are stored in blocks of small integers: calls of them, and the layers that these become.
+
+A layer decodes its weight and multiplies by it. Code that IREE generates computes both; kernels of our own find the
+encoding by an attribute of the op that decodes (``sartor.codegen.analysis.encoded_weight``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.ir.encoding import ATTRIBUTE, BlockEncoding
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.subgraphs.declared_calls import call_instead, callee_of, inline, operators
+
+_OPERATOR = "EncodedProduct"
+PREFIX = "encoded_product"
+"""What names of functions that stand for products begin with."""
+_SEPARATOR = "/"
+# Position of the zero points among the operands.
+_POINTS = 3
+
+
+def call_products(module: ir.Operation) -> None:
+    """Replace operators that stand for products by encoded weights by calls, in place.
+
+    Args:
+        module: ``torch.operator`` ops, as imported from ONNX.
+    """
+    with module.context, ir.Location.unknown(module.context):
+        for number, op in enumerate(operators(module, _OPERATOR)):
+            encoding = ir.StringAttr(op.attributes["torch.onnx.encoding"]).value
+            call_instead(module, op, _SEPARATOR.join((PREFIX, encoding, str(number))))
+
+
+def expand_product(call: ir.Operation) -> None:
+    """Replace an op by the ops that compute it, in place, if it is the call of a product by an encoded weight."""
+    encoding = encoding_of(callee_of(call))
+    if encoding is not None:
+        kinds = [TensorType.parse(str(value.type)) for value in call.operands]
+        result = TensorType.parse(str(call.results[0].type))
+        inline(call, _Product(encoding, kinds, result).function(str(call.location)))
+
+
+def encoding_of(symbol: str) -> BlockEncoding | None:
+    """The encoding of the weight of the product that a function stands for; None if it stands for none."""
+    prefix, _, rest = symbol.partition(_SEPARATOR)
+    return BlockEncoding.parse(rest.partition(_SEPARATOR)[0]) if prefix == PREFIX else None
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product, of whose function the text is written.
+
+    Attributes:
+        encoding: of the weight.
+        operands: LHS ``[…, depth]``, codes, scales, and zero points if there are any.
+        result: ``[…, columns]``.
+    """
+
+    encoding: BlockEncoding
+    operands: Sequence[TensorType]
+    result: TensorType
+
+    def function(self, location: str) -> str:
+        """MLIR of a function that computes the product; ``location`` is the product's, as ``loc(…)``."""
+        arguments = ", ".join(f"%a{index}: {kind}" for index, kind in enumerate(self.operands))
+        given, weight = self.operands[0], self.encoding.meaning
+        lhs, product = _matrix(given), _matrix(self.result)
+        groups = f"[[{', '.join(map(str, range(len(given.shape) - 1)))}], [{len(given.shape) - 1}]]"
+        sizes = f"output_shape {list(self.result.shape)}"
+        before = f"%lhs = tensor.collapse_shape %a0 {groups} : {given} into {lhs} {location}"
+        after = f"%result = tensor.expand_shape %product {groups} {sizes} : {product} into {self.result} {location}"
+        is_matrix = lhs == given
+        return f"""util.func private @product({arguments}) -> {self.result} {{
+  %zero = arith.constant 0.0 : f32
+  {self._decoding(location)}
+  {"" if is_matrix else before}
+  %empty = tensor.empty() : {product}
+  %start = linalg.fill ins(%zero : f32) outs(%empty : {product}) -> {product}
+  %product = linalg.matmul ins({"%a0" if is_matrix else "%lhs"}, %weight : {lhs}, {weight})
+    outs(%start : {product}) -> {product} {location}
+  {"" if is_matrix else after}
+  util.return {"%product" if is_matrix else "%result"} : {self.result}
+}}"""
+
+    def _decoding(self, location: str) -> str:
+        """Lines that compute the weight, ``[depth, columns]``: code by code, ``[block, byte, code, column]``."""
+        of = self.encoding
+        split = TensorType((of.blocks, of.block_bytes, of.codes_of_byte, of.columns), "f32")
+        whole = TensorType((of.blocks * of.block, of.columns), "f32")
+        loops = "(d0, d1, d2, d3)"
+        maps = [f"{loops} -> (d3, d0, d1)", *[f"{loops} -> (d3, d0)"] * (len(self.operands) - 2), f"{loops} -> {loops}"]
+        names = [f"%a{index}" for index in range(1, len(self.operands))]
+        kinds = ", ".join(map(str, self.operands[1:]))
+        inner = ", ".join(f"%e{index}: {kind.dtype}" for index, kind in enumerate(self.operands[1:], 1))
+        body = "\n    ".join(self._element())
+        cut = f"[0, 0] [{of.depth}, {of.columns}] [1, 1] : {whole} to {of.meaning}"
+        weight = "%weight" if whole == of.meaning else "%whole"
+        lines = f"""%codes = tensor.empty() : {split}
+  %decoded = linalg.generic {{indexing_maps = [{", ".join(f"affine_map<{each}>" for each in maps)}],
+    iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
+    ins({", ".join(names)} : {kinds}) outs(%codes : {split}) attrs = {{{ATTRIBUTE} = "{of}"}} {{
+    ^bb0({inner}, %out: f32):
+    {body}
+  }} -> {split} {location}
+  {weight} = tensor.collapse_shape %decoded [[0, 1, 2], [3]] : {split} into {whole}"""
+        return lines if whole == of.meaning else f"{lines}\n  %weight = tensor.extract_slice %whole{cut}"
+
+    def _element(self) -> list[str]:
+        """Lines that decode one element."""
+        of = self.encoding
+        point, subtracted = self._point()
+        scale, factor = _widened("%scale", "%e2", self.operands[2].dtype)
+        return [
+            "%part = linalg.index 2 : index",
+            "%number = arith.index_cast %part : index to i32",
+            f"%bits = arith.constant {of.bits} : i32",
+            f"%mask = arith.constant {(1 << of.bits) - 1} : i32",
+            "%distance = arith.muli %number, %bits : i32",
+            "%byte = arith.extui %e1 : i8 to i32",
+            "%shifted = arith.shrui %byte, %distance : i32",
+            "%code = arith.andi %shifted, %mask : i32",
+            "%integer = arith.uitofp %code : i32 to f32",
+            *point,
+            f"%centred = arith.subf %integer, {subtracted} : f32",
+            *scale,
+            f"%value = arith.mulf %centred, {factor} : f32",
+            "linalg.yield %value : f32",
+        ]
+
+    def _point(self) -> tuple[list[str], str]:
+        """Lines that compute the zero point in f32, and its name."""
+        if len(self.operands) <= _POINTS:
+            return [f"%point = arith.constant {float(self.encoding.middle)} : f32"], "%point"
+        return _widened("%point", f"%e{_POINTS}", self.operands[_POINTS].dtype)
+
+
+def _matrix(kind: TensorType) -> TensorType:
+    """A type with all dimensions but the last joined."""
+    return TensorType((TensorType(kind.shape[:-1], kind.dtype).elements, kind.shape[-1]), kind.dtype)
+
+
+def _widened(name: str, value: str, dtype: str) -> tuple[list[str], str]:
+    """Lines that convert a value to f32, and the name of the result; integers have no sign."""
+    if dtype == "f32":
+        return [], value
+    return [f"{name} = arith.{'uitofp' if dtype == 'i8' else 'extf'} {value} : {dtype} to f32"], name

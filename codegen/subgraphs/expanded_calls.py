@@ -1,0 +1,54 @@
+"""All calls that stand for ONNX nodes which IREE's importer does not know."""
+
+from __future__ import annotations
+
+import io
+
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, entry_function, symbol
+from sartor.codegen.subgraphs import encoded_products, recurrent_loops
+from sartor.codegen.subgraphs.encoded_products import call_products, expand_product
+from sartor.codegen.subgraphs.recurrent_calls import call_recurrences, expand_recurrence
+
+_PREFIXES = (encoded_products.PREFIX, recurrent_loops.PREFIX)
+
+
+def call_functions(module: ir.Operation) -> None:
+    """Replace operators by calls of functions that are only declared, in place.
+
+    Args:
+        module: ``torch.operator`` ops, as imported from ONNX.
+    """
+    call_recurrences(module)
+    call_products(module)
+
+
+def expanded(bytecode: bytes) -> bytes:
+    """Bytecode of a module with its calls expanded.
+
+    Args:
+        bytecode: linalg on tensors, as it was imported.
+    """
+    if not any(prefix.encode() in bytecode for prefix in _PREFIXES):
+        return bytecode
+    module = ir.Module.parse(bytecode, ir.Context())
+    expand_calls(module)
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def expand_calls(module: ir.Module) -> None:
+    """Replace each call in the entry function by what it stands for, in place, and remove the declarations.
+
+    Args:
+        module: linalg on tensors, as it was imported.
+    """
+    with module.context, ir.Location.unknown(module.context):
+        for view in list(body_of(entry_function(module)).operations):
+            expand_recurrence(view.operation)
+        for view in list(body_of(entry_function(module)).operations):
+            expand_product(view.operation)
+        for view in list(module.body.operations):
+            if view.operation.name == "util.func" and symbol(view.operation).startswith(_PREFIXES):
+                view.operation.erase()
