@@ -17,6 +17,7 @@ from sartor.codegen.routines.cuda.iree_implicit import IreeImplicit
 from sartor.codegen.routines.cuda.separable import TensorSeparable
 from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
+from sartor.codegen.routines.encoded.block_product import BlockProduct
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.data_tiled import DataTiled
 from sartor.codegen.routines.iree.im2col import Im2col
@@ -84,6 +85,8 @@ ROUTINES: tuple[Routine, ...] = (
     JoinEnlarged("join_enlarged_blocked", blocked=True),
     Rowwise(),
     Recurrent(),
+    # By weights in blocks of integers.
+    BlockProduct(),
     # The same for models in f16.
     Half(Direct()),
     Half(Direct("direct_blocked", blocked=True)),

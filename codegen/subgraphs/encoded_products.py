@@ -1,7 +1,7 @@
 """Products by weights that are stored in blocks of small integers: calls of them, and the layers that these become.
 
 A layer decodes its weight and multiplies by it. Code that IREE generates computes both; kernels of our own find the
-encoding by an attribute of the op that decodes (``sartor.codegen.analysis.encoded_weight``).
+encoding by an attribute of the op that decodes (``sartor.codegen.kernels.encoded.encoded_weight``).
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from sartor.codegen.kernels.emit.control_flow import ControlFlow
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.emit.known_values import Known
@@ -113,6 +115,16 @@ class Assembler(ControlFlow):
                 self._splats[key] = arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, attribute))
             if isinstance(attribute.type, ir.F32Type):
                 self.known.constants[self._splats[key]] = float(ir.FloatAttr(attribute).value)
+        return self._splats[key]
+
+    def constant_vector(self, values: np.ndarray) -> ir.Value:
+        """A vector of constants, as many as ``lanes``."""
+        key = values.tobytes().hex(), values.dtype.name
+        if key not in self._splats:
+            attribute = ir.DenseElementsAttr.get(values)
+            kind = self.vector_type(ir.ShapedType(attribute.type).element_type)
+            with ir.InsertionPoint.at_block_begin(self._entry):
+                self._splats[key] = arith.constant(kind, ir.DenseElementsAttr.get(values, type=kind))
         return self._splats[key]
 
     def vector_type(self, element: ir.Type) -> ir.VectorType:

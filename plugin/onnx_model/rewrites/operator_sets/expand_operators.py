@@ -10,7 +10,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, editors
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.prepared import mark_as_reference
-from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
+from sartor.onnx_model.graphs.walk import describe_node, nodes
 from sartor.onnx_model.rewrites.number_types import quantized
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION

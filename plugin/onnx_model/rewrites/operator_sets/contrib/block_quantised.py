@@ -6,9 +6,11 @@ prepared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx import NodeProto, TensorProto
 
@@ -24,6 +26,7 @@ DOMAIN = "com.microsoft"
 _PRODUCT = "MatMulNBits"
 _SIZES = {"K", "N", "bits", "block_size"}
 _BITS = (2, 4, 8)
+_BFLOAT = np.dtype(ml_dtypes.bfloat16)
 # The LHS, codes, scales and zero points.
 _INPUTS = 4
 _IN_8_BITS = 4
@@ -57,9 +60,9 @@ def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit = Emitter(editor, node)
     bias = optional_input(node, 5)
     output = "" if bias else node.output[0]
-    if not editor.is_nested and editor.element_type(node.input[0]) == TensorProto.FLOAT:
+    if _may_stay(node, editor):
         given, of = [node.input[0], *weight.stored(emit)], weight.encoding
-        sizes = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block}
+        sizes: dict[str, Any] = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block}
         product = emit(_PRODUCT, *given, output=output, domain=DOMAIN, **sizes)
     else:
         values = weight.decoded().astype(emit.dtype(node.input[0]))
@@ -70,9 +73,34 @@ def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def is_kept(node: NodeProto, editor: GraphEditor) -> bool:
-    """Whether a node is a product whose weight stays encoded: of f32, without a bias or any permission to round."""
-    is_product = node.op_type == _PRODUCT and node.domain == DOMAIN and not editor.is_nested
-    return is_product and len(node.input) <= _INPUTS and set(attributes(node)) == _SIZES
+    """Whether a node is a product whose weight stays encoded: of f32, with constant parts whose sizes fit, and without
+    a bias or any permission to round."""
+    is_product = node.op_type == _PRODUCT and node.domain == DOMAIN and _may_stay(node, editor)
+    if not is_product or len(node.input) > _INPUTS or set(attributes(node)) != _SIZES:
+        return False
+    of = _encoding(node)
+    shapes: list[Collection[tuple[int, ...]]] = [
+        [of.codes.shape],
+        [(of.columns * of.blocks,)],
+        [(of.columns * -(-of.blocks * of.bits // 8),), (of.columns * of.blocks,)],
+    ]
+    parts = list(zip(node.input[1:], shapes, strict=False))
+    is_fitting = all(editor.is_constant(name) and editor.shape(name) in allowed for name, allowed in parts)
+    scales = editor.element_type(node.input[2])
+    is_supported = of.bits in _BITS and scales in (TensorProto.FLOAT, TensorProto.FLOAT16)
+    return is_fitting and is_supported
+
+
+def _may_stay(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether the LHS of a product is of f32, has elements, and belongs to the main graph."""
+    lhs = node.input[0]
+    is_real = editor.element_type(lhs) == TensorProto.FLOAT
+    return is_real and not editor.is_nested and 0 not in (editor.shape(lhs) or ())
+
+
+def _encoding(node: NodeProto) -> BlockEncoding:
+    found = attributes(node)
+    return BlockEncoding(found.get("bits", 4), found["block_size"], found["K"], found["N"])
 
 
 @dataclass(frozen=True)
@@ -99,22 +127,24 @@ class _Weight:
             UnsupportedModelError: if the weight is not constant, its sizes do not fit, or its encoding is not
                 supported.
         """
-        found = attributes(node)
-        bits = found.get("bits", 4)
+        of = _encoding(node)
         codes, scales, points = (_constant(node, editor, index) for index in (1, 2, 3))
-        if codes is None or scales is None or bits not in _BITS or found.get("weight_prepacked"):
-            raise UnsupportedModelError(f"{describe_node(node)} has weights of {bits} bits; 2, 4 or 8 were expected")
+        if codes is None or scales is None or of.bits not in _BITS or attributes(node).get("weight_prepacked"):
+            raise UnsupportedModelError(f"{describe_node(node)} has weights of {of.bits} bits; 2, 4 or 8 were expected")
         if _constant(node, editor, 4) is not None:
             raise UnsupportedModelError(
                 f"{describe_node(node)} reorders its weights by group indices; quantise the model without act-order"
             )
-        of = BlockEncoding(bits, found["block_size"], found["K"], found["N"])
         _check_size(node, "weights", codes, of.codes.elements)
         _check_size(node, "scales", scales, of.columns * of.blocks)
         if points is not None and points.dtype == np.uint8:
-            _check_size(node, "zero points", points, of.columns * -(-of.blocks * bits // 8))
+            _check_size(node, "zero points", points, of.columns * -(-of.blocks * of.bits // 8))
         elif points is not None:
             _check_size(node, "zero points", points, of.columns * of.blocks)
+        if scales.dtype == _BFLOAT:
+            # Later steps hold constants of this type in f32.
+            scales, points = (_widened(each) for each in (scales, points))
+            assert scales is not None
         return cls(of, codes.reshape(of.codes.shape), scales.reshape(of.columns, of.blocks), points)
 
     def stored(self, emit: Emitter) -> list[str]:
@@ -127,6 +157,10 @@ class _Weight:
     def decoded(self) -> Array:
         """The weight [K, N] in float64."""
         return self.encoding.decoded(self.codes, self.scales, split_points(self.points, self.encoding))
+
+
+def _widened(array: Array | None) -> Array | None:
+    return array.astype(np.float32) if array is not None and array.dtype == _BFLOAT else array
 
 
 def split_points(points: Array | None, encoding: BlockEncoding) -> Array | None:

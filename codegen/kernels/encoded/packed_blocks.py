@@ -1,0 +1,83 @@
+"""How a weight in blocks of integers lies in memory: panels of columns, each from its first row to its last.
+
+A word of 32 bits holds the codes of some adjacent rows of one column, as in the model. The words of a panel's columns
+lie side by side, so that a vector register takes those of as many columns, and shifts alone lead from row to row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.codegen.ir.packing import Packing, PadTo, Reshape, Transpose, cut
+
+WORD_BYTES, WORD_BITS = 4, 32
+
+
+@dataclass(frozen=True)
+class PackedBlocks:
+    """Offsets in the packed parts of a weight.
+
+    Attributes:
+        encoding: of the weight.
+        lanes: columns of a vector.
+        vectors: vectors of a panel.
+    """
+
+    encoding: BlockEncoding
+    lanes: int
+    vectors: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.lanes * self.vectors
+
+    @property
+    def panels(self) -> int:
+        """Panels that hold all columns; the last is filled up with zeros."""
+        return -(-self.encoding.columns // self.width)
+
+    @property
+    def codes_of_word(self) -> int:
+        """Rows whose codes are in a word."""
+        return WORD_BITS // self.encoding.bits
+
+    @property
+    def words(self) -> int:
+        """Words of a column in a block."""
+        return self.encoding.block_bytes // WORD_BYTES
+
+    @property
+    def word_step(self) -> int:
+        """Bytes from the words of some rows of a panel to those of the next rows."""
+        return self.width * WORD_BYTES
+
+    @property
+    def block_step(self) -> int:
+        """Bytes from a block's codes to those of the next block."""
+        return self.words * self.word_step
+
+    @property
+    def panel_step(self) -> int:
+        """Bytes from a panel's codes to those of the next panel."""
+        return self.encoding.blocks * self.block_step
+
+    @property
+    def panel_scales(self) -> int:
+        """Scales, and zero points, of a panel."""
+        return self.encoding.blocks * self.width
+
+    def packings(self, parts: int) -> Sequence[Packing]:
+        """How codes, scales and, if there are three parts, zero points are packed."""
+        of, columns = self.encoding, self.panels * self.width
+        words = of.blocks * self.words
+        codes = (
+            Reshape((of.columns, words, WORD_BYTES)),
+            PadTo((columns, words, WORD_BYTES)),
+            Reshape((self.panels, self.width, words, WORD_BYTES)),
+            Transpose((0, 2, 1, 3)),
+        )
+        scales = cut(((self.panels, self.width), (of.blocks,)), (0, 2, 1))
+        return [Packing(codes), *[Packing(scales)] * (parts - 1)]

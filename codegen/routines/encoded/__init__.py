@@ -1,0 +1,1 @@
+"""Routines for products by weights in blocks of small integers."""

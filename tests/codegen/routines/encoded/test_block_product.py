@@ -1,0 +1,215 @@
+"""Products by weights in blocks of integers, of awkward sizes: every variant computes the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, NodeProto
+
+from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
+from sartor.codegen.routines.encoded.block_product import BlockProduct
+from sartor.codegen.routines.iree.stock import Stock
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from tests.codegen.routines.harness import Subject, compiled, opened, run
+from tests.emulated import EmulatedProgram, Emulator, emulator
+from tests.plugin.onnx_model.builders import FLOAT, MS, Array, Value, model, node, weights
+
+_TOLERANCE = 1e-5
+_TARGET = Target.create("cpu")
+EMULATOR = emulator()
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A product: its rows, its weight, and how that is stored."""
+
+    rows: int
+    encoding: BlockEncoding
+    scales: type = np.float32
+    points: str = ""
+    has_bias: bool = False
+
+    def parts(self) -> dict[str, Array]:
+        """Codes, scales and, if there are any, zero points, as the operator takes them."""
+        random, of = np.random.default_rng(self.encoding.depth), self.encoding
+        found = {
+            "w": random.integers(0, 256, of.codes.shape, dtype=np.uint8),
+            "s": (random.random(of.columns * of.blocks) + 0.5).astype(self.scales),
+        }
+        if self.points == "packed":
+            found["z"] = random.integers(0, 256, of.columns * -(-of.blocks * of.bits // 8), dtype=np.uint8)
+        elif self.points == "real":
+            found["z"] = (random.random(of.columns * of.blocks) * 9).astype(self.scales)
+        if self.has_bias:
+            found["b"] = weights(of.columns)
+        return found
+
+    def values(self) -> Array:
+        """The weight, element by element, in float64."""
+        parts, of = self.parts(), self.encoding
+        found = np.zeros((of.depth, of.columns))
+        for row in range(of.depth):
+            block, place = divmod(row, of.block)
+            byte, part = divmod(place * of.bits, 8)
+            codes = parts["w"][:, block, byte] >> part & (1 << of.bits) - 1
+            scales = parts["s"].reshape(of.columns, of.blocks)[:, block].astype(np.float64)
+            found[row] = (codes - self._points(block)) * scales
+        return found
+
+    def _points(self, block: int) -> Array:
+        of, points = self.encoding, self.parts().get("z")
+        if points is None:
+            return np.full(of.columns, float(1 << (of.bits - 1)))
+        if self.points == "real":
+            return points.reshape(of.columns, of.blocks)[:, block].astype(np.float64)
+        byte, part = divmod(block * of.bits, 8)
+        return (points.reshape(of.columns, -1)[:, byte] >> part & (1 << of.bits) - 1).astype(np.float64)
+
+
+_CASES: Mapping[str, _Case] = {
+    "one_row": _Case(1, BlockEncoding(4, 32, 768, 200)),
+    "two_rows": _Case(2, BlockEncoding(4, 32, 256, 176)),
+    "eight_rows": _Case(8, BlockEncoding(4, 16, 272, 130), points="packed"),
+    "many_rows": _Case(37, BlockEncoding(4, 64, 200, 96), has_bias=True),
+    "rest_of_block": _Case(1, BlockEncoding(4, 32, 301, 144), points="packed"),
+    "rest_of_word": _Case(3, BlockEncoding(4, 128, 397, 144), points="packed", has_bias=True),
+    "less_than_block": _Case(1, BlockEncoding(4, 512, 333, 100)),
+    "few_columns": _Case(1, BlockEncoding(4, 32, 2000, 7)),
+    "bytes": _Case(1, BlockEncoding(8, 32, 480, 130)),
+    "bytes_of_rows": _Case(5, BlockEncoding(8, 64, 250, 130), points="packed"),
+    "pairs": _Case(1, BlockEncoding(2, 16, 720, 130)),
+    "pairs_of_rows": _Case(4, BlockEncoding(2, 64, 730, 130), points="packed"),
+    "real_points": _Case(1, BlockEncoding(4, 32, 256, 136), points="real", has_bias=True),
+    "half_scales": _Case(6, BlockEncoding(4, 32, 256, 136), scales=np.float16, points="real"),
+    "short_scales": _Case(1, BlockEncoding(4, 32, 256, 136), scales=ml_dtypes.bfloat16),
+}
+
+
+def _model() -> ModelProto:
+    """One model of all products."""
+    nodes: list[NodeProto] = []
+    inputs: list[Value] = []
+    constants: dict[str, Array] = {}
+    for name, case in _CASES.items():
+        of, parts = case.encoding, case.parts()
+        inputs.append((f"{name}.x", (1, case.rows, of.depth), FLOAT))
+        constants |= {f"{name}.{part}": array for part, array in parts.items()}
+        read = [f"{name}.{part}" if part in ("x", *parts) else "" for part in ("x", "w", "s", "z", "g", "b")]
+        while not read[-1]:
+            read.pop()
+        sizes = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block}
+        nodes.append(node("MatMulNBits", read, [f"{name}.y"], name=name, domain=MS, **sizes))
+    return model(nodes, inputs, [f"{name}.y" for name in _CASES], constants)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    path: Path = tmp_path_factory.mktemp("encoded") / "model.onnx"
+    onnx.save(_model(), path)
+    found = run_import(path, {}, None)
+    assert isinstance(found, ImportedModel), found
+    return found
+
+
+def _subjects(imported: ImportedModel, target: Target) -> dict[str, Subject]:
+    """All variants of each product's layer; IREE's own on this machine."""
+    subjects = {}
+    for layer in imported.graph.layers:
+        listed = BlockProduct().parameters(layer.task, target)
+        assert not isinstance(listed, Rejected), (layer.name, listed)
+        found: dict[str, Implementation | Rejected] = {
+            str(dict(each)): BlockProduct().build(layer.task, each, target) for each in listed
+        }
+        if target == _TARGET:
+            found["stock"] = Stock().build(layer.task, {}, target)
+        built = {name: code for name, code in found.items() if isinstance(code, Implementation)}
+        assert len(built) == len(found), found
+        subjects[layer.name] = Subject(layer, imported.weights, built)
+    assert subjects.keys() == _CASES.keys()
+    return subjects
+
+
+def test_variants_compute_the_definition(imported: ImportedModel) -> None:
+    subjects = _subjects(imported, _TARGET)
+    content = compiled(subjects, _TARGET)
+    for threads in (1, 2):
+        program = opened(content, _TARGET, threads)
+        for name, subject in subjects.items():
+            inputs = subject.inputs()
+            expected = _expected(_CASES[name], inputs[0])
+            for variant in subject.implementations:
+                error = np.abs(run(program, subject, variant, inputs) - expected).max() / np.abs(expected).max()
+                assert error <= _TOLERANCE, (name, variant, threads, error)
+
+
+def _expected(case: _Case, rows: Array) -> Array:
+    product: Array = rows.astype(np.float64) @ case.values()
+    return product + case.parts().get("b", np.zeros(1))
+
+
+@pytest.mark.parametrize("architecture", ["x86-64-v3", "aarch64:generic"])
+def test_variants_compile_for_other_cpus(imported: ImportedModel, architecture: str) -> None:
+    target = Target.create("cpu", architecture)
+    subjects = _subjects(imported, target)
+    few = {name: subjects[name] for name in ("rest_of_word", "bytes", "pairs", "short_scales")}
+    assert compiled(few, target)
+
+
+@pytest.mark.skipif(isinstance(EMULATOR, str), reason=str(EMULATOR))
+def test_variants_are_right_on_aarch64(imported: ImportedModel, tmp_path: Path) -> None:
+    assert isinstance(EMULATOR, Emulator)
+    target = Target.create("cpu", "aarch64:generic")
+    subjects = _subjects(imported, target)
+    (tmp_path / "m.vmfb").write_bytes(compiled(subjects, target))
+    program = EmulatedProgram(EMULATOR, tmp_path / "m.vmfb")
+    for name, subject in subjects.items():
+        inputs = subject.inputs()
+        expected = _expected(_CASES[name], inputs[0])
+        found = run(program, subject, next(iter(subject.implementations)), inputs)
+        assert np.abs(found - expected).max() <= _TOLERANCE * np.abs(expected).max(), name
+
+
+def test_weights_stay_as_small_as_they_are(imported: ImportedModel) -> None:
+    for layer in imported.graph.layers:
+        case = _CASES[layer.name]
+        weight = encoded_weight(layer.task)
+        assert isinstance(weight, EncodedWeight)
+        assert weight.encoding == case.encoding
+        kinds = [layer.task.weights[part] for part in weight.parts]
+        held = sum(imported.weights[layer.weights[part]].nbytes for part in weight.parts)
+        assert weight.encoding.bytes_with(kinds[1:]) == held
+        given = sum(array.nbytes for name, array in case.parts().items() if name != "b")
+        # Zero points take a byte each, and scales of bf16 as much as those of f32.
+        widened = case.points == "packed" or (2 if case.scales is ml_dtypes.bfloat16 else 0)
+        assert held <= given + widened * case.encoding.columns * case.encoding.blocks
+
+
+def test_other_products_are_rejected(tmp_path: Path) -> None:
+    product = node("MatMul", ["x", "w"], ["y"])
+    onnx.save(model([product], [("x", (3, 40), FLOAT)], ["y"], {"w": weights(40, 60)}), tmp_path / "m.onnx")
+    found = run_import(tmp_path / "m.onnx", {}, None)
+    assert isinstance(found, ImportedModel), found
+    (layer,) = found.graph.layers
+    expected = Rejected("it has no weight in blocks of integers")
+    assert BlockProduct().parameters(layer.task, _TARGET) == expected
+    assert BlockProduct().build(layer.task, {}, _TARGET) == expected
+
+
+def test_more_threads_get_more_workgroups(imported: ImportedModel) -> None:
+    task = next(layer.task for layer in imported.graph.layers if layer.name == "one_row")
+    counts = []
+    for threads in (1, 4):
+        listed = BlockProduct().parameters(task, replace(_TARGET, threads=threads))
+        assert not isinstance(listed, Rejected)
+        counts.append(max(int(str(each["panel_groups"])) for each in listed))
+    assert counts[0] < counts[1]
