@@ -25,7 +25,11 @@ def test_a_product_that_may_be_in_8_bits_has_results_of_its_own(
 
 
 def _parts(**changed: np.ndarray) -> dict[str, np.ndarray]:
-    parts = {"w": np.full((2, 2, 8), 0x97, np.uint8), "s": np.ones(4, np.float32), "z": np.full(2, 8, np.uint8)}
+    parts: dict[str, np.ndarray] = {
+        "w": np.full((2, 2, 8), 0x97, np.uint8),
+        "s": np.ones(4, np.float32),
+        "z": np.full(2, 8, np.uint8),
+    }
     return {**parts, **changed}
 
 
