@@ -62,3 +62,9 @@ class DeviceError(SartorError):
     """A device is missing or failed while it ran."""
 
     exit_code = 6
+
+
+class RewriteError(SartorError):
+    """A model was rewritten to something that computes other results: a defect of Sartor."""
+
+    exit_code = 8

@@ -5,6 +5,7 @@ import_network              load, prepare, import, fold weights, form layers    
                             compiler about the CPU, digest the sources that stored results depend on, and load what
                             a search needs
 find_variants
+    check_rewrites          compare them with definitions of operators, where these replace ONNX Runtime's kernels
     calibrate               read the samples, find ranges if 8 bits are allowed
     check_measure           try a measure of the user's own on outputs that are as expected
     begin                   start the reference and the stock model on another processor, beside all until measuring
@@ -58,6 +59,7 @@ from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.reference.subnormal_values import explaining_wrong_outputs
 from sartor.samples.checked_samples import check_measure, checked_samples
+from sartor.samples.rewritten_samples import check_rewrites
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
@@ -182,6 +184,7 @@ def _replay(
         replayed = replay(plan, imported, config.planning, config.dump_directory)
         imported, recipe = replayed.imported, replayed.recipe
         budget = config.error_budget
+        check_rewrites(pool, imported, config.calibration)
         samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)
         check_measure(imported, samples, pool, budget)
         kept, code = KeptModules.of_user(), KeptCode.of_user()

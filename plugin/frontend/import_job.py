@@ -47,6 +47,7 @@ from sartor.onnx_model.reading.load import read_model
 from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
+from sartor.reference.trusted.oracles.table import is_vouched_by_definitions
 from sartor.runtime.driver.bound_input import Bindings, BoundInput
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
@@ -125,7 +126,8 @@ def _imported(
     beside: Executor,
     end: float,
 ) -> ImportedModel:
-    prepared, is_rounding, external = _prepared(path, fixed)
+    read = _prepared(path, fixed)
+    prepared, is_rounding = read.model, read.is_rounding
     asked = without_weights(prepared.model)
     sampler = InputSampler(asked)
     samples = sampler(_SAMPLE_SEED)
@@ -162,18 +164,28 @@ def _imported(
         is_rounding=is_rounding,
         bound=prepared.bound,
         tie_spread=_drawn_tie_spread(path, saved, asked, chosen.styles, prepared.bound) if is_rounding else 0.0,
-        external=external,
+        external=read.external,
         exponents={name: tuple(each) for name, each in fixed.exponents.items()},
+        has_definitions=read.has_definitions,
     )
 
 
-def _prepared(path: Path, fixed: _Fixed) -> tuple[PreparedModel, bool, tuple[Path, ...]]:
-    """The prepared model, whether the original one computes with integers that represent real numbers, and its data."""
+@dataclass(frozen=True)
+class _Read:
+    """The prepared model, and what the original one says: see ``ImportedModel``."""
+
+    model: PreparedModel
+    is_rounding: bool
+    has_definitions: bool
+    external: tuple[Path, ...]
+
+
+def _prepared(path: Path, fixed: _Fixed) -> _Read:
     with SimplifyProcess() as process:
         loaded, external = read_model(path)
         prepared = prepare(loaded, fixed.shapes, partial(simplify, process=process), fixed.bindings)
         equalise_products(prepared.model, fixed.exponents)
-        return prepared, rounds(loaded), external
+        return _Read(prepared, rounds(loaded), is_vouched_by_definitions(loaded), external)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class ImportedModel:
         tie_spread: relative error on drawn samples by rounding ties to the other side; 0 if nothing is rounded.
         external: the files that hold weights outside the model's file.
         exponents: of channels of tensors that were equalised before products.
+        has_definitions: whether definitions of operators may have to vouch for rewrites, as ONNX Runtime cannot.
     """
 
     path: Path
@@ -64,3 +65,4 @@ class ImportedModel:
     tie_spread: float = 0.0
     external: tuple[Path, ...] = ()
     exponents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    has_definitions: bool = False

@@ -24,6 +24,8 @@ from sartor.runtime.output_error import FULL, HALF, NARROW, QUANTISED, Lenience,
 
 _LOG = logging.getLogger(__name__)
 _MODELS, _FEEDS = 2, 2
+THE_PREPARED_MODEL = "the rewritten model alone"
+"""The reference of modules of which nobody can run the user's file."""
 # Limit of the noise as a multiple of the runs' differences. ONNX Runtime's Sigmoid has an error of three roundings,
 # which later layers may amplify more than a single rounding.
 _MOST_SPREADS = 128.0
@@ -168,6 +170,11 @@ class Expectation:
         self._bound = {name: value for name, value in bound_feeds(bound).items() if name in taken}
         self._disturbed = Disturbed(known, threads=threads, narrow=narrow)
         self._sigmoids = sigmoid_outputs(known)
+
+    @property
+    def described(self) -> str:
+        """Who computes the reference outputs, as messages say it."""
+        return THE_PREPARED_MODEL if self.refused else self._reference.described
 
     def __call__(self, feeds: Mapping[str, Array]) -> Expected:
         """The reference outputs for some inputs.

@@ -40,6 +40,7 @@ from sartor.profiling.refiner import Refined, Refiner
 from sartor.profiling.verdicts import budget_of_model
 from sartor.progress import Progress
 from sartor.samples.checked_samples import check_measure
+from sartor.samples.rewritten_samples import check_rewrites
 from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.kept.code import KeptCode
@@ -124,7 +125,9 @@ def find_variants(
 
     Raises:
         UsageError: if the user's samples or measure fail.
+        RewriteError: if a rewrite computes something else than the operator's definition.
     """
+    check_rewrites(bench.pool, imported, config.calibrating.samples)
     imported = equalised(imported, config, bench)
     calibration = calibrate(imported, config.calibrating, bench.pool, bench.progress)
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)

@@ -1,20 +1,36 @@
-"""Worker side: a model as a callable whose results are trusted, by ONNX Runtime's CPU provider."""
+"""Worker side: a model as a callable whose results are trusted: ONNX Runtime's, or the operators' definitions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, NodeProto
+
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.walk import nodes
 from sartor.reference.trusted.exact.exact_copy import exact_copy
+from sartor.reference.trusted.oracles.call import Call
+from sartor.reference.trusted.oracles.table import definition_of
+from sartor.reference.trusted.parts.division import UncoveredError
+from sartor.reference.trusted.parts.parted_model import PartedModel, has_deviations, named
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
+
+# How messages of ONNX Runtime name a node that fails while it runs (``reason_of``).
+_FAILED_NODE = re.compile(r"node '(?P<name>.*?)' \((?P<operator>\w+)\)")
 
 
 class ReferenceModel:
     """Computes what a model means. All checks of results use it; peers that are timed are run as their makers set them.
 
-    Products of 8-bit integers are exact on every CPU (``exact_copy``).
+    ONNX Runtime runs it. What that has no kernel for, or is not trusted with, is computed by its definition
+    (``oracles/table.py``), and the rest in parts around it. Products of 8-bit integers are exact on every CPU
+    (``exact_copy``).
 
     Attributes:
         input_names: of the model.
@@ -40,19 +56,54 @@ class ReferenceModel:
         Raises:
             UsageError: if ``threads`` is below 1.
             SartorError: if weights in another file cannot be read.
+            UncoveredError: if nobody is trusted with a node.
             UnsupportedModelError: if the model cannot be loaded.
         """
-        self._runtime = OnnxRuntimeReference(
-            exact_copy(model) or model,
-            folder=model.parent if isinstance(model, Path) else None,
+        self._model = exact_copy(model) or model
+        folder = model.parent if isinstance(model, Path) else None
+        self._whole = partial(
+            OnnxRuntimeReference,
+            self._model,
+            folder=folder,
             threads=threads,
             optimises=optimises,
             layouts=layouts,
             cuts=cuts,
         )
+        self._parts = partial(
+            PartedModel, folder=folder, threads=threads, optimises=optimises, layouts=layouts, cuts=cuts
+        )
+        self._runtime = self._loaded()
         self.input_names = self._runtime.input_names
         self.output_names = self._runtime.output_names
         self.cut_names = self._runtime.cut_names
+
+    @property
+    def own(self) -> tuple[NodeProto, ...]:
+        """The nodes that something else than ONNX Runtime's kernels computes."""
+        return tuple(self._runtime.own) if isinstance(self._runtime, PartedModel) else ()
+
+    @property
+    def described(self) -> str:
+        """Who computes it, as messages say it: "ONNX Runtime and the definition of NhwcConv"."""
+        runs_runtime = self._runtime.runs_runtime if isinstance(self._runtime, PartedModel) else True
+        return described(self.own, runs_runtime=runs_runtime)
+
+    def _loaded(self) -> OnnxRuntimeReference | PartedModel:
+        read = _read(self._model)
+        if read is not None and has_deviations(read):
+            return self._parts(read)
+        try:
+            return self._whole()
+        except UnsupportedModelError as error:
+            if read is None:
+                raise
+            try:
+                return self._parts(read)
+            except UncoveredError:
+                raise
+            except UnsupportedModelError:
+                raise error from None
 
     def __call__(self, feeds: Mapping[str, Array], seconds: float = math.inf) -> list[Array]:
         """Run the model; returns all outputs in the model's order.
@@ -65,4 +116,47 @@ class ReferenceModel:
             UsageError: if the feeds do not fit the model, or running it fails.
             ReferenceFailedError: if it did not end in time.
         """
-        return self._runtime(feeds, seconds)
+        try:
+            return self._runtime(feeds, seconds)
+        except UsageError as error:
+            replaced = self._without_failing(error)
+            if replaced is None:
+                raise
+            outputs = replaced(feeds, seconds)
+        self._runtime = replaced
+        return outputs
+
+    def calls(self, feeds: Mapping[str, Array]) -> list[tuple[Call, list[Array]]]:
+        """What each node of ``own`` reads and computes on some inputs.
+
+        Raises:
+            UsageError: as when it is called.
+        """
+        self(feeds)
+        return self._runtime.calls(feeds) if isinstance(self._runtime, PartedModel) else []
+
+    def _without_failing(self, error: UsageError) -> PartedModel | None:
+        """The model with a node by its definition that ONNX Runtime loads and fails to run; None if it has none."""
+        failed, read = _FAILED_NODE.search(str(error)), _read(self._model)
+        if isinstance(self._runtime, PartedModel) or failed is None or read is None:
+            return None
+        failing = [node for node in nodes(read) if (node.name, node.op_type) == failed.groups()]
+        if not any(definition_of(node) for node in failing):
+            return None
+        whole = named(read)
+        return self._parts(whole, refused=frozenset(node.name for node in failing))
+
+
+def described(own: Iterable[NodeProto], *, runs_runtime: bool) -> str:
+    """Who computes a model of which something else than ONNX Runtime computes some nodes."""
+    operators = sorted({node.op_type for node in own})
+    definitions = f"the definition{'s' if len(operators) > 1 else ''} of {', '.join(operators)}" if operators else ""
+    return " and ".join(each for each in ("ONNX Runtime" if runs_runtime else "", definitions) if each)
+
+
+def _read(model: Path | bytes) -> ModelProto | None:
+    """The model without weights that lie in other files; None if it is no model, which ONNX Runtime then says."""
+    try:
+        return ModelProto.FromString(model if isinstance(model, bytes) else model.read_bytes())
+    except (DecodeError, OSError):
+        return None

@@ -110,8 +110,14 @@ def _transposed_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     return emit.nodes
 
 
-def _channels_last(operator: str) -> Lowering:
-    """The lowering of an operator on images [N, H, W, C]; weights, if any, are as in the standard."""
+def _channels_last(operator: str, *, turns_filter: bool = False) -> Lowering:
+    """The lowering of an operator on images [N, H, W, C].
+
+    Args:
+        operator: on images [N, C, H, W].
+        turns_filter: whether filters are [M, H, W, C] too, as NhwcConv has them, against the text of its schema.
+            NhwcFusedConv has them as in the standard.
+    """
 
     def lower(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         rank = editor.rank(node.input[0])
@@ -120,6 +126,8 @@ def _channels_last(operator: str) -> Lowering:
         emit = Emitter(editor, node)
         to_first, to_last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
         operands = [emit("Transpose", node.input[0], part="to_nchw", perm=to_first), *node.input[1:]]
+        if turns_filter:
+            operands[1] = emit("Transpose", node.input[1], part="filter_to_nchw", perm=to_first)
         if optional_input(node, 3):
             operands[3] = emit("Transpose", node.input[3], part="addend_to_nchw", perm=to_first)
         domain = "" if operator in ("Conv", "MaxPool") else node.domain
@@ -189,7 +197,7 @@ COUNTERPARTS: Mapping[str, Lowering] = {
     "GemmFastGelu": _matmul_gelu,
     "GridSample": _renamed("GridSample"),
     "MatMulInteger16": _integer_matmul,
-    "NhwcConv": _channels_last("Conv"),
+    "NhwcConv": _channels_last("Conv", turns_filter=True),
     "NhwcFusedConv": _channels_last("FusedConv"),
     "NhwcMaxPool": _channels_last("MaxPool"),
     "Pad": _pad,

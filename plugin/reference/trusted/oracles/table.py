@@ -1,0 +1,121 @@
+"""Who is trusted for which operator, and why.
+
+ONNX Runtime's CPU kernel is trusted wherever there is one, but for the exceptions of this table. Where there is none,
+an operator is computed by its definition below; in a narrow float type by its kernel in float32, with results rounded
+once; else by ``onnx.reference``, but for what is known to be wrong there. The definitions are written from ONNX
+Runtime's kernels, their tests and schemas, and from ONNX's text, and never from the rewrites that they judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.graphs.walk import nodes
+from sartor.reference.trusted.oracles import activations, convolutions, normalisations, quantised
+from sartor.reference.trusted.oracles.call import Definition
+
+_MICROSOFT = "com.microsoft"
+_WIDE_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
+NARROW_FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+"""Types in which an operator without a kernel is computed in float32 and rounded."""
+_FOUR_BITS = frozenset({TensorProto.INT4, TensorProto.UINT4})
+
+Operator = tuple[str, str]
+"""A domain, empty for the standard one, and the operator's name."""
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """An operator's definition.
+
+    Attributes:
+        compute: the definition.
+        source: what it was written from.
+    """
+
+    compute: Definition
+    source: str
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Nodes on which ONNX Runtime has a kernel and deviates from the definition.
+
+    Attributes:
+        applies: whether a node is one of them, by the element types of its inputs.
+        compute: the definition.
+        reason: how ONNX Runtime deviates.
+    """
+
+    applies: Callable[[NodeProto, Sequence[int | None]], bool]
+    compute: Definition
+    reason: str
+
+
+def _is_cut(node: NodeProto, types: Sequence[int | None]) -> bool:
+    to = next((each.i for each in node.attribute if each.name == "to"), 0)
+    return to in _FOUR_BITS and types[0] in (_WIDE_FLOATS | NARROW_FLOATS)
+
+
+DEVIATIONS: Mapping[Operator, Deviation] = {
+    ("", "Cast"): Deviation(
+        _is_cut, quantised.cut_to_four_bits, "it rounds floats to integers of four bits, where ONNX drops the fraction"
+    ),
+}
+"""What ONNX Runtime is not trusted with, though it has a kernel."""
+
+_KERNEL = "the CUDA kernel and its tests in ONNX Runtime"
+
+ORACLES: Mapping[Operator, Oracle] = {
+    (_MICROSOFT, "BiasAdd"): Oracle(activations.bias_add, _KERNEL),
+    (_MICROSOFT, "BiasSoftmax"): Oracle(activations.bias_softmax, _KERNEL),
+    (_MICROSOFT, "BiasSplitGelu"): Oracle(activations.bias_split_gelu, _KERNEL),
+    (_MICROSOFT, "GemmFastGelu"): Oracle(activations.gemm_fast_gelu, _KERNEL),
+    (_MICROSOFT, "GroupNorm"): Oracle(normalisations.group_norm, _KERNEL),
+    (_MICROSOFT, "LayerNormalization"): Oracle(normalisations.layer_normalization, "ONNX's text"),
+    (_MICROSOFT, "NhwcConv"): Oracle(convolutions.nhwc_conv, _KERNEL),
+    (_MICROSOFT, "NhwcFusedConv"): Oracle(convolutions.nhwc_fused_conv, "its schema and the tests of its CPU kernel"),
+    (_MICROSOFT, "QLinearReduceMean"): Oracle(quantised.qlinear_reduce_mean, "its schema"),
+    (_MICROSOFT, "SimplifiedLayerNormalization"): Oracle(
+        normalisations.simplified_layer_normalization, "ONNX Runtime's schema and its CPU kernel in the standard domain"
+    ),
+    (_MICROSOFT, "SkipGroupNorm"): Oracle(normalisations.skip_group_norm, _KERNEL),
+    (_MICROSOFT, "TorchEmbedding"): Oracle(activations.torch_embedding, "its schema"),
+}
+"""Definitions of operators for which ONNX Runtime's CPU provider has no kernel."""
+
+
+def definition_of(node: NodeProto) -> Definition | None:
+    """The definition of a node's operator, if there is one; whether it is needed is not asked."""
+    key = (node.domain, node.op_type)
+    if key in ORACLES:
+        return ORACLES[key].compute
+    return DEVIATIONS[key].compute if key in DEVIATIONS else None
+
+
+def deviates(node: NodeProto, types: Sequence[int | None]) -> bool:
+    """Whether ONNX Runtime has a kernel for a node and is not trusted with it."""
+    known = DEVIATIONS.get((node.domain, node.op_type))
+    return known is not None and known.applies(node, types)
+
+
+def _is_suspect(node: NodeProto) -> bool:
+    """Whether ONNX Runtime may not be the one that computes a node, by its operator alone."""
+    key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+    return bool(key[0]) or key in ORACLES or key in DEVIATIONS
+
+
+def is_vouched_by_definitions(model: ModelProto) -> bool:
+    """Whether something else than ONNX Runtime's kernels may have to compute a node of a model."""
+    return any(_is_suspect(node) for node in nodes(model)) or _has_bfloat16(model)
+
+
+def _has_bfloat16(model: ModelProto) -> bool:
+    kinds = {tensor.data_type for tensor in model.graph.initializer}
+    casts = (each for node in nodes(model) if node.op_type == "Cast" for each in node.attribute)
+    kinds |= {each.i for each in casts if each.name == "to"}
+    kinds |= {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.value_info)}
+    return TensorProto.BFLOAT16 in kinds

@@ -1,0 +1,1 @@
+"""Checking rewrites before anything is measured: the prepared model against the user's, which definitions compute."""

@@ -1,0 +1,122 @@
+"""The rewrite of a single node, compared with the definition of its operator on the values that the node reads."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, ModelProto, ValueInfoProto, helper, numpy_helper
+
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.preparing.prepare import prepare
+from sartor.reference.tolerance import tolerance
+from sartor.reference.trusted.oracles.call import Call
+from sartor.reference.trusted.parts.element_types import numpy_code
+from sartor.reference.trusted.reference_model import ReferenceModel
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.output_error import LAYER, Noise, output_errors, scales_of
+
+_LOG = logging.getLogger(__name__)
+# Arrays of other types do not pass ONNX Runtime's door.
+_PASSING = "biuf"
+# Steps of quantised values that another rounding of a tie may change.
+_MOST_MOVED = 1 / 64
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a rewrite is off, and what it may be."""
+
+    error: float
+    allowed: float
+
+
+class NodeRewrites:
+    """Compares rewrites of nodes of one model; equal nodes on inputs of equal shapes are compared once.
+
+    Args:
+        model: the user's; weights are not read.
+        usual: bound on the relative error in f32.
+    """
+
+    def __init__(self, model: ModelProto, usual: float) -> None:
+        self._opsets, self._ir_version, self._usual = list(model.opset_import), model.ir_version, usual
+        self._constants = {tensor.name for tensor in model.graph.initializer}
+        self._known: set[str] = set()
+
+    def compare(self, call: Call, outputs: Sequence[Array]) -> Difference | None:
+        """The difference of a node's rewrite from its definition's outputs.
+
+        None if an equal node was compared, or the node cannot be prepared or run alone: then the whole model tells.
+        """
+        kind = _kind(call)
+        arrays = [*(value for value in call.inputs if value is not None), *outputs]
+        if kind in self._known or any(array.dtype.kind not in _PASSING for array in arrays):
+            return None
+        self._known.add(kind)
+        named = list(zip(call.node.output, outputs, strict=False))
+        wanted = {name: value for name, value in named if name}
+        model, feeds = self._alone(call, wanted)
+        try:
+            prepared = prepare(model).model
+            reference = ReferenceModel(prepared.SerializeToString(), threads=1, optimises=False)
+            found = dict(zip(reference.output_names, reference(feeds), strict=True))
+        except (UnsupportedModelError, UsageError) as error:
+            _LOG.debug("%s is not compared alone: %s", call.node.name, error)
+            return None
+        pairs = [(found[name], right) for name, right in wanted.items()]
+        return Difference(_error(pairs), tolerance(prepared, self._usual))
+
+    def _alone(self, call: Call, outputs: dict[str, Array]) -> tuple[ModelProto, dict[str, Array]]:
+        """A model of one node, whose weights are those of the model, and its other inputs."""
+        values = {name: value for name, value in zip(call.node.input, call.inputs, strict=True) if value is not None}
+        feeds = {name: value for name, value in values.items() if name not in self._constants}
+        graph = GraphProto(name="one", node=[call.node])
+        graph.initializer.extend(
+            numpy_helper.from_array(value, name) for name, value in values.items() if name in self._constants
+        )
+        graph.input.extend(_declared(name, value) for name, value in feeds.items())
+        # Without shapes: a rewrite that computes another one is not to be refused, but found wrong.
+        graph.output.extend(
+            helper.make_tensor_value_info(name, numpy_code(value.dtype), None) for name, value in outputs.items()
+        )
+        model = ModelProto(ir_version=self._ir_version, opset_import=self._opsets, graph=graph)
+        return model, feeds
+
+
+def _declared(name: str, value: Array) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, numpy_code(value.dtype), value.shape)
+
+
+def _kind(call: Call) -> str:
+    """What equal nodes on inputs of equal shapes have in common."""
+    inputs = [None if value is None else (value.dtype.name, value.shape) for value in call.inputs]
+    attributes = sorted(each.SerializeToString() for each in call.node.attribute)
+    return repr((call.node.domain, call.node.op_type, attributes, inputs, [bool(name) for name in call.node.output]))
+
+
+def _error(pairs: Sequence[tuple[Array, Array]]) -> float:
+    """The largest relative error of some outputs from the right ones."""
+    return max(_errors(pairs), default=0.0)
+
+
+def _errors(pairs: Sequence[tuple[Array, Array]]) -> Iterator[float]:
+    for output, right in pairs:
+        if right.dtype.kind in "iu" and right.dtype.itemsize == 1 and output.shape == right.shape:
+            yield _steps_off(output, right)
+        else:
+            yield from output_errors([output], [right], scales=scales_of([right], _no_noise(right)))
+
+
+def _steps_off(output: Array, right: Array) -> float:
+    """The error of quantised values: none if few are one step off."""
+    distance = np.abs(output.astype(np.int64) - right.astype(np.int64))
+    is_near = distance.max(initial=0) <= 1 and np.count_nonzero(distance) <= max(1, _MOST_MOVED * distance.size)
+    return 0.0 if is_near else math.inf
+
+
+def _no_noise(right: Array) -> Noise:
+    return Noise([np.zeros(right.shape)], 1, LAYER)

@@ -1,0 +1,98 @@
+"""Checks the rewrites of a model before anything is measured, where ONNX Runtime cannot vouch for them alone.
+
+A rewrite that is wrong would otherwise show after the whole tuning, when no plan is right, or never, if nothing but the
+prepared model were there to compare a module with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from onnx import ModelProto
+
+from sartor.errors import RewriteError, SartorError, UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.onnx_model.graphs.walk import describe_node
+from sartor.reference.expected_outputs import Expectation
+from sartor.reference.tolerance import tolerance
+from sartor.reference.trusted.reference_model import ReferenceModel
+from sartor.reference.vouching.node_rewrites import NodeRewrites
+from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.output_error import output_errors
+from sartor.tuning.workers.protocol import WorkerError
+
+USUAL = 1e-3
+"""Bound on the relative error in f32, as for a module."""
+
+
+def checked_rewrites(
+    path: Path,
+    prepared: Path | bytes,
+    samples: Sequence[Mapping[str, Array]],
+    bound: Sequence[BoundInput],
+    tie_spread: float,
+) -> bool | WorkerError:
+    """Compare the prepared model with the user's on some samples, in a worker.
+
+    Args:
+        path: the user's file.
+        prepared: the prepared model.
+        samples: inputs.
+        bound: inputs with a fixed value, which only the user's file takes.
+        tie_spread: relative error by rounding ties to the other side.
+
+    Returns:
+        Whether anything was compared, or a ``RewriteError`` if they differ by more than rounding explains.
+    """
+    try:
+        model = ModelProto.FromString(path.read_bytes())
+        found = [_check(path, model, prepared, each, bound, tie_spread) for each in samples]
+    except (UnsupportedModelError, UsageError):
+        # The comparison reports it: nobody can run the user's file, or not on these samples.
+        return False
+    except SartorError as error:
+        return WorkerError(error)
+    return any(found)
+
+
+def _check(
+    path: Path,
+    model: ModelProto,
+    prepared: Path | bytes,
+    feeds: Mapping[str, Array],
+    bound: Sequence[BoundInput],
+    tie_spread: float,
+) -> bool:
+    """Compare single nodes, and then the whole model.
+
+    Raises:
+        RewriteError: if they differ.
+        UsageError: if the user's file does not run on the sample.
+        UnsupportedModelError: if nobody can run it.
+    """
+    reference = ReferenceModel(path)
+    taken = {name: value for name, value in bound_feeds(bound).items() if name in reference.input_names}
+    calls = reference.calls({**feeds, **taken})
+    rewrites = NodeRewrites(model, USUAL)
+    for each, outputs in calls:
+        difference = rewrites.compare(each, outputs)
+        if difference is not None and difference.error > difference.allowed:
+            raise RewriteError(
+                f"internal: the rewrite of {describe_node(each.node)} differs from its definition: relative error "
+                f"{difference.error:.2g}, allowed is {difference.allowed:.2g}; please report it, with the node"
+            )
+    known = prepared_model(prepared)
+    expectation = Expectation((path,), known, narrow=False, bound=bound)
+    expected = expectation(feeds)
+    own = ReferenceModel(prepared)(feeds)
+    errors = output_errors(own, expected.outputs, scales=expected.scales)
+    allowed, error = tolerance(known, USUAL, tie_spread), max(errors, default=0.0)
+    if error > allowed:
+        name = reference.output_names[errors.index(error)]
+        raise RewriteError(
+            f"internal: the rewritten model differs from {reference.described} in the output '{name}': relative error "
+            f"{error:.2g}, allowed is {allowed:.2g}; please report it, with the model"
+        )
+    return True
