@@ -14,7 +14,7 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.reference.tolerance import tolerance
 from sartor.reference.trusted.oracles.call import Call
-from sartor.reference.trusted.parts.element_types import numpy_code
+from sartor.reference.trusted.oracles.element_types import numpy_code
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import LAYER, Noise, output_errors, scales_of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TypeProto, helper
 
-from sartor.reference.trusted.parts.element_types import numpy_code
+from sartor.reference.trusted.oracles.element_types import numpy_code
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 

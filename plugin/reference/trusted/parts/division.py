@@ -13,8 +13,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.reference.trusted.oracles.call import Call
+from sartor.reference.trusted.oracles.element_types import body_input_types, infer_types
 from sartor.reference.trusted.oracles.table import NARROW_FLOATS, definition_of, deviates
-from sartor.reference.trusted.parts.element_types import body_input_types, infer_types
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 

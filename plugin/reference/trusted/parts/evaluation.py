@@ -14,11 +14,11 @@ from onnx.reference import ReferenceEvaluator
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.reference.trusted.oracles.call import Call
+from sartor.reference.trusted.oracles.element_types import body_input_types, numpy_code
 from sartor.reference.trusted.oracles.standard import run_node
 from sartor.reference.trusted.oracles.table import NARROW_FLOATS, definition_of
 from sartor.reference.trusted.parts.control_flow import CONTROL_FLOW, Bodies, BodyRun
 from sartor.reference.trusted.parts.division import Division, Surroundings, Trust, named_types
-from sartor.reference.trusted.parts.element_types import body_input_types, numpy_code
 from sartor.reference.trusted.parts.segments import Loader, Segment, Values
 from sartor.runtime.driver.signature import Array
 

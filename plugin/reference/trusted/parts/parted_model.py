@@ -14,9 +14,9 @@ from onnx.inliner import inline_local_functions
 from sartor.errors import ReferenceFailedError, UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.walk import nodes, subgraphs
 from sartor.reference.trusted.oracles.call import Call
+from sartor.reference.trusted.oracles.element_types import body_input_types, infer_types
 from sartor.reference.trusted.oracles.table import DEVIATIONS, deviates
 from sartor.reference.trusted.parts.division import Surroundings, named_types
-from sartor.reference.trusted.parts.element_types import body_input_types, infer_types
 from sartor.reference.trusted.parts.evaluation import GraphRun
 from sartor.runtime.driver.counts import cut_outputs, find_cuts
 from sartor.runtime.driver.signature import Array

@@ -9,8 +9,8 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from sartor.onnx_model.graphs.walk import names_read
+from sartor.reference.trusted.oracles.element_types import numpy_code
 from sartor.reference.trusted.parts.division import Surroundings
-from sartor.reference.trusted.parts.element_types import numpy_code
 from sartor.runtime.driver.signature import Array
 
 # Arrays of these types do not pass ONNX Runtime's door, and are exact in the other ones.

@@ -91,8 +91,8 @@ _GROUPED = {"g": weights(4), "b": weights(4, seed=1), "s": weights(2, 4, seed=2)
 _QUANTISED = {
     "s": np.float32(0.1),
     "z": np.uint8(3),
-    "r": np.float32(0.02),
-    "v": np.uint8(120),
+    "r": np.float32(0.1),
+    "v": np.uint8(0),
 }
 
 CASES: Mapping[str, Case] = {
