@@ -11,6 +11,7 @@ from onnx import ModelProto
 from sartor.errors import RewriteError
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.preparing import prepare as preparing
+from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.rewrites.operator_sets import expand_operators
 from sartor.reference.random_inputs import sample_inputs
 from sartor.reference.vouching.rewrite_check import checked_rewrites
@@ -32,7 +33,7 @@ def _checked(built: ModelProto, folder: Path) -> bool:
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without onnxslim, whose process takes a second to start."""
-    steps = tuple(step for step in preparing.SIMPLIFY if step is not preparing.simplify)
+    steps = tuple(step for step in preparing.SIMPLIFY if step is not simplify)
     monkeypatch.setattr(preparing, "SIMPLIFY", steps)
 
 
