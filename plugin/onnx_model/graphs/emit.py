@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, helper
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
+from sartor.onnx_model.graphs.walk import describe_node
+
+
+class UnknownTypeError(UnsupportedModelError):
+    """A rewrite asked for the type of a value that is not known, or not before other nodes are rewritten."""
+
 
 _AXES_ARE_INPUTS = 13
 _REDUCED_AXES_ARE_INPUTS = 18
@@ -94,6 +101,17 @@ class Emitter:
         return self.constant(np.asarray(value, self.dtype(name)), hint)
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """NumPy type of the value ``name``; float32 if the model does not declare its type."""
+        """NumPy type of the value ``name``; float32 if it is unknown and the node is of a standard operator.
+
+        Raises:
+            UnknownTypeError: the node is of another operator set, and the type is not known (yet).
+        """
         element = self.editor.element_type(name)
-        return helper.tensor_dtype_to_np_dtype(element) if element else np.dtype(np.float32)
+        if not element and not self.node.domain:
+            return np.dtype(np.float32)
+        if not element:
+            raise UnknownTypeError(
+                f"{describe_node(self.node)} reads {name!r}, whose type is not known; "
+                "declare it in the model's value_info"
+            )
+        return helper.tensor_dtype_to_np_dtype(element)

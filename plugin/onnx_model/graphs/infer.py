@@ -29,6 +29,7 @@ from sartor.onnx_model.graphs.limits import MAX_DIMENSION
 from sartor.onnx_model.graphs.resized_shapes import has_resizes, shape_in_f32, stand_in_for_resized
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
+from sartor.onnx_model.operator_types.registered import known_operators
 
 # Inference reads the values of shape operands (targets of Reshape, axes, pads …). A tensor with more elements than this
 # is a weight.
@@ -144,7 +145,8 @@ def _inferred(model: ModelProto, **options: bool) -> ModelProto:
     skeleton = without_weights(model)
     replaced = {} if options.get("check_type") else _as_standard(skeleton.graph)
     try:
-        inferred = _with_resized(skeleton, replaced, options)
+        with known_operators(node for graph in graphs(skeleton) for node in graph.node):
+            inferred = _with_resized(skeleton, replaced, options)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(_contradiction(_first_line(error), model)) from None
     for index, node in replaced.items():

@@ -65,7 +65,6 @@ from sartor.onnx_model.rewrites.number_types.stored_constants import cast_bfloat
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
-from sartor.onnx_model.rewrites.operator_sets.contrib.descriptions import describe_results
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_preview, expand_standard
 from sartor.onnx_model.rewrites.operator_sets.experimental import expand_experimental
@@ -127,7 +126,6 @@ MODERNISE: tuple[Rewrite, ...] = (
     fold_constants,
     expand_experimental,
     expand_preview,
-    describe_results,
     check_operands,
     upgrade_opset,
     resize_by_decimals,

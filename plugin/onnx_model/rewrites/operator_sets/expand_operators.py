@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from onnx import ModelProto, NodeProto
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.emit import UnknownTypeError
 from sartor.onnx_model.graphs.graph import GraphEditor, editors
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.prepared import mark_as_reference
 from sartor.onnx_model.graphs.walk import describe_node, nodes
+from sartor.onnx_model.operator_types.schemas import CONTRIB_DOMAIN
 from sartor.onnx_model.rewrites.number_types import quantized
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION
@@ -20,10 +22,6 @@ from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_
 from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM
 from sartor.onnx_model.rewrites.operator_sets.contrib.quantised_attention import QUANTISED_ATTENTION
 from sartor.onnx_model.rewrites.operator_sets.contrib.rotary import ROTARY
-
-CONTRIB_DOMAIN = "com.microsoft"
-# ONNX Runtime's optimiser writes these without a domain, though the standard has them in later opsets or never.
-UNDECLARED_CONTRIB = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 
 _LOWERINGS: Mapping[str, Mapping[str, Lowering]] = {
     "": quantized.STANDARD,
@@ -67,7 +65,11 @@ def expand_operators(model: ModelProto) -> tuple[str, ...]:
 def _expand(editor: GraphEditor) -> tuple[str, ...]:
     def rule(node: NodeProto) -> list[NodeProto] | None:
         lowering = _LOWERINGS.get(node.domain, {}).get(node.op_type)
-        return lowering(node, editor) if lowering else None
+        try:
+            return lowering(node, editor) if lowering else None
+        except UnknownTypeError:
+            # It may be known when what computes it is expanded.
+            return None
 
     return editor.rewrite(rule)
 
@@ -77,7 +79,7 @@ def _check_none_left(model: ModelProto) -> None:
         for node in editor.nodes:
             if node.op_type in _LOWERINGS.get(node.domain, {}) and not is_kept(node, editor):
                 raise UnsupportedModelError(
-                    f"{describe_node(node)} can only be expanded where the shapes of its inputs are known; "
+                    f"{describe_node(node)} can only be expanded where the types and shapes of its inputs are known; "
                     "bind the model's dimensions with --shape"
                 )
 

@@ -6,7 +6,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.graph import opset
 from sartor.onnx_model.graphs.walk import nodes
-from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, UNDECLARED_CONTRIB
+from sartor.onnx_model.operator_types.schemas import CONTRIB_DOMAIN, UNDECLARED_CONTRIB
 
 _LAYER_NORMALIZATION_OPSET = 17
 

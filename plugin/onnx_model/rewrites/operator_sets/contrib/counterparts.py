@@ -30,10 +30,12 @@ def _renamed(operator: str) -> Lowering:
     return lower
 
 
-def _grid_sample(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
-    """A standard GridSample of opset 16 or 20, which name modes differently; ours computes both by gathers."""
-    emit = Emitter(editor, node)
-    emit("GridSample", *node.input, output=node.output[0], **attributes(node))
+def _gather_nd(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    """The indices may have 32 bits too."""
+    emit, indices = Emitter(editor, node), node.input[1]
+    if emit.dtype(indices) != np.int64:
+        indices = emit("Cast", indices, part="indices", to=TensorProto.INT64)
+    emit("GatherND", node.input[0], indices, output=node.output[0], **attributes(node))
     return emit.nodes
 
 
@@ -193,7 +195,7 @@ COUNTERPARTS: Mapping[str, Lowering] = {
     "CDist": _distances,
     "ConvTransposeWithDynamicPads": _transposed_conv,
     "ExpandDims": _expand_dims,
-    "GatherND": _renamed("GatherND"),
+    "GatherND": _gather_nd,
     "GemmFastGelu": _matmul_gelu,
     "GridSample": _renamed("GridSample"),
     "MatMulInteger16": _integer_matmul,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
@@ -191,7 +191,7 @@ def _rms_norm(
         part="epsilon",
     )
     normal = emit("Div", wide, emit("Sqrt", mean, part="root"))
-    narrow = emit("Cast", normal, part="narrow", to=kind or emit.editor.element_type(source) or TensorProto.FLOAT)
+    narrow = emit("Cast", normal, part="narrow", to=kind or helper.np_dtype_to_tensor_dtype(emit.dtype(source)))
     emit("Mul", narrow, gamma, part="scale", output=output)
 
 

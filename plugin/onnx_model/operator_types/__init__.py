@@ -1,0 +1,1 @@
+"""Types and shapes of ONNX Runtime's own operators, as ONNX's inference asks for them."""
