@@ -72,6 +72,7 @@ from sartor.onnx_model.rewrites.operator_sets.normal_domains import normal_domai
 from sartor.onnx_model.rewrites.operator_sets.training import expand_training
 from sartor.onnx_model.rewrites.operator_sets.upgrade_opset import upgrade_opset
 from sartor.onnx_model.rewrites.recurrence.check_operands import check_recurrent
+from sartor.onnx_model.rewrites.recurrence.lengths import run_over_all_steps
 from sartor.onnx_model.rewrites.recurrence.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.recurrence.running_totals import scan_by_doubling
 from sartor.onnx_model.rewrites.sampling.affine_grid import multiply_affine_grid
@@ -172,6 +173,7 @@ LOWER: tuple[Rewrite, ...] = (
     stretched_conv,
     split_groups,
     check_recurrent,
+    run_over_all_steps,
     unroll_recurrent,
     written_softsign,
     selu_constants,

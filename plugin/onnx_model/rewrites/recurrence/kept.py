@@ -21,13 +21,19 @@ _UNSUPPORTED = ("activation_alpha", "activation_beta", "clip", "input_forget", "
 
 def is_kept(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a node is computed by a loop: a cell without extras, over f32 and constant weights, of the main graph."""
+    shape = editor.shape(node.input[0])
+    return shape is not None and is_kept_at_full_length(node, editor) and not has_lengths(node, editor, shape[0])
+
+
+def is_kept_at_full_length(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a node would be computed by a loop if all sequences had all steps."""
     if node.op_type not in _DEFAULTS or editor.is_nested or editor.element_type(node.input[0]) != TensorProto.FLOAT:
         return False
     shape = editor.shape(node.input[0])
     names = [optional_input(node, index) for index in _WEIGHTS]
     if shape is None or 0 in shape or any(name and editor.constant(name) is None for name in names):
         return False
-    return not extras(node, editor, shape[0]) and all(each in _LOOPED for each in activations(node))
+    return extras(node, editor, shape[0]) in ((), (LENGTHS,)) and all(name in _LOOPED for name in activations(node))
 
 
 def is_plain(node: NodeProto, editor: GraphEditor, steps: int) -> bool:
@@ -41,14 +47,20 @@ def is_plain(node: NodeProto, editor: GraphEditor, steps: int) -> bool:
 
 def extras(node: NodeProto, editor: GraphEditor, steps: int) -> tuple[str, ...]:
     """Names of inputs and attributes that change what a node computes, beside direction and activations."""
-    peepholes, lengths = optional_input(node, _PEEPHOLES), optional_input(node, _LENGTHS)
+    peepholes = optional_input(node, _PEEPHOLES)
     found = attributes(node)
     named = [name for name in _UNSUPPORTED if found.get(name) and not is_usual(name, found[name])]
     if peepholes and ((constant := editor.constant(peepholes)) is None or constant.any()):
         named.append("peepholes")
-    if lengths and ((constant := editor.constant(lengths)) is None or (constant != steps).any()):
+    if has_lengths(node, editor, steps):
         named.append(LENGTHS)
     return tuple(named)
+
+
+def has_lengths(node: NodeProto, editor: GraphEditor, steps: int) -> bool:
+    """Whether a sequence may end before the last step."""
+    name = optional_input(node, _LENGTHS)
+    return bool(name) and ((constant := editor.constant(name)) is None or bool((constant != steps).any()))
 
 
 def is_usual(name: str, values: Any) -> bool:

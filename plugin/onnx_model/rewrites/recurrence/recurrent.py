@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.rewrites.recurrence.kept import LENGTHS, extras, is_kept, is_plain, is_usual
+from sartor.onnx_model.rewrites.recurrence.kept import extras, has_lengths, is_kept, is_plain, is_usual
 from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, State
 from sartor.onnx_model.rewrites.recurrence.recurrent_weights import ComputedWeights, ConstantWeights, Weights
 
@@ -40,7 +40,7 @@ def unroll_recurrent(model: ModelProto) -> tuple[str, ...]:
     as a loop whose body cannot be tuned, and ignores peepholes.
 
     Raises:
-        UnsupportedModelError: sequences have unequal lengths, there are too many steps, or an activation is unknown.
+        UnsupportedModelError: there are too many steps, or an activation is unknown.
     """
     return rewrite_nodes(model, _unrolled)
 
@@ -52,7 +52,6 @@ def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     sequence = _sequence(node, editor, shape)
     if sequence is None:
         return None
-    _check_lengths(node, editor, sequence)
     emit = Emitter(editor, node)
     source = node.input[0]
     if sequence.batch_first:
@@ -90,22 +89,6 @@ def _misfit(node: NodeProto, editor: GraphEditor, steps: int) -> str:
     )
 
 
-def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) -> None:
-    if LENGTHS in extras(node, editor, sequence.steps):
-        name = node.input[4]
-        if editor.constant(name) is None:
-            bound = ",".join([str(sequence.steps)] * sequence.batch)
-            raise UnsupportedModelError(
-                f"{describe_node(node)} has lengths of sequences that are not known (input {LENGTHS}, '{name}'); "
-                f"--bind {name}={bound} fixes them where they are an input of the model, and shorter ones are not "
-                "supported; or export it without"
-            )
-        raise UnsupportedModelError(
-            f"{describe_node(node)} has sequences of unequal length (input {LENGTHS}); "
-            "export the model with full-length sequences"
-        )
-
-
 def _run_direction(emit: Emitter, source: str, sequence: _Sequence, number: int) -> tuple[list[str], State]:
     """Emit one direction; returns names of the hidden states by time step, each [batch, hidden], and the last state."""
     cell = _cell(emit, number, sequence)
@@ -115,11 +98,51 @@ def _run_direction(emit: Emitter, source: str, sequence: _Sequence, number: int)
     projected = emit("Add", projected, cell.input_bias(emit), part="bias")
     order = range(sequence.steps)[::-1] if sequence.reversed[number] else range(sequence.steps)
     hidden = [""] * sequence.steps
+    ends = _Ends.of(emit, sequence)
     for step in order:
         gates = emit("Gather", projected, emit.constant(np.asarray(step), "step"), part=f"step{step}", axis=0)
-        state = cell.step(emit, gates, state)
-        hidden[step] = state.hidden
-    return hidden, state
+        after = cell.step(emit, gates, state)
+        hidden[step], state = (after.hidden, after) if ends is None else ends.applied(step, state, after)
+    return hidden, state if ends is None else ends.none_without_steps(state)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Keeps states behind the end of sequences that are shorter than the longest one.
+
+    Attributes:
+        emit: of the node.
+        lengths: a value, [batch, 1].
+    """
+
+    emit: Emitter
+    lengths: str
+
+    @staticmethod
+    def of(emit: Emitter, sequence: _Sequence) -> _Ends | None:
+        if not has_lengths(emit.node, emit.editor, sequence.steps):
+            return None
+        wide = emit("Cast", emit.node.input[4], part="lengths", to=TensorProto.INT64)
+        return _Ends(emit, emit("Reshape", wide, emit.constant([sequence.batch, 1], "shape"), part="ends"))
+
+    def applied(self, step: int, before: State, after: State) -> tuple[str, State]:
+        """A step's results, 0 behind an end, and the state after it, which is kept there."""
+        emit, live = self.emit, self._is_longer(step)
+        names = [(after.hidden, before.hidden), (after.memory, before.memory)]
+        kept = [emit("Where", live, new, old, part="kept") if new else "" for new, old in names]
+        return emit("Where", live, after.hidden, self._zero(), part="live"), State(*kept)
+
+    def none_without_steps(self, state: State) -> State:
+        """The last state, 0 for sequences of no step as in ONNX Runtime."""
+        live = self._is_longer(0)
+        names = (state.hidden, state.memory)
+        return State(*(self.emit("Where", live, name, self._zero(), part="any") if name else "" for name in names))
+
+    def _is_longer(self, step: int) -> str:
+        return self.emit("Greater", self.lengths, self.emit.constant([step], "step"), part="is_longer")
+
+    def _zero(self) -> str:
+        return self.emit.like(0.0, self.emit.node.input[0], "zero")
 
 
 def _cell(emit: Emitter, number: int, sequence: _Sequence) -> Cell:
