@@ -27,8 +27,6 @@ from benchmarks.peers import (
 from benchmarks.quantised_peer import openvino_int8
 from benchmarks.zoo import sample_inputs
 from sartor.errors import SartorError
-from sartor.onnx_model.graphs.held_data import serialised
-from sartor.onnx_model.graphs.prepared import own_outputs
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import load_model
@@ -261,9 +259,8 @@ def _open(
 def _expected(contest: Contest, loaded: ModelProto, feeds: Sequence[Mapping[str, Array]]) -> list[Expected]:
     """ONNX Runtime's outputs, and the scales of their elements, as a compilation compares by."""
     prepared = prepare(loaded).model
-    own = (b"".join(serialised(prepared)),) if own_outputs(prepared) else ()
     take_out_quantisation(prepared)
-    expectation = Expectation((contest.model, *own), prepared, threads=contest.threads, narrow=False)
+    expectation = Expectation((contest.model,), prepared, threads=contest.threads, narrow=False)
     return [expectation(each) for each in feeds]
 
 

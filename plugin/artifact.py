@@ -53,7 +53,7 @@ class Artifact:
     Attributes:
         path: the .vmfb.
         plan: the plan from which it was built, with measured times if it was tuned in this run.
-        error: of the outputs against ONNX Runtime; None if it was not run.
+        error: of the outputs against the reference; None if it was not run.
         size: bytes of the .vmfb.
         weights: the .irpa beside it, if the weights are not inside.
         pareto: the front, if one was asked for.
@@ -62,6 +62,8 @@ class Artifact:
         samples: number of samples on which the error was measured.
         unchecked: outputs that are constant or arbitrary on these samples, so their error means nothing.
         others: how many processors other programs took while something was measured, if that left too few; else 0.
+        reference: who computed what the outputs were compared with, as messages say it; empty if nothing ran.
+        unvouched: why nobody but the rewritten model vouches for them, one sentence each.
         rejections: why routines do not support layers, by task.
         successor: the plan for later inferences, if ``plan`` is for the first one only.
         successor_error: of its outputs.
@@ -79,10 +81,17 @@ class Artifact:
     samples: int = 1
     unchecked: tuple[str, ...] = ()
     others: float = 0.0
+    reference: str = ""
+    unvouched: tuple[str, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     successor: Plan | None = None
     successor_error: float | None = None
     added_bytes: int = 0
+
+    @property
+    def named_error(self) -> str:
+        """What the error is, as tables name it: "relative error to ONNX Runtime"."""
+        return f"{self.measure} error{f' to {self.reference}' if self.reference else ''}"
 
 
 @dataclass(frozen=True)

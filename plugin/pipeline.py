@@ -212,4 +212,5 @@ def _artifact(
 def _checked(artifact: Artifact, runner: NetRunner, samples: SampleSet) -> Artifact:
     """The artifact with what its error was measured on and judged by."""
     unchecked, allowed = samples.doubts.unchecked, runner.budget.accepted
-    return replace(artifact, samples=runner.verified_count, unchecked=unchecked, allowed=allowed)
+    vouched = replace(artifact, reference=runner.reference, unvouched=runner.unvouched)
+    return replace(vouched, samples=runner.verified_count, unchecked=unchecked, allowed=allowed)

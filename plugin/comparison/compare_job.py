@@ -12,7 +12,6 @@ from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.held_data import serialised
 from sartor.onnx_model.graphs.infer import without_weights
-from sartor.onnx_model.graphs.prepared import own_outputs
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.check_inputs import check_inputs
@@ -56,15 +55,16 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """Reference outputs by ONNX Runtime, and the allowed error.
+    """Reference outputs, and the allowed error.
 
     Attributes:
         names: of the model's outputs, in the model's order.
-        outputs: computed by ONNX Runtime.
+        outputs: of the reference.
         scales: for each output the scales by which differences of its elements are divided (``scales_of``).
         shapes: of inputs with open dimensions, as ``bound_shapes`` finds them.
         allowed: the largest relative error of a right module.
         unchecked: outputs that are constant or arbitrary on these inputs, so that they cannot be compared.
+        reference: who computed the outputs, as messages say it.
     """
 
     names: tuple[str, ...]
@@ -73,6 +73,7 @@ class Answer:
     shapes: Mapping[str, tuple[int, ...]]
     allowed: float
     unchecked: tuple[str, ...]
+    reference: str
 
 
 def ask(pool: WorkerPool, question: Question) -> Answer:
@@ -107,9 +108,9 @@ def _answer(question: Question) -> Answer:
     is_rounding = rounds(model)
     prepared = prepare(model, shapes, bindings=bindings).model
     asked = without_weights(prepared)
-    models = (question.model, *((b"".join(serialised(prepared)),) if own_outputs(prepared) else ()))
     take_out_quantisation(prepared)
-    expected = Expectation(models, prepared, narrow=question.narrow, bound=question.bound)(question.feeds)
+    expectation = Expectation((question.model,), prepared, narrow=question.narrow, bound=question.bound)
+    expected = expectation(question.feeds)
     if question.max_error is None:
         spread = 0.0
         if is_rounding:
@@ -120,7 +121,8 @@ def _answer(question: Question) -> Answer:
         allowed = question.max_error
     silent = silent_outputs(dict(zip(names, expected.outputs, strict=True)))
     unchecked = tuple(name for name in silent if name in dependent)
-    return Answer(names, tuple(expected.outputs), tuple(expected.scales), shapes, allowed, unchecked)
+    reference = expectation.described
+    return Answer(names, tuple(expected.outputs), tuple(expected.scales), shapes, allowed, unchecked, reference)
 
 
 def _check_bound(model: ModelProto, bindings: Bindings) -> None:

@@ -87,6 +87,7 @@ class NetRunner:
         # How coarse the scales of slices of outputs are.
         self._narrow = budget.narrow
         self._told = False
+        self._described, self._unvouched = "", tuple[str, ...]()
         self._ahead: Ahead[ReferenceOutputs | WorkerError] | None = None
 
     @property
@@ -103,6 +104,16 @@ class NetRunner:
     def criterion(self) -> str:
         """Identifies the measure and the samples: stored errors are valid only with the same criterion."""
         return f"{self._measure.identity} {self._narrow} {self._samples.digest}"
+
+    @property
+    def reference(self) -> str:
+        """Who computed what modules were compared with, as messages say it; empty before it ran."""
+        return self._described
+
+    @property
+    def unvouched(self) -> tuple[str, ...]:
+        """Why nobody but the rewritten model vouches for modules, one sentence each; empty if that is not so."""
+        return self._unvouched
 
     @property
     def verifies(self) -> bool:
@@ -149,7 +160,7 @@ class NetRunner:
             found = call_until_done(
                 pool, verify, {"check": check}, Verified(), count, step, progress=progress, seconds=_VERIFY_SECONDS
             )
-        self._tell(found.refused)
+        self._tell(found.refused, found.described)
         return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors), found.where)
 
     def _check_of(self, build: Build) -> Check:
@@ -352,7 +363,7 @@ class NetRunner:
         begun = None if self._ahead is None else self._ahead.value()
         # What failed is computed again, where its error is told.
         found = begun if isinstance(begun, ReferenceOutputs) else self._reference_outputs()
-        self._tell(found.refused)
+        self._tell(found.refused, found.described)
         return Example(self._samples.first, found.arrays, found.scales)
 
     def _reference_outputs(self) -> ReferenceOutputs:
@@ -376,10 +387,17 @@ class NetRunner:
             f"ONNX Runtime, whose results every module is compared with, fails on '{name}': {error}"
         )
 
-    def _tell(self, refused: Sequence[str]) -> None:
+    def _tell(self, refused: Sequence[str], described: str) -> None:
         """Warn, once, of the reason why modules are not compared with the user's file."""
+        self._described = described or self._described
         for reason in refused if not self._told else ():
-            _LOG.warning("%s: %s; checked against the prepared model instead", self._imported.path.name, reason)
+            _LOG.warning(
+                "%s: %s; it is NOT checked against an independent reference, but with the rewritten model alone, whose "
+                "errors no check finds",
+                self._imported.path.name,
+                reason,
+            )
+            self._unvouched = (*self._unvouched, reason)
         self._told = self._told or bool(refused)
 
     @property

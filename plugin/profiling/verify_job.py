@@ -73,12 +73,14 @@ class Verified:
         seconds: of one inference of the module.
         refused: the reason why ONNX Runtime could not load the user's file, one sentence; empty if it could.
         where: in which output the largest error is, as ``worst_output`` writes it.
+        described: who computed the reference outputs, as messages say it; empty if they were known before.
     """
 
     errors: tuple[float, ...] = ()
     seconds: tuple[float, ...] = ()
     refused: tuple[str, ...] = ()
     where: str = ""
+    described: str = ""
 
     @property
     def done(self) -> int:
@@ -88,7 +90,8 @@ class Verified:
     def __add__(self, other: Verified) -> Verified:
         refused = self.refused or other.refused
         worse = other if max(other.errors, default=0.0) > max(self.errors, default=0.0) else self
-        return Verified(self.errors + other.errors, self.seconds + other.seconds, refused, worse.where)
+        described = self.described or other.described
+        return Verified(self.errors + other.errors, self.seconds + other.seconds, refused, worse.where, described)
 
 
 def verify(check: Check, before: Verified, seconds: float) -> Verified | WorkerError:
@@ -143,7 +146,7 @@ def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified
             found += Verified((error,), (run.seconds,), where=where)
         if found.done == check.count:
             references.unload()
-        return found + Verified(refused=references.refused)
+        return found + Verified(refused=references.refused, described=references.described)
     except SartorError as error:
         return WorkerError(error)
 
@@ -164,7 +167,7 @@ class _References:
         models, threads, narrow, bound: as of ``Check``.
 
     Attributes:
-        refused: as of ``Verified``.
+        refused, described: as of ``Verified``.
         seconds: that loading took.
     """
 
@@ -175,6 +178,7 @@ class _References:
         self._loaded: Expectation | None = None
         self._known = KnownOutputs()
         self.refused: tuple[str, ...] = ()
+        self.described = ""
         self.seconds = 0.0
 
     def __call__(self, feeds: Mapping[str, Array]) -> Expected:
@@ -191,7 +195,10 @@ class _References:
             self._loaded = self._load()
             self.seconds += time.monotonic() - begin
             self.refused = tuple(self._loaded.refused)
-        return self._loaded(feeds)
+        expected = self._loaded(feeds)
+        # What ONNX Runtime loads and fails to run is known after the run.
+        self.described = self._loaded.described
+        return expected
 
     def unload(self) -> None:
         """Free the memory that the models take."""
@@ -225,7 +232,7 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
                 break
             if time.monotonic() >= deadline + 2 * (references.seconds - before):
                 break
-    return found + Verified(refused=references.refused)
+    return found + Verified(refused=references.refused, described=references.described)
 
 
 def verify_elsewhere(pool: WorkerPool, check: Check, step: str, progress: Progress) -> Verified:

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.graphs.prepared import is_long, own_outputs, prepared_model
+from sartor.onnx_model.graphs.prepared import is_long, prepared_model
 from sartor.reference.disturbed_model import changes_feeds, disturb, disturbed_feeds, is_half, is_quantising
 from sartor.reference.refused_node import naming_refused_node
 from sartor.reference.sigmoid_outputs import refined, sigmoid_outputs
@@ -129,8 +129,7 @@ class Expectation:
     """Runs a model in ONNX Runtime, and computes the scales of its outputs.
 
     Args:
-        models: files of the model; the first that ONNX Runtime can load is used. The last one is the prepared model
-            if some results are compared with its own.
+        models: files of the model; the first that can be loaded is used.
         prepared: the prepared model.
         threads: as for ``ReferenceModel``.
         narrow: whether the compared module computes in narrower types than the model.
@@ -156,14 +155,9 @@ class Expectation:
     ) -> None:
         self.refused: list[str] = []
         known = prepared if isinstance(prepared, ModelProto) else prepared_model(prepared)
-        # The user's file leaves the order of their elements, or rounding, to ONNX Runtime.
-        self._own_outputs = own_outputs(known)
-        if self._own_outputs.issuperset(value.name for value in known.graph.output):
-            models = models[-1:]
         try:
             load = partial(ReferenceModel, threads=threads, optimises=optimises, layouts=not is_long(known))
             self._reference = _first_loaded(models, load, self.refused)
-            self._own = load(models[-1]) if self._own_outputs and len(models) > 1 else self._reference
         except UnsupportedModelError as error:
             raise naming_refused_node(error, known) from None
         taken = self._reference.input_names
@@ -182,20 +176,11 @@ class Expectation:
         Raises:
             UsageError: if the feeds do not fit the model, or running it fails.
         """
-        outputs, runs = self._compared(feeds), self._disturbed(feeds)
+        outputs, runs = self._reference({**feeds, **self._bound}), self._disturbed(feeds)
         if runs:
             pairs = zip(outputs, runs[0], self._sigmoids, strict=True)
             outputs = [refined(right, exact) if sigmoid else right for right, exact, sigmoid in pairs]
         return Expected(outputs, self._disturbed.scales(outputs, runs))
-
-    def _compared(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The user's file's outputs, with those of the prepared model where results are compared with its own."""
-        outputs = self._reference({**feeds, **self._bound})
-        if self._own is self._reference:
-            return outputs
-        own = dict(zip(self._own.output_names, self._own(feeds), strict=True))
-        pairs = zip(self._reference.output_names, outputs, strict=True)
-        return [own[name] if name in self._own_outputs else right for name, right in pairs]
 
 
 def _first_loaded(

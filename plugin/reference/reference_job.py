@@ -27,11 +27,13 @@ class ReferenceOutputs:
         arrays: the outputs in the model's order.
         scales: for each output the scales by which differences of its elements are divided (``scales_of``).
         refused: the reasons why earlier models were not loaded, one sentence each.
+        described: who computed them, as messages say it.
     """
 
     arrays: tuple[Array, ...]
     scales: tuple[Array, ...]
     refused: tuple[str, ...] = ()
+    described: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,4 +95,5 @@ def reference_outputs(
         expected = expectation(feeds)
     except SartorError as error:
         return WorkerError(error)
-    return ReferenceOutputs(tuple(expected.outputs), tuple(expected.scales), tuple(expectation.refused))
+    refused, described = tuple(expectation.refused), expectation.described
+    return ReferenceOutputs(tuple(expected.outputs), tuple(expected.scales), refused, described)

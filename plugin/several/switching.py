@@ -178,6 +178,8 @@ def _staged(
         allowed=first.tuned.runner.budget.accepted,
         samples=first.tuned.runner.verified_count,
         unchecked=first.tuned.samples.doubts.unchecked,
+        reference=first.tuned.runner.reference,
+        unvouched=first.tuned.runner.unvouched,
         successor=later.refined.plan,
         successor_error=errors[1],
         added_bytes=counts[1],
@@ -200,6 +202,8 @@ def _with_one(made: Made, config: CompileConfig, output: Path, publication: Publ
         allowed=tuned.runner.budget.accepted,
         samples=tuned.runner.verified_count,
         unchecked=tuned.samples.doubts.unchecked,
+        reference=tuned.runner.reference,
+        unvouched=tuned.runner.unvouched,
     )
 
 

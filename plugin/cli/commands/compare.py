@@ -236,6 +236,7 @@ def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> N
         "max_error": _finite(right.allowed),
         "outputs": listed,
         "unchecked_outputs": list(right.unchecked),
+        "reference": right.reference,
     }
     if inside.plan:
         data["plan_for"] = inside.plan
@@ -261,7 +262,9 @@ def _show_tables(module: Path, errors: Mapping[str, float], right: Answer, insid
     verdicts = {name: "yes" if error <= right.allowed else "NO" for name, error in errors.items()}
     verdicts |= dict.fromkeys(_without_numbers(errors, right), "not checked")
     rows = [[name, f"{error:.2g}", verdicts[name]] for name, error in errors.items()]
-    show_table(str(module), ("output", "relative error", f"within {right.allowed:g}"), rows, right=(1,))
+    show_table(
+        str(module), ("output", f"relative error to {right.reference}", f"within {right.allowed:g}"), rows, right=(1,)
+    )
     if inside.layers is not None:
         show_layer_errors(inside.layers, f"layers of the plan for {inside.plan}" if inside.plan else "layers")
     if inside.first is not None:

@@ -235,7 +235,7 @@ def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication
         shapes = {spec.name: tuple(size or 0 for size in spec.shape) for spec in alternative.inputs}
         choice = PlanChoice(shapes, device=alternative.device, level=alternative.level)
         subject = with_readable(open_subject(new.place_of(artifact.path), plan, choice), config.database)
-        others = {} if error is None else {f"{config.error_measure} error to ONNX Runtime": f"{error:.2g}"}
+        others = {} if error is None else {f"{config.error_measure} error": f"{error:.2g}"}
         name = f"{artifact.path.name}, {alternative.device} {alternative.level}, {alternative.shapes}"
         found.append(replace(subject, name=name, rejections=rejections, others=others))
     return found
@@ -252,7 +252,7 @@ def _run(model: Path, output: Path, plan: Plan | PlanSet | None, config: Compile
 def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Subject:
     """What a report shows of a module that was just compiled."""
     subject = with_readable(open_subject(new.place_of(artifact.path), artifact.plan), config.database)
-    facts = {} if artifact.error is None else {f"{artifact.measure} error to ONNX Runtime": f"{artifact.error:.2g}"}
+    facts = {} if artifact.error is None else {artifact.named_error: f"{artifact.error:.2g}"}
     if artifact.successor is not None:
         facts["of the file's two plans"] = "that for the first inference"
     return replace(subject, name=artifact.path.name, rejections=artifact.rejections, others=facts)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
-from sartor.onnx_model.graphs.walk import names_read, nodes, subgraphs
 from sartor.runtime.driver.bound_input import BoundInput
-
-# In front of an output's name.
-_REFERENCE = "sartor.reference:"
 
 # At 10,000 nodes a session takes 2.5 s, and 1.1 s without layouts.
 _LONG = 3000
@@ -66,36 +62,6 @@ def prepared_model(prepared: Path | bytes) -> ModelProto:
     return model
 
 
-def mark_as_reference(model: ModelProto, is_free: Callable[[NodeProto], bool]) -> None:
-    """Record in the model's metadata which results are compared with its own, not with those of the user's file.
-
-    These are the outputs that depend on nodes whose results are free: ONNX Runtime gives them in an order of its own,
-    or rounds them as the file allows. The nodes of the main graph must be sorted.
-    """
-    free = set[str]()
-    for node in model.graph.node:
-        inside = (each for body in subgraphs(node) for each in nodes(body))
-        if is_free(node) or any(map(is_free, inside)) or not free.isdisjoint(names_read(node)):
-            free.update(node.output)
-    known = own_outputs(model)
-    for value in model.graph.output:
-        if value.name in free - known:
-            model.metadata_props.add(key=f"{_REFERENCE}{value.name}")
-
-
 def is_long(model: ModelProto) -> bool:
     """Whether a model has so many nodes that ONNX Runtime takes longer to choose layouts than to run it a few times."""
     return len(model.graph.node) >= _LONG
-
-
-def forget_marks(model: ModelProto) -> None:
-    """Remove what ``mark_as_reference`` recorded: a user's file may be a prepared model, or say so of itself."""
-    kept = [each for each in model.metadata_props if not each.key.startswith(_REFERENCE)]
-    del model.metadata_props[:]
-    model.metadata_props.extend(kept)
-
-
-def own_outputs(model: ModelProto) -> frozenset[str]:
-    """Names of the outputs that ``mark_as_reference`` marked."""
-    keys = (each.key for each in model.metadata_props)
-    return frozenset(key.removeprefix(_REFERENCE) for key in keys if key.startswith(_REFERENCE))

@@ -13,7 +13,7 @@ from sartor.onnx_model.dynamic.bound_sizes import bound_sizes
 from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_origins
-from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo, forget_marks
+from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
 from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes, check_training
 from sartor.onnx_model.preparing.contradicted_shapes import forget_contradicted
@@ -246,7 +246,6 @@ def prepare(
     work = ModelProto()
     work.CopyFrom(model)
     del work.training_info[:]
-    forget_marks(work)
     bound = bound_inputs(model, bindings) if bindings else ()
     binding = (partial(bind_values, bound=bound), partial(bind_shapes, shapes=free_shapes(shapes or {}, bound)))
     steps = (*binding, *MODERNISE, *SIMPLIFY, *LOWER)

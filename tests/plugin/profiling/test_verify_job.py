@@ -26,7 +26,7 @@ class _Counted:
 
     def __init__(self, *_: object, **__: object) -> None:
         _Counted.loaded += 1
-        self.refused = ["not the file"]
+        self.refused, self.described = ["not the file"], "nobody"
 
     def __call__(self, feeds: Mapping[str, Array]) -> Expected:
         _Counted.computed += 1

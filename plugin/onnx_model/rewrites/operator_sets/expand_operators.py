@@ -10,13 +10,12 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import UnknownTypeError
 from sartor.onnx_model.graphs.graph import GraphEditor, editors
 from sartor.onnx_model.graphs.infer import infer_shapes
-from sartor.onnx_model.graphs.prepared import mark_as_reference
 from sartor.onnx_model.graphs.walk import describe_node, nodes
 from sartor.onnx_model.operator_types.schemas import CONTRIB_DOMAIN
 from sartor.onnx_model.rewrites.number_types import quantized
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION
-from sartor.onnx_model.rewrites.operator_sets.contrib.block_quantised import BLOCK_QUANTISED, is_kept, rounds_products
+from sartor.onnx_model.rewrites.operator_sets.contrib.block_quantised import BLOCK_QUANTISED, is_kept
 from sartor.onnx_model.rewrites.operator_sets.contrib.counterparts import COUNTERPARTS
 from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_FLOATS
 from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM
@@ -49,8 +48,6 @@ def expand_operators(model: ModelProto) -> tuple[str, ...]:
         UnsupportedModelError: an expansion needs an unknown shape, or the node has options that are not supported.
     """
     changed: list[str] = []
-    if any(map(rounds_products, nodes(model.graph))):
-        mark_as_reference(model, rounds_products)
     while True:
         infer_shapes(model)
         expanded = [name for editor in editors(model.graph) for name in _expand(editor)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from onnx import ModelProto, NodeProto
 
-from sartor.onnx_model.graphs.prepared import mark_as_reference
 from sartor.onnx_model.graphs.walk import nodes
 
 _SORTED = "sorted"
@@ -13,12 +12,9 @@ _SORTED = "sorted"
 def sort_selections(model: ModelProto) -> tuple[str, ...]:
     """Sort the results of ``TopK`` with ``sorted=0``, in place; returns the names of the nodes.
 
-    ONNX Runtime leaves such elements in the order of its heap. So the model is marked: outputs that depend on them are
-    compared with the prepared model's results, which are sorted too.
+    ONNX Runtime leaves such elements in the order of its heap. Where results are checked, it sorts them too.
     """
     found = [node for node in nodes(model.graph) if _is_unsorted(node)]
-    if found:
-        mark_as_reference(model, _is_unsorted)
     for node in found:
         for attribute in node.attribute:
             if attribute.name == _SORTED:

@@ -23,7 +23,7 @@ from sartor.reference.trusted.exact.operands import ROUNDING, key_of, product_of
 from sartor.reference.trusted.exact.stored_values import StoredValues
 from sartor.reference.trusted.exact.unsigned_values import UnsignedValues
 
-_LEVEL = "accuracy_level"
+_LEVEL, _SORTED = "accuracy_level", "sorted"
 
 
 def exact_copy(model: Path | bytes) -> bytes | None:
@@ -55,7 +55,12 @@ def exact_copy(model: Path | bytes) -> bytes | None:
 
 
 def _concerns(found: Iterable[NodeProto]) -> bool:
-    return any(product_of(node) or key_of(node) in ROUNDING for node in found)
+    return any(product_of(node) or key_of(node) in ROUNDING or _is_unsorted(node) for node in found)
+
+
+def _is_unsorted(node: NodeProto) -> bool:
+    """Whether a node leaves the order of what it selects open, which a reference may not."""
+    return key_of(node) == ("", "TopK") and any(each.name == _SORTED and not each.i for each in node.attribute)
 
 
 def _make_exact(editor: GraphEditor, stored: StoredValues) -> bool:
@@ -96,7 +101,9 @@ def _read_signed(editor: GraphEditor) -> set[str]:
 def _exact(node: NodeProto, editor: GraphEditor, values: UnsignedValues, again: set[str]) -> Replacement:
     """The nodes in place of one that may multiply signed integers, or round what it multiplies."""
     if key_of(node) in ROUNDING and any(each.name == _LEVEL and each.i for each in node.attribute):
-        return [_without_level(node)]
+        return [_without(node, _LEVEL)]
+    if _is_unsorted(node):
+        return [_without(node, _SORTED)]
     product = product_of(node)
     if product is None:
         return None
@@ -129,10 +136,10 @@ def _forget_type(node: NodeProto) -> None:
     drop_named(node.attribute, "output_dtype".__eq__)
 
 
-def _without_level(node: NodeProto) -> NodeProto:
+def _without(node: NodeProto, attribute: str) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)
-    drop_named(copy.attribute, _LEVEL.__eq__)
+    drop_named(copy.attribute, attribute.__eq__)
     return copy
 
 

@@ -29,13 +29,6 @@ _BITS = (2, 4, 8)
 _BFLOAT = np.dtype(ml_dtypes.bfloat16)
 # The LHS, codes, scales and zero points.
 _INPUTS = 4
-_IN_8_BITS = 4
-
-
-def rounds_products(node: NodeProto) -> bool:
-    """Whether ONNX Runtime may round what a node multiplies by such weights to 8 bits, which is up to it."""
-    is_product = node.op_type == _PRODUCT and bool(node.domain)
-    return is_product and attributes(node).get("accuracy_level") == _IN_8_BITS
 
 
 def _constant(node: NodeProto, editor: GraphEditor, index: int) -> Array | None:
