@@ -42,7 +42,7 @@ def judged(run: _Run, budget: ErrorBudget) -> _Run:
     if run.error is None or run.error <= budget.accepted or run.status not in (Status.OK, Status.WRONG_RESULT):
         return run
     error = f"{budget.measure} error {run.error:.2g}{told_output(run.message)}"
-    message = f"{error} against ONNX Runtime, allowed is {budget.accepted:.2g}"
+    message = f"{error} against the reference, allowed is {budget.accepted:.2g}"
     return replace(run, status=Status.WRONG_RESULT, message=message)
 
 

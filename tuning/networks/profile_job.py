@@ -26,7 +26,7 @@ from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN, WorkerError
 
 _FIRST_ROUNDS = 5
 _TRIALS = 2
-_IN_OUTPUT = re.compile(r" in output '.*?'(?= against ONNX Runtime|$)", re.DOTALL)
+_IN_OUTPUT = re.compile(r" in output '.*?'(?= against the reference|$)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _check(
     error = relative_error(outputs, example.outputs, scales=example.scales)
     where = worst_output(signature, outputs, example.outputs, example.scales) if error else ""
     if error > max_error:
-        message = f"relative error {error:.2g}{where} against ONNX Runtime, allowed is {max_error:.2g}"
+        message = f"relative error {error:.2g}{where} against the reference, allowed is {max_error:.2g}"
         return None, NetRun(Status.WRONG_RESULT, error=error, message=message)
     return session, NetRun(Status.OK, (), error, where)
 

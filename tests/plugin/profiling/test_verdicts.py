@@ -32,13 +32,13 @@ def test_the_same_run_is_right_by_one_budget_and_wrong_by_another() -> None:
     assert judged(run(1e-3), USUAL).status is Status.OK
     wrong = judged(run(1e-3), STRICT)
     assert wrong.status is Status.WRONG_RESULT
-    assert "relative error 0.001 against ONNX Runtime, allowed is 0.0001" in wrong.message
+    assert "relative error 0.001 against the reference, allowed is 0.0001" in wrong.message
 
 
 def test_a_wrong_result_is_told_with_the_bound_that_counts() -> None:
     """The worker that found it wrong knows a wider one, beyond which nothing is timed."""
     found = judged(
-        NetRun(Status.WRONG_RESULT, (), 1.4, "relative error 1.4 against ONNX Runtime, allowed is 0.5"), USUAL
+        NetRun(Status.WRONG_RESULT, (), 1.4, "relative error 1.4 against the reference, allowed is 0.5"), USUAL
     )
     assert found.status is Status.WRONG_RESULT
     assert found.message.endswith("allowed is 0.01")
@@ -47,7 +47,7 @@ def test_a_wrong_result_is_told_with_the_bound_that_counts() -> None:
 def test_the_output_with_the_largest_error_is_named_by_every_judgement() -> None:
     named = NetRun(Status.OK, (1e-3,), 1e-3, " in output 'boxes'")
     wrong = judged(judged(named, STRICT), STRICT)
-    assert wrong.message == "relative error 0.001 in output 'boxes' against ONNX Runtime, allowed is 0.0001"
+    assert wrong.message == "relative error 0.001 in output 'boxes' against the reference, allowed is 0.0001"
     assert judged(named, USUAL) == named
 
 
@@ -83,7 +83,7 @@ def test_a_larger_error_is_advised_where_the_error_is_too_large_only() -> None:
     assert str(refusal(crashed, USUAL)) == "no plan is right: the process was killed by SIGSEGV"
     assert "--max-error allows more" in str(refusal([judged(run(0.7), USUAL)], USUAL))
     infinite = str(refusal([judged(run(math.inf), USUAL)], USUAL))
-    assert "relative error inf against ONNX Runtime, allowed is" in infinite
+    assert "relative error inf against the reference, allowed is" in infinite
     assert infinite.endswith("or infinities or NaN at other places")
 
 

@@ -111,7 +111,7 @@ CASES: Mapping[str, Case] = {
         "NhwcConv",
         ["x", "w"],
         Fault(swapped=1, axes=(1, 2)),
-        Fault(attributes={"strides": [2, 1]}),
+        Fault(attributes={"dilations": [2, 1]}),
         fed=_IMAGE,
         constants={"w": weights(6, 3, 3, 2)},
         group=2,
@@ -194,6 +194,6 @@ CASES: Mapping[str, Case] = {
         outputs=[("y", None, UINT8)],
         constants=_QUANTISED,
         axes=[2],
-        keepdims=1,
+        keepdims=0,
     ),
 }
