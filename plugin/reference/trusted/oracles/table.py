@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.walk import nodes
-from sartor.reference.trusted.oracles import activations, convolutions, normalisations, quantised
+from sartor.reference.trusted.oracles import activations, attention, convolutions, fills, normalisations, quantised
 from sartor.reference.trusted.oracles.call import Definition
 
 _MICROSOFT = "com.microsoft"
@@ -70,6 +70,9 @@ DEVIATIONS: Mapping[Operator, Deviation] = {
 _KERNEL = "the CUDA kernel and its tests in ONNX Runtime"
 
 ORACLES: Mapping[Operator, Oracle] = {
+    ("", "Attention"): Oracle(attention.attention, "ONNX's text"),
+    ("", "ConstantFill"): Oracle(fills.constant_fill, "ONNX 1.2's text of experimental operators"),
+    ("", "GivenTensorFill"): Oracle(fills.given_tensor_fill, "ONNX 1.2's text of experimental operators"),
     (_MICROSOFT, "BiasAdd"): Oracle(activations.bias_add, _KERNEL),
     (_MICROSOFT, "BiasSoftmax"): Oracle(activations.bias_softmax, _KERNEL),
     (_MICROSOFT, "BiasSplitGelu"): Oracle(activations.bias_split_gelu, _KERNEL),
@@ -85,7 +88,22 @@ ORACLES: Mapping[Operator, Oracle] = {
     (_MICROSOFT, "SkipGroupNorm"): Oracle(normalisations.skip_group_norm, _KERNEL),
     (_MICROSOFT, "TorchEmbedding"): Oracle(activations.torch_embedding, "its schema"),
 }
-"""Definitions of operators for which ONNX Runtime's CPU provider has no kernel."""
+"""Definitions of operators for which ONNX Runtime's CPU provider has no kernel, or none for some of their forms: it
+refuses masks that are shorter than the keys of Attention."""
+
+WRONG_IN_EVALUATOR: Mapping[str, str] = {
+    "Attention": "the output of scores with a softcap",
+    "BatchNormalization": "statistics of single elements (spatial=0)",
+    "ConvTranspose": "output_padding with output_shape",
+    "GRU": "clip, and lengths of sequences",
+    "LSTM": "clip, input_forget, and lengths of sequences",
+    "LayerNormalization": "sums in f16",
+    "LogSoftmax": "axes before opset 13",
+    "RNN": "clip, and lengths of sequences",
+    "Softmax": "axes before opset 13",
+}
+"""Standard operators that ONNX's evaluator in Python is not trusted with, and what it gets wrong."""
+_EVALUATED_DOMAINS = ("", "ai.onnx.preview", "ai.onnx.preview.training")
 
 
 def definition_of(node: NodeProto) -> Definition | None:
@@ -94,6 +112,11 @@ def definition_of(node: NodeProto) -> Definition | None:
     if key in ORACLES:
         return ORACLES[key].compute
     return DEVIATIONS[key].compute if key in DEVIATIONS else None
+
+
+def is_evaluated(node: NodeProto) -> bool:
+    """Whether ONNX's evaluator in Python is trusted with a node."""
+    return node.domain in _EVALUATED_DOMAINS and node.op_type not in WRONG_IN_EVALUATOR
 
 
 def deviates(node: NodeProto, types: Sequence[int | None]) -> bool:

@@ -14,7 +14,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.element_types import body_input_types, infer_types
-from sartor.reference.trusted.oracles.table import NARROW_FLOATS, definition_of, deviates
+from sartor.reference.trusted.oracles.table import NARROW_FLOATS, definition_of, deviates, is_evaluated
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 
@@ -150,27 +150,6 @@ def named_types(body: GraphProto, given: list[int | None]) -> dict[str, int]:
     """Types of a body's inputs, as far as they are known."""
     pairs = zip(body.input, given, strict=False)
     return {value.name: kind for value, kind in pairs if kind is not None}
-
-
-def is_evaluated(node: NodeProto) -> bool:
-    """Whether ONNX's evaluator in Python is trusted with a node."""
-    return not node.domain and node.op_type not in _WRONG_IN_EVALUATOR
-
-
-# Defects of the evaluator of ONNX 1.23: clip and input_forget, lengths, old axes, statistics of elements, qk output.
-_WRONG_IN_EVALUATOR = frozenset(
-    {
-        "LSTM",
-        "GRU",
-        "RNN",
-        "ConvTranspose",
-        "LayerNormalization",
-        "BatchNormalization",
-        "Softmax",
-        "LogSoftmax",
-        "Attention",
-    }
-)
 
 
 def _widened(types: Mapping[str, int]) -> dict[str, int]:

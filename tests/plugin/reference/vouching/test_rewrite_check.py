@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, helper
 
 from sartor.errors import RewriteError
 from sartor.onnx_model.graphs.graph import GraphEditor
@@ -16,14 +18,15 @@ from sartor.onnx_model.rewrites.operator_sets import expand_operators
 from sartor.reference.random_inputs import sample_inputs
 from sartor.reference.vouching.rewrite_check import checked_rewrites
 from sartor.tuning.workers.protocol import WorkerError
+from tests.plugin.onnx_model.builders import FLOAT, ints, model, node, weights
 from tests.plugin.reference.vouching.definition_cases import CASES, Fault
 
 
-def _checked(built: ModelProto, folder: Path) -> bool:
-    """What the check of a compilation says of a model, prepared with the rewrites as they are."""
+def _checked(built: ModelProto, folder: Path, rewritten: ModelProto | None = None) -> bool:
+    """What the check of a compilation says of a model, prepared with the rewrites as they are, or of another one."""
     path = folder / "model.onnx"
     path.write_bytes(built.SerializeToString())
-    prepared = preparing.prepare(built).model
+    prepared = preparing.prepare(rewritten or built).model
     found = checked_rewrites(path, prepared.SerializeToString(), [sample_inputs(prepared, 0)], (), 0.0)
     if isinstance(found, WorkerError):
         raise found.error
@@ -62,3 +65,46 @@ def test_fault_in_a_rewrite_is_caught_and_named(
         RewriteError, match=rf"internal: the rewrite of node .*{operator}\) differs from its definition"
     ):
         _checked(built, tmp_path)
+
+
+def _wrong_cast() -> tuple[ModelProto, ModelProto]:
+    """A cast to four bits, and one that rounds as ONNX Runtime does."""
+    casts = [node("Cast", ["r"], ["i"], to=TensorProto.INT4), node("Cast", ["i"], ["y"], name="back", to=FLOAT)]
+    both = ([node(name, ["x"], ["r"]), *casts] for name in ("Identity", "Round"))
+    right, wrong = (model(nodes, [("x", (40,), FLOAT)], ["y"], opset=21) for nodes in both)
+    return right, wrong
+
+
+def _wrong_product() -> tuple[ModelProto, ModelProto]:
+    """A product in bfloat16, and one by the transposed matrix."""
+    w = weights(32, 32).astype(ml_dtypes.bfloat16)
+    nodes = [
+        node("Cast", ["x"], ["b"], to=TensorProto.BFLOAT16),
+        node("MatMul", ["b", "w"], ["p"]),
+        node("Cast", ["p"], ["y"], name="back", to=FLOAT),
+    ]
+    right, wrong = (model(nodes, [("x", (4, 32), FLOAT)], ["y"], {"w": each}) for each in (w, w.T.copy()))
+    return right, wrong
+
+
+def _wrong_mask() -> tuple[ModelProto, ModelProto]:
+    """Attention by a mask that is shorter than the keys, and by one that admits the last keys."""
+    sizes = {"q": (2, 4, 3, 8), "k": (2, 2, 6, 8), "v": (2, 2, 6, 8), "m": (2, 1, 3, 4)}
+    inputs = [(name, size, FLOAT) for name, size in sizes.items()]
+    item = helper.make_node("Attention", ["q", "k", "v", "a"], ["y"], name="attention")
+    pad = node("Pad", ["m", "p"], ["a"])
+    right = model([node("Identity", ["m"], ["a"]), item], inputs, ["y"], opset=24)
+    wrong = model([pad, item], inputs, ["y"], {"p": ints(0, 0, 0, 0, 0, 0, 0, 2)}, opset=24)
+    for each in (right, wrong):
+        each.ir_version = 11
+    return right, wrong
+
+
+@pytest.mark.parametrize("build", [_wrong_cast, _wrong_product, _wrong_mask])
+def test_what_onnx_runtime_does_not_compute_or_computes_otherwise_is_checked(
+    build: Callable[[], tuple[ModelProto, ModelProto]], tmp_path: Path
+) -> None:
+    right, wrong = build()
+    assert _checked(right, tmp_path)
+    with pytest.raises(RewriteError, match=r"internal: the rewritten model differs from .*definition of"):
+        _checked(right, tmp_path, wrong)
