@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 from functools import cache
+from typing import Any
 
 import onnx
 from onnx import NodeProto, helper
@@ -65,7 +66,7 @@ def _kernels() -> frozenset[Operator]:
 @cache
 def _bodies() -> frozenset[Operator]:
     """Operators that ONNX defines by others."""
-    schemas: Iterable[onnx.defs.OpSchema] = onnx.defs.get_all_schemas_with_history()
+    schemas: Iterable[Any] = onnx.defs.get_all_schemas_with_history()
     return frozenset(
         (each.domain, each.name) for each in schemas if each.has_function or each.has_context_dependent_function
     )
