@@ -86,7 +86,8 @@ class CompileConfig:
         dump_directory: folder for the module after every pass, with a folder for each of several plans, or None.
         jobs: number of worker processes for compiling.
         search: whether all variants are measured, or those that cost models predict to be fast.
-        time_budget: seconds that a compilation should take; None for no limit.
+        time_budget: seconds that a compilation should take; with 0 no layer is measured, and the plan is predicted;
+            None for no limit.
         workers: Dask scheduler whose workers measure, by address (``tcp://host:8786``) or file; None for this machine.
         tune_for: the kind of machine that the module is tuned for, if the workers are of several: the beginning of its
             digits, or a part of its description.
@@ -330,7 +331,7 @@ _READERS: Mapping[str, _Reader] = {
     "jobs": _counted(1),
     "search": _chosen_from(Search),
     "time_budget": lambda name, value: number(
-        name, value, "a number of seconds above 0, or None for no limit", lambda each: 0 < each < math.inf
+        name, value, "a number of seconds of 0 or more, or None for no limit", lambda each: 0 <= each < math.inf
     ),
     "workers": lambda name, value: _text(name, value, "a scheduler's address such as tcp://host:8786, or its file"),
     "tune_for": lambda name, value: _text(name, value, "the digits of a kind of machine, or a part of its description"),

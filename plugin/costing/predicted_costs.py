@@ -83,7 +83,8 @@ class PredictedCosts:
         for case in cases:
             own = self.measured_elsewhere(case)
             (variant,) = case.variants
-            found[case.key] = own or {variant.descriptor: self._predicted(case, variant, self._converting(case))}
+            seconds = converting_seconds(case, self.core)
+            found[case.key] = own or {variant.descriptor: self._predicted(case, variant, seconds)}
         return found
 
     def measured_elsewhere(self, case: BenchmarkCase) -> dict[str, Measurement]:
@@ -124,17 +125,64 @@ class PredictedCosts:
         samples = filter(is_readable, filter(None, map(Sample.of, self.known.values())))
         return median([each.seconds / analytic_seconds(each.facts, each.variant, self.core) for each in samples] or [1])
 
-    def _converting(self, case: BenchmarkCase) -> float:
-        (tensor,), (variant,) = case.inputs, case.variants
-        code = variant.implementation
-        moved = code.inputs[0].physical(tensor).bytes + code.output.physical(tensor).bytes
-        cycles = max(tensor.elements * self.core.element_cycles, moved / self.core.bytes_per_cycle)
-        return (cycles + self.core.dispatch_cycles) / self.core.hertz
-
     def _predicted(self, case: BenchmarkCase, variant: Variant, seconds: float) -> Measurement:
-        packed = case.packed_bytes(variant)
-        key = self.tuner.key(case, variant.descriptor)
-        return Measurement(key, Status.OK, (max(seconds, _LEAST),), packed_bytes=packed, facts=case.facts)
+        return _prediction(self.tuner, case, variant, seconds)
+
+
+@dataclass(frozen=True)
+class TimelyConversions:
+    """Conversions that a tuner measures while there is time; those that it does not reach get the model's times.
+
+    Attributes:
+        tuner: measures them.
+        core: of the tuner's target.
+    """
+
+    tuner: Tuner
+    core: Core
+
+    @property
+    def target(self) -> Target:
+        """The tuner's."""
+        return self.tuner.target
+
+    @property
+    def is_late(self) -> bool:
+        """Whether nothing more is measured."""
+        return self.tuner.is_late
+
+    def is_quiet(self) -> bool:
+        """As the tuner's."""
+        return self.tuner.is_quiet()
+
+    def measure_anew(self, cases: Iterable[BenchmarkCase]) -> None:
+        """Measure what was measured before, until the deadline."""
+        self.tuner.measure_anew(cases)
+
+    def measure(self, cases: Iterable[BenchmarkCase]) -> Measured:
+        """Measurements by case key and descriptor, predicted where there was no time."""
+        listed = list(cases)
+        found = self.tuner.measure(listed)
+        for case in listed:
+            (variant,) = case.variants
+            if variant.descriptor not in found[case.key]:
+                seconds = converting_seconds(case, self.core)
+                found[case.key][variant.descriptor] = _prediction(self.tuner, case, variant, seconds)
+        return found
+
+
+def converting_seconds(case: BenchmarkCase, core: Core) -> float:
+    """Seconds that a conversion, which is a case of one variant, takes by the model of a core."""
+    (tensor,), (variant,) = case.inputs, case.variants
+    code = variant.implementation
+    moved = code.inputs[0].physical(tensor).bytes + code.output.physical(tensor).bytes
+    cycles = max(tensor.elements * core.element_cycles, moved / core.bytes_per_cycle)
+    return (cycles + core.dispatch_cycles) / core.hertz
+
+
+def _prediction(tuner: Tuner, case: BenchmarkCase, variant: Variant, seconds: float) -> Measurement:
+    packed, key = case.packed_bytes(variant), tuner.key(case, variant.descriptor)
+    return Measurement(key, Status.OK, (max(seconds, _LEAST),), packed_bytes=packed, facts=case.facts)
 
 
 def predicted_tables(

@@ -5,10 +5,9 @@ The module is always built, run and compared with ONNX Runtime, so a compilation
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.frontend.imported_model import ImportedModel
 
@@ -23,8 +22,6 @@ _IN_NETWORK = 0.2
 # A network that is built later is run too.
 _BUILD_AND_RUN = 1.3
 
-_LOG = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class TimeBudget:
@@ -33,10 +30,12 @@ class TimeBudget:
     Attributes:
         end: by ``time.monotonic()``; infinite without a budget.
         seconds: given by the user; infinite without a budget.
+        finishing: seconds that the steps after tuning took for an earlier plan; None if there was none.
     """
 
     end: float = math.inf
     seconds: float = math.inf
+    finishing: float | None = None
 
     @property
     def is_bounded(self) -> bool:
@@ -53,29 +52,34 @@ class TimeBudget:
         """A budget of ``seconds`` from now; None for no budget."""
         return TimeBudget() if seconds is None else TimeBudget(time.monotonic() + seconds, seconds)
 
+    def spent(self) -> TimeBudget:
+        """The same budget with nothing left: what is not known is predicted."""
+        return replace(self, end=min(self.end, time.monotonic()))
+
+    def leaves(self, seconds: float) -> bool:
+        """Whether more than so many seconds are left."""
+        return time.monotonic() + seconds < self.end
+
+    def until_finished(self, seconds: float) -> TimeBudget:
+        """The budget, after a plan was made: what follows tuning takes so many seconds."""
+        return replace(self, finishing=seconds)
+
     def part(self, count: int) -> TimeBudget:
         """The budget of the first of ``count`` plans that share what is left of this one."""
         if not self.is_bounded or self.is_spent:
             return self
         left = (self.end - time.monotonic()) / count
-        return TimeBudget(time.monotonic() + left, self.seconds)
+        return replace(self, end=time.monotonic() + left)
 
     def tuning_deadline(self, imported: ImportedModel) -> float | None:
         """The time at which tuning has to stop, by ``time.monotonic()``; None without a budget.
 
-        It leaves time for the steps that must follow and that should. A warning says if it has already passed.
+        It leaves time for the steps that must follow and that should.
         """
         if math.isinf(self.end):
             return None
-        finishing = (1 + _IN_NETWORK) * _finishing_seconds(imported)
-        now = time.monotonic()
-        if self.end - finishing <= now:
-            message = (
-                "the time budget of %g s leaves nothing for tuning: %.0f s of it are left for this plan, and building "
-                "and checking it takes about %.0f s; a valid module is written, with guessed routines and not in time"
-            )
-            _LOG.warning(message, self.seconds, max(0.0, self.end - now), finishing)
-        return self.end - finishing
+        known = self.finishing
+        return self.end - ((1 + _IN_NETWORK) * _finishing_seconds(imported) if known is None else known)
 
     def allows_timing_in_network(self, imported: ImportedModel) -> bool:
         """Whether there is time left to run the network under IREE's statistics, which is useful but not needed."""

@@ -246,9 +246,9 @@ class PlanSolver:
             recipes = [self._recipe(problem, each, tables) for each in find(problem)]
             kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
             wanted = [kind for kind in distinct_adapts(kinds) if kind not in tables.adapts]
-            if not wanted or self.is_late:
+            known, tables = tables, self._with_adapts(tables, wanted) if wanted else tables
+            if len(tables.adapts) == len(known.adapts):
                 break
-            tables = self._with_adapts(tables, wanted)
         return [replace(each, plan=timed_plan(each, tables)) for each in recipes], tables
 
     def _recipe(self, problem: Problem, selection: Selection, tables: Tables) -> Recipe:

@@ -131,12 +131,13 @@ class Profiler:
         Raises:
             UsageError: if the samples cannot be read, or the user's measure fails on them.
         """
-        if self._is_right(recipe) and not self._records.is_verified(recipe):
+        if self.is_right(recipe) and not self._records.is_verified(recipe):
             (built,) = self._builder.build([recipe])
             self._records.put_verified(recipe, self._runner.verify(built))
-        return self._is_right(recipe)
+        return self.is_right(recipe)
 
-    def _is_right(self, recipe: Recipe) -> bool:
+    def is_right(self, recipe: Recipe) -> bool:
+        """Whether a recipe ran and its outputs are right, on as many samples as it was checked."""
         run = self.run_of(recipe)
         return run is not None and run.status is Status.OK
 
@@ -224,7 +225,7 @@ class Profiler:
         A short inference may be faster with fewer threads than it was tuned for, as handing work to another thread may
         take longer than the work, and then another network may be the best.
         """
-        runs = [(each, self.run_of(each)) for each in recipes if self._is_right(each)]
+        runs = [(each, self.run_of(each)) for each in recipes if self.is_right(each)]
         right = [each for each, run in runs if run is not None and self._keeps_limits(each, run)]
         times = {each.digest: self._thread_times(each) for each in right}
         known = times.get(best.recipe.digest)

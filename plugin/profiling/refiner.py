@@ -153,7 +153,7 @@ class Refiner:
             state = select_again(state)
         profiled = state.profiled or self.profiler.profile(state.tried)
         tried = state.tried
-        if self._doubts_reserve(profiled, tried):
+        if not self.budget.is_spent and self._doubts_reserve(profiled, tried):
             tried = (*tried, *self.reserve)
             profiled = self.profiler.profile(tried)
         self._warn_of_broken(tried)
@@ -218,7 +218,7 @@ class Refiner:
         newest = next(filter(self._ran, state.latest), None)
         profiled = state.profiled or self.profiler.profile(state.tried)
         state = replace(state, profiled=profiled)
-        if profiled.recipe.plan.unsplit or newest is None or not self._ran(newest):
+        if profiled.recipe.plan.unsplit or newest is None or not self._ran(newest) or self.budget.is_spent:
             return replace(state, is_settled=True)
         if self.profiler.times_dispatches:
             fitted, seen = self._in_network(self._near(newest, state.tried, profiled.seconds), state.tables)

@@ -43,7 +43,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "dump_directory": ("", 1, "a\0b"),
     "jobs": (0, 1.5, None),
     "search": ("half", None),
-    "time_budget": (0, -1, NAN, float("inf"), "20", True, 10**400),
+    "time_budget": (-1, NAN, float("inf"), "20", True, 10**400),
     "workers": ("", 1),
     "tune_for": ("", 1),
     "fixes_threads": (1, None, "yes"),

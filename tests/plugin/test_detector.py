@@ -75,12 +75,21 @@ def test_the_front_is_tuned(folder: Path) -> None:
     assert "conv2d.direct" in next(each["variant"] for each in layers if each["layer"] == "cells")
 
 
-def test_without_time_for_a_plan_it_still_compiles(folder: Path) -> None:
-    """Stock IREE, of which it is built when time is up, refuses it as a whole."""
-    options = ("--time-budget", 0.01, "--tuning-db", "other.db", "--threads", 1)
-    done = call("compile-to-vmfb", "detector.onnx", "-o", "hurried.vmfb", *options, folder=folder)
+def test_without_time_to_measure_it_still_compiles(folder: Path) -> None:
+    """Stock IREE refuses it as a whole."""
+    done = call(
+        "compile-to-vmfb",
+        "detector.onnx",
+        "-o",
+        "hurried.vmfb",
+        "--fast",
+        "--tuning-db",
+        "other.db",
+        "--threads",
+        1,
+        folder=folder,
+    )
     assert done.returncode == 0, done.stderr
-    assert "a plan of guesses is selected, and not in time" in done.stderr
     assert len(read_manifest(folder / "hurried.vmfb").plan["layers"]) > 1
 
 

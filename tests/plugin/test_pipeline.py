@@ -64,27 +64,22 @@ def test_the_module_is_right_and_measured(artifact: Artifact, imported_of: Impor
     assert artifact.plan.measured <= known[0]
 
 
-@pytest.mark.parametrize("seconds", [0.5, 8.0])
-def test_however_little_time_there_is_the_module_is_right(
-    config: CompileConfig,
-    imported_of: ImportedOf,
-    model_file: ModelFile,
-    tmp_path: Path,
-    seconds: float,
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 12.0])
+def test_however_little_time_there_is_a_plan_ships_that_is_right(
+    config: CompileConfig, imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path, seconds: float
 ) -> None:
     hurried = replace(config, database=tmp_path / "new.db", time_budget=seconds)
     found = compile_model(model_file(MODEL), tmp_path / "net.vmfb", hurried)
     check(imported_of(MODEL), model_file(MODEL), found.path)
     assert found.plan.measured is not None
-    assert found.plan.baseline is not None
-    assert found.plan.measured <= found.plan.baseline
-    if seconds < 1.0:
-        assert found.plan.unsplit
-        assert "no plan is selected, and the model is built by stock IREE alone" in caplog.text
+    assert not found.plan.unsplit
+    assert found.error is not None
+    assert found.error < 1e-4
+    if not seconds:
+        assert not _measured(hurried)
 
 
-def test_once_the_time_is_spent_the_stock_model_begins_at_once(
+def test_with_no_time_nothing_begins_but_the_reference(
     config: CompileConfig, model_file: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[str] = []
@@ -95,9 +90,9 @@ def test_once_the_time_is_spent_the_stock_model_begins_at_once(
         return ahead(pool, function, arguments, step, timeout)
 
     monkeypatch.setattr(WorkerPool, "ahead", watched)
-    hurried = replace(config, database=tmp_path / "new.db", time_budget=0.5)
-    assert compile_model(model_file(MODEL), tmp_path / "net.vmfb", hurried).plan.unsplit
-    assert begun == ["running ONNX Runtime", "compiling a plan"]
+    hurried = replace(config, database=tmp_path / "new.db", time_budget=0.0)
+    compile_model(model_file(MODEL), tmp_path / "net.vmfb", hurried)
+    assert begun == ["running ONNX Runtime"]
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ from sartor.cli.options.constraints import (
     CalibrationMethodOption,
     CalibrationOption,
     ErrorMeasureOption,
+    FastOption,
     MaxErrorOption,
     MemoryLimitOption,
     ObjectiveOption,
@@ -45,6 +46,7 @@ from sartor.cli.options.constraints import (
     read_pareto,
     read_pins,
     read_precision,
+    read_time_budget,
 )
 from sartor.cli.options.several import read_shape_sets, read_targets
 from sartor.cli.options.used_files import model_files
@@ -92,6 +94,7 @@ def compile_to_vmfb(
     search: SearchOption = None,
     plans: PlansOption = None,
     time_budget: TimeBudgetOption = None,
+    fast: FastOption = False,
     workers: Annotated[
         str | None,
         typer.Option(
@@ -142,6 +145,7 @@ def compile_to_vmfb(
         "--calibration-method": calibration_method,
         "--plans": plans,
         "--time-budget": time_budget,
+        "--fast": fast or None,
         "--workers": workers,
         "--tune-for": tune_for,
     }
@@ -169,7 +173,7 @@ def compile_to_vmfb(
         external_weights=external_weights,
         dump_directory=dump_dir,
         search=Search(search or Search.MODEL),
-        time_budget=time_budget,
+        time_budget=read_time_budget(time_budget, fast=fast),
         workers=workers,
         tune_for=tune_for,
         fixes_threads=threads is not None,

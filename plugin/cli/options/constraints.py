@@ -91,10 +91,22 @@ TimeBudgetOption = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
-        help="Time that compiling may take: tuning stops early enough to build and check what is best by then. "
-        "(default: no limit)",
+        help="Time that compiling may take: tuning stops early enough to build and check what is best by then; with 0 "
+        "the plan is predicted, and no layer is measured. (default: no limit)",
     ),
 ]
+FastOption = Annotated[bool, typer.Option("--fast", help="Predict the plan and measure no layer: --time-budget 0.")]
+
+
+def read_time_budget(seconds: float | None, *, fast: bool) -> float | None:
+    """The time budget in seconds; None for no limit.
+
+    Raises:
+        UsageError: if both options are given and contradict each other.
+    """
+    if fast and seconds not in (None, 0.0):
+        raise UsageError(f"--fast is --time-budget 0 and contradicts --time-budget {seconds:g}; leave one of them out")
+    return 0.0 if fast else seconds
 
 
 def read_precision(text: str | None) -> Precision:

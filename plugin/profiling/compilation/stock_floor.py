@@ -21,17 +21,16 @@ from sartor.tuning.selection.problem.limits import UNLIMITED, Quantity
 _MOST = 16.0
 
 
-def may_leave_out(policy: PlanPolicy, search: Search, *, is_bounded: bool) -> bool:
+def may_leave_out(policy: PlanPolicy, search: Search, *, is_bounded: bool = False) -> bool:
     """Whether a compilation may do without the unsplit model if that is hopeless.
 
     By software it always may: such a driver takes some ten seconds for it, several times, to learn nothing new. On
-    CPUs it must be asked for speed alone, as the unsplit model may take the least memory. A full search compares all,
-    and with a time budget it is built beside other work, as it may be all that there is time for.
+    CPUs it must be asked for speed alone, as the unsplit model may take the least memory. A full search compares all.
     """
     if policy.target.is_software:
         return True
     is_plain = policy.quantities == (Quantity.LATENCY,) and policy.limits == UNLIMITED and not policy.target.others
-    return policy.target.device == "cpu" and is_plain and search is Search.MODEL and not is_bounded
+    return policy.target.device == "cpu" and is_plain and (search is Search.MODEL or is_bounded)
 
 
 def expected_seconds(recipe: Recipe, tables: Tables) -> float:
@@ -44,18 +43,22 @@ def expected_seconds(recipe: Recipe, tables: Tables) -> float:
     return sum(_likely(layer.task.key, tables) for layer in recipe.graph.layers)
 
 
-def is_hopeless(recipe: Recipe, recipes: Sequence[Recipe], tables: Tables) -> bool:
+def is_hopeless(recipe: Recipe, recipes: Sequence[Recipe], tables: Tables, *, is_bounded: bool = False) -> bool:
     """Whether a recipe is the unsplit model, and expected to take so much longer than a plan that it need not run.
+
+    With a time budget that it is expected to be slower at all is enough: its build takes the time of measurements.
 
     Args:
         recipe: the recipe.
         recipes: those that could run.
-        tables: measured times.
+        tables: measured or predicted times.
+        is_bounded: whether there is a time budget.
     """
     planned = [each.plan.predicted for each in recipes if each.plan.predicted is not None]
     if not recipe.plan.unsplit or not planned:
         return False
-    return is_far_slower(expected_seconds(recipe, tables), min(planned))
+    expected = expected_seconds(recipe, tables)
+    return expected > min(planned) if is_bounded else is_far_slower(expected, min(planned))
 
 
 def _likely(key: str, tables: Tables) -> float:

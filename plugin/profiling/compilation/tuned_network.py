@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from sartor.artifact import ParetoFront
+from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
-from sartor.costing.layer_costs import joined_tables, make_tuner, tune, unmeasured
-from sartor.costing.predicted_costs import predicted_tables
+from sartor.costing.layer_costs import joined_tables, make_tuner, tune
+from sartor.costing.predicted_costs import TimelyConversions, predicted_tables
 from sartor.costing.resource_costs import measure_resource_costs, measure_starts
 from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import Candidates
-from sartor.errors import CompileError, DisturbedError, InfeasibleError
+from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network
 from sartor.frontend.value_ranges import with_children
@@ -24,13 +27,14 @@ from sartor.planning.contenders.overlapped_plans import overlapped_plans
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
-from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.planning.recipe import Recipe, timed_plan, unsplit_recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.precision.calibration import Calibration, calibrate
 from sartor.precision.equalisation import find_exponents
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
+from sartor.profiling.compilation.floor import Mending, has_floor, without_wrong, wrong_plan
 from sartor.profiling.compilation.lost_fusions import lost_by_fusion, without_fusions
 from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless, may_leave_out
 from sartor.profiling.network_records import NetworkRecords
@@ -53,6 +57,10 @@ from sartor.tuning.transfers.measured import measured_transfers
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
+# What follows tuning takes this multiple of the time that the predicted plan took.
+_AGAIN = 1.3
+# Seconds below which tuning finds little.
+_ENOUGH = 2.0
 
 
 @dataclass(frozen=True)
@@ -141,17 +149,15 @@ def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, b
     """Begin, on another processor, what does not depend on variants: the reference outputs, and the stock model if it
     never ran.
 
-    None while a time budget lasts, which may leave no time for measurements that wait for these. Once it is spent
-    nothing is measured, and the stock model is what will be shipped. It does not begin where it may prove hopeless.
+    The stock model does not begin where it may prove hopeless, and within a time budget, of which it takes much.
     """
-    is_short = bench.time.is_bounded and not bench.time.is_spent
-    if is_short or config.target.device != "cpu" or config.target.others:
+    if config.target.device != "cpu" or config.target.others:
         return None
     runner = _runner(imported, samples, config, bench)
     runner.begin_ahead()
     stock = unsplit_recipe(imported, config.planning)
     records = NetworkRecords(bench.store, imported, config.target, runner, Doubts(bench.pool.is_quiet))
-    waits = may_leave_out(config.planning, config.search, is_bounded=bench.time.is_bounded)
+    waits = bench.time.is_bounded or may_leave_out(config.planning, config.search)
     if not (waits or config.planning.pins) and records.run_of(stock) is None:
         runner.builder.begin(stock)
     return runner
@@ -187,6 +193,8 @@ def equalised(imported: ImportedModel, config: CompileConfig, bench: Bench) -> I
 def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: Path, *, whole: bool = True) -> Tuned:
     """Measure the variants of a model's layers, select plans and run them.
 
+    Within a time budget the plan that is predicted runs first. It is what ships if there is no time for a better one.
+
     Args:
         found: the model and its variants.
         config: settings.
@@ -194,15 +202,35 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
         folder: on whose disk cold reads are measured.
         whole: whether the model that IREE compiles whole may be shipped.
     """
+    if not has_floor(config, bench.time):
+        return _tuned(found, config, bench, folder, whole=whole)
+    begin = monotonic()
+    found = replace(found, begun=found.begun or _runner(found.imported, found.calibration.samples, config, bench))
+    floor = _tuned(found, config, replace(bench, time=bench.time.spent()), folder, whole=whole)
+    if not bench.time.leaves(_ENOUGH + _AGAIN * (monotonic() - begin)):
+        return floor
+    time = bench.time.until_finished(_AGAIN * (monotonic() - begin))
+    return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=floor.refined.profiled.recipe)
+
+
+def _tuned(
+    found: Candidacy,
+    config: CompileConfig,
+    bench: Bench,
+    folder: Path,
+    *,
+    whole: bool,
+    floor: Recipe | None = None,
+) -> Tuned:
+    """As ``tune_network``; ``floor`` is a plan that ran, and is shipped unless a better one runs."""
     pool, store, time, progress, policy = bench.pool, bench.store, bench.time, bench.progress, config.planning
     imported, calibration = found.imported, found.calibration
     runner = found.begun or _runner(imported, calibration.samples, config, bench)
     builder, budget = runner.builder, runner.budget
-    deadline, arbiters = time.tuning_deadline(imported), LayerArbiters(imported)
-    tuner, *others = [
-        make_tuner(store, pool, each, progress, bench.directory, deadline, arbiters, budget.allowed_relative)
-        for each in config.target.each
-    ]
+    arbiters = LayerArbiters(imported)
+    made = partial(make_tuner, store, pool, progress=progress, directory=bench.directory, arbiter=arbiters)
+    made = partial(made, allowed=budget.allowed_relative)
+    tuner, *others = [made(each, deadline=time.tuning_deadline(imported)) for each in config.target.each]
     measured = [tune(imported, found.candidates, each, policy, config.search) for each in (tuner, *others)]
     tables = joined_tables(measured, measured_transfers(store, pool, config.target))
     tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
@@ -213,59 +241,61 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     )
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
     profiler = Profiler(store, builder, runner, policy)
-    solver = PlanSolver(imported, tuner, policy, progress, tuple(others), builder.planned_memory)
+    timely = TimelyConversions(tuner, core_of(tuner.target)) if tuner.target.has_models else tuner
+    solver = PlanSolver(imported, timely, policy, progress, tuple(others), builder.planned_memory)
     selector = PlanSelector(solver, budget, plan_errors)
-    guesses = unmeasured(tables, store) if time.is_spent and not config.pareto else 0
     refiner = Refiner(profiler, selector, time)
     leaves_out = may_leave_out(policy, config.search, is_bounded=time.is_bounded)
-    refined = _refined(tables, selector, profiler, refiner, guesses, whole=whole, leaves_out=leaves_out)
+    mending = partial(without_wrong, tuner=made(config.target)) if time.is_bounded and not others else None
+    refined = _refined(tables, refiner, mending, floor, whole=whole, leaves_out=leaves_out)
     pareto = config.pareto and selector.pareto(refined.placed, policy.limits, config.pareto)
     return Tuned(refined, refiner, builder, runner, calibration.samples, pareto or None)
 
 
 def _refined(
     tables: Tables,
-    selector: PlanSelector,
-    profiler: Profiler,
     refiner: Refiner,
-    guesses: int,
+    mending: Mending | None,
+    floor: Recipe | None,
     *,
     whole: bool,
     leaves_out: bool,
 ) -> Refined:
-    """The best network that ran; if there was no time for plans and stock IREE refuses the model, one by guesses.
+    """The best network that ran.
 
-    IREE refuses some models whole that it compiles in layers, and the user waited for a module. If ``leaves_out``, the
-    unsplit model is not built where it is hopeless.
+    Args:
+        tables: costs of layers.
+        refiner: runs plans and selects again.
+        mending: finds what is wrong in a plan that was predicted; None if plans are of what was measured.
+        floor: a plan that ran before, which the others have to beat; None if there is none.
+        whole: whether the unsplit model may be shipped.
+        leaves_out: whether the unsplit model is not built where it is hopeless.
     """
-    recipes, chosen = choose(tables, selector, profiler, guesses, whole=whole)
-    recipes = _apart(recipes, chosen, profiler, refiner, leaves_out)
+    profiler, selector = refiner.profiler, refiner.selector
+    recipes, chosen = choose(tables, selector, profiler, whole=whole)
+    recipes = _apart(recipes, chosen, refiner, leaves_out)
     if selector.policy.target.device != "cpu" and (end := lost_by_fusion(recipes, profiler)):
         _LOG.warning("the plan with fused layers ended as %s; one without them is selected", end)
-        recipes, chosen = choose(
-            without_fusions(tables, selector.imported.graph), selector, profiler, guesses, whole=whole
-        )
-        recipes = _apart(recipes, chosen, profiler, refiner, leaves_out)
-    try:
-        return refiner.refine(chosen, recipes)
-    except DisturbedError:
-        raise
-    except CompileError as error:
-        if not (guesses and all(each.plan.unsplit for each in recipes)):
-            raise
-        _LOG.warning("%s; a plan of guesses is selected, and not in time", str(error).partition("\n")[0])
-        recipes, chosen = choose(tables, selector, profiler, whole=whole)
-        return refiner.refine(chosen, recipes)
+        recipes, chosen = choose(without_fusions(tables, selector.imported.graph), selector, profiler, whole=whole)
+        recipes = _apart(recipes, chosen, refiner, leaves_out)
+    while mending is not None and (wrong := wrong_plan(recipes, profiler)) is not None:
+        mended = mending(wrong, chosen)
+        if mended is None:
+            break
+        recipes, chosen = choose(mended, selector, profiler, whole=whole)
+        recipes = _apart(recipes, chosen, refiner, leaves_out)
+    if floor is not None:
+        recipes = [*recipes, replace(floor, plan=timed_plan(floor, chosen))]
+    return refiner.refine(chosen, recipes)
 
 
-def _apart(
-    recipes: list[Recipe], tables: Tables, profiler: Profiler, refiner: Refiner, leaves_out: bool
-) -> list[Recipe]:
+def _apart(recipes: list[Recipe], tables: Tables, refiner: Refiner, leaves_out: bool) -> list[Recipe]:
     """The recipes to run; ``refiner`` keeps those in reserve that seem too slow to run, and did not run before."""
     if not leaves_out:
         return recipes
-    unknown = [each for each in recipes if profiler.run_of(each) is None]
-    refiner.reserve = tuple(each for each in unknown if is_hopeless(each, recipes, tables))
+    unknown = [each for each in recipes if refiner.profiler.run_of(each) is None]
+    hopeless = partial(is_hopeless, recipes=recipes, tables=tables, is_bounded=refiner.budget.is_bounded)
+    refiner.reserve = tuple(filter(hopeless, unknown))
     refiner.stock_estimate = sum(expected_seconds(each, tables) for each in refiner.reserve) or None
     return [each for each in recipes if each not in refiner.reserve]
 
@@ -300,7 +330,7 @@ def predicted_recipe(
 
 
 def choose(
-    tables: Tables, selector: PlanSelector, profiler: Profiler, guesses: int = 0, *, whole: bool = True
+    tables: Tables, selector: PlanSelector, profiler: Profiler, *, whole: bool = True
 ) -> tuple[list[Recipe], Tables]:
     """The recipes to run as whole networks: the selected plans, and the unsplit model unless the user pinned layers.
 
@@ -308,9 +338,6 @@ def choose(
         tables: costs of layers.
         selector: selects plans.
         profiler: runs networks.
-        guesses: number of kinds of layers that are not measured, if the time budget is spent: selecting and building a
-            plan of guesses would take as long as import did. Only the unsplit model is left, if it may be shipped; on
-            a GPU the plan is selected all the same.
         whole: whether the unsplit model may be shipped.
 
     Raises:
@@ -318,15 +345,6 @@ def choose(
     """
     policy = selector.policy
     unsplit = [] if policy.pins or not whole else [unsplit_recipe(selector.imported, policy, tables.peak)]
-    # Stock code is no way out on a GPU, where it computes an output of a convolution in each thread: on Vulkan one
-    # inference takes longer than to select and build a plan.
-    is_slow = policy.target.device != "cpu"
-    if guesses and unsplit and policy.limits == UNLIMITED and not is_slow:
-        message = (
-            "the time budget is spent, and %d of %d kinds of layers were not measured: no plan is selected, and the "
-        )
-        _LOG.warning(message + "model is built by stock IREE alone", guesses, len(tables.variants))
-        return unsplit, tables
     try:
         recipes, tables = selector.select(tables, policy.limits)
         if not selector.solver.is_late:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,22 +24,28 @@ def test_without_a_budget_there_is_time_for_all(imported: ImportedModel) -> None
     assert budget.allows_build(imported, 1e6)
 
 
-def test_tuning_stops_before_the_end(imported: ImportedModel, caplog: pytest.LogCaptureFixture) -> None:
+def test_tuning_stops_before_the_end(imported: ImportedModel) -> None:
     budget = TimeBudget.of(100.0)
     deadline = budget.tuning_deadline(imported)
     assert deadline is not None
     assert time.monotonic() < deadline < budget.end
-    assert not caplog.text
     assert not budget.is_spent
     assert TimeBudget.of(-1.0).is_spent
 
 
-def test_a_budget_that_leaves_nothing_for_tuning_is_named(
-    imported: ImportedModel, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        TimeBudget.of(1.5).tuning_deadline(imported)
-    assert "the time budget of 1.5 s leaves nothing for tuning" in caplog.text
+def test_what_follows_tuning_takes_as_long_as_it_took_before(imported: ImportedModel) -> None:
+    budget = TimeBudget.of(100.0).until_finished(30.0)
+    assert budget.tuning_deadline(imported) == pytest.approx(budget.end - 30.0)
+    assert budget.part(2).finishing == 30.0
+
+
+def test_of_a_spent_budget_nothing_is_left() -> None:
+    budget = TimeBudget.of(100.0)
+    assert budget.leaves(90.0)
+    assert not budget.leaves(110.0)
+    assert budget.spent().is_spent
+    assert budget.spent().is_bounded
+    assert not budget.spent().leaves(0.0)
 
 
 def test_plans_share_a_budget() -> None:

@@ -16,6 +16,7 @@ from sartor.codegen.ir.variants.routine import Implementation, KernelSource, Par
 from sartor.codegen.routines import routines_for
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
+from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import CompileError, DisturbedError
 from sartor.frontend.imported_model import ImportedModel
@@ -203,11 +204,12 @@ def test_a_compilation_goes_on_without_fused_layers(leaves_out: bool, imported_o
     def refine(_: Tables, recipes: Sequence[Recipe]) -> None:
         tried.extend(recipes)
 
-    refiner = cast(Refiner, SimpleNamespace(refine=refine, reserve=(), stock_estimate=None))
     builds = profiler(select, JobStatus.FAILED, tmp_path, config)
+    given = {"profiler": builds, "selector": select, "budget": TimeBudget()}
+    refiner = cast(Refiner, SimpleNamespace(refine=refine, reserve=(), stock_estimate=None, **given))
     first, _ = choose(tables, select, builds)
     assert [is_fused(each) for each in first] == [True, False]
-    _refined(tables, select, builds, refiner, 0, whole=True, leaves_out=leaves_out)
+    _refined(tables, refiner, None, None, whole=True, leaves_out=leaves_out)
     assert not any(is_fused(each) for each in tried)
     # Without fused layers the plan is not so much faster that the unsplit model would be hopeless.
     assert [each.plan.unsplit for each in tried] == [False, True]

@@ -9,28 +9,20 @@ from typing import Any, cast
 
 import pytest
 
-from sartor.codegen.ir.target import Target
-from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
 from sartor.frontend.imported_model import ImportedModel
-from sartor.planning.plan_selector import PlanSelector
-from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.policies import Search
 from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless, may_leave_out
 from sartor.profiling.compilation.tuned_network import choose
 from sartor.profiling.profiler import Profiler
-from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from tests.plugin.planning.selecting_fakes import (
-    CONFIG,
     FakeTuner,
     ImportedOf,
     by_type,
-    measurement,
     selector,
     tables_of,
 )
@@ -120,24 +112,19 @@ def test_only_speed_decides_without_the_unsplit_model(settings: dict[str, Any], 
     assert may_leave_out(config.planning, config.search, is_bounded=False) == expected
 
 
-def test_with_a_time_budget_the_unsplit_model_is_the_fallback() -> None:
-    config = CompileConfig(threads=1)
-    assert not may_leave_out(config.planning, config.search, is_bounded=True)
-
-
-@pytest.mark.parametrize(("target", "split"), [(Target.create("cpu"), False), (Target.create("vulkan"), True)])
-def test_of_guesses_a_plan_is_made_where_stock_code_is_no_way_out(
-    target: Target, split: bool, imported_of: ImportedOf
+@pytest.mark.parametrize(("factor", "runs"), [(0.9, False), (1.1, True)])
+def test_within_a_time_budget_the_unsplit_model_runs_if_it_is_expected_to_be_faster(
+    case: tuple[ImportedModel, Recipe, Recipe, Tables], factor: float, runs: bool
 ) -> None:
-    imported = imported_of("residual")
-    config = replace(CONFIG, target=target)
-    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), config.planning, silent)
-    variants = annotate(imported.graph, routines_for(()), target).variants
-    measured = {
-        key: {each.descriptor: measurement(each.descriptor, UNIT) for each in listed}
-        for key, listed in variants.items()
-    }
-    select = PlanSelector(solver, config.error_budget)
-    profiler = cast(Profiler, SimpleNamespace(counts_memory=False))
-    recipes, _ = choose(Tables(variants, measured), select, profiler, guesses=1)
-    assert [each.plan.unsplit for each in recipes] == ([False, True] if split else [True])
+    imported, plan, unsplit, tables = case
+    config = CompileConfig(threads=1, search=Search.FULL)
+    assert may_leave_out(config.planning, config.search, is_bounded=True)
+    given = predicted(plan, lambda _: factor * UNIT * len(imported.graph.layers))
+    assert is_hopeless(unsplit, [given, unsplit], tables, is_bounded=True) != runs
+
+
+def test_of_predictions_a_plan_is_made(case: tuple[ImportedModel, Recipe, Recipe, Tables]) -> None:
+    imported, _, _, tables = case
+    select = selector(imported, FakeTuner(is_late=True))
+    recipes, _ = choose(tables, select, cast(Profiler, SimpleNamespace(counts_memory=False)))
+    assert [each.plan.unsplit for each in recipes] == [False, True]
