@@ -58,6 +58,15 @@ def nothing_further(_: Task, __: Sequence[Variant], ___: Target) -> Sequence[Par
     return ()
 
 
+Narrow = Callable[[Task, Routine, Sequence[Parameters], Target], Sequence[Parameters]]
+"""Those of a routine's parameters for a task whose code is worth writing, if it is not needed to judge them."""
+
+
+def all_of(_: Task, __: Routine, parameters: Sequence[Parameters], ___: Target) -> Sequence[Parameters]:
+    """All parameters."""
+    return parameters
+
+
 def annotate(
     graph: LayerGraph,
     routines: Sequence[Routine],
@@ -65,6 +74,7 @@ def annotate(
     fused: Sequence[Routine] = (),
     skip: Skip = never,
     further: Further = nothing_further,
+    narrow: Narrow = all_of,
 ) -> Candidates:
     """Variants of every task of the graph.
 
@@ -75,6 +85,7 @@ def annotate(
         fused: asked about fused tasks instead.
         skip: decides which routines are skipped.
         further: adds variants with other parameters to those that a routine names.
+        narrow: leaves out parameters before code is written for them.
     """
     variants: dict[str, tuple[Variant, ...]] = {}
     rejections: list[Rejection] = []
@@ -87,7 +98,7 @@ def annotate(
                 rejections.append(Rejection(key, routine.name, "a tensor of it has no elements"))
                 continue
             own: list[Variant] = []
-            for answer in variants_of(routine, task, target):
+            for answer in variants_of(routine, task, target, narrow):
                 if isinstance(answer, Rejected):
                     rejections.append(Rejection(key, routine.name, answer.reason))
                 else:

@@ -109,7 +109,7 @@ def _compile_on(
         is_here = runs_here(config.target)
         if not (machines.are_elsewhere or is_here):
             check_predictable(config.planning, wants_front=bool(config.pareto))
-        load_search(store, config.target, config.search)
+        load_search(store, config.target, config.search, predicts=time.is_bounded)
         imported = import_network(model, config.importing, pool, progress, directory, time.end)
         check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench, is_tuned_here=not machines.are_elsewhere and is_here)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
 from sartor.costing.useful_views import with_useful_views
-from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
+from sartor.dialect_passes.annotate import Candidates, Narrow, all_of, annotate, annotated_module, never
 from sartor.dialect_passes.dump import Dumper
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import PlanPolicy
@@ -19,7 +19,12 @@ from sartor.tuning.selection.problem.limits import Quantity
 
 
 def find_candidates(
-    imported: ImportedModel, policy: PlanPolicy, dump: Path | None = None, *, everything: bool = True
+    imported: ImportedModel,
+    policy: PlanPolicy,
+    dump: Path | None = None,
+    *,
+    everything: bool = True,
+    narrow: Narrow = all_of,
 ) -> Candidates:
     """Ask all routines for implementations of all tasks, on all devices of the target.
 
@@ -28,6 +33,7 @@ def find_candidates(
         policy: target, precision and pins.
         dump: where to write the module with its candidates, or None.
         everything: False leaves out variants that no layer may run, which takes half as long.
+        narrow: as for ``annotate``.
     """
     skip = never if everything or policy.pins else is_superfluous
     routines = routines_for(LOW_PRECISION) if everything else eligible_routines(imported, policy.precision)
@@ -35,7 +41,8 @@ def find_candidates(
         # They save bytes, and time only where these are read.
         routines = tuple(each for each in routines if not each.traits.transforms_filters)
     found = [
-        annotate(imported.graph, routines, each, FUSED_ROUTINES, skip, fewer_workgroups) for each in policy.target.each
+        annotate(imported.graph, routines, each, FUSED_ROUTINES, skip, fewer_workgroups, narrow)
+        for each in policy.target.each
     ]
     candidates = reduce(add, found)
     if not everything:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from sartor.codegen.ir.machines.core import WIDE, Core
@@ -26,12 +27,14 @@ from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.isa_level import isa_class
 from sartor.tuning.records.measurement import Measurement, key_threads
-from sartor.tuning.search.cost_model import Sample, load_ahead
+from sartor.tuning.search.cost_model import load_ahead
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import settings_for
 from sartor.tuning.search.search_run import Measured, SearchRun
+from sartor.tuning.search.shipped.foreseen import Foreseen
+from sartor.tuning.search.shipped.likeness import shipped_guide
 from sartor.tuning.search.shipped.times import shipped_samples
 from sartor.tuning.search.shortlist import best_guesses, shortlist
 from sartor.tuning.selection.problem.limits import Quantity
@@ -144,19 +147,38 @@ def first_guesses(cases: Iterable[BenchmarkCase]) -> Iterator[BenchmarkCase]:
         yield replace(case, variants=tuple(each for each in case.variants if each.descriptor in chosen))
 
 
-def load_search(store: Store, target: Target, search: Search) -> None:
-    """Begin to load what the search of a CPU's variants needs, if nothing is known that may make it needless."""
+def load_search(store: Store, target: Target, search: Search, *, predicts: bool = False) -> None:
+    """Begin to load what the search of a CPU's variants needs, if nothing is known that may make it needless.
+
+    Args:
+        store: the tuning database.
+        target: of the compilation.
+        search: which variants are measured.
+        predicts: whether a plan is predicted, for which a model is needed in any case.
+    """
     is_new = next(iter(store.measurements(here_only=True)), None) is None
-    if is_new and search is Search.MODEL and target.device == "cpu":
-        load_ahead()
+    if target.device == "cpu" and (predicts or (is_new and search is Search.MODEL)):
+        kind = shipped_kind(store, target)
+        load_ahead(partial(shipped_guide, *kind) if kind is not None else _nothing)
 
 
-def _shipped(tuner: Tuner) -> tuple[Sample, ...]:
-    """The package's times for the CPU that measures, or for the level of it that is compiled for."""
-    target = tuner.target
-    if target.device != "cpu" or target.without or tuner.store.hardware != host().key:
-        return ()
-    return shipped_samples(isa_class(host()) if target.is_this_cpu else target.architecture, target.threads)
+def foreseen(store: Store, target: Target) -> Foreseen:
+    """Of each routine's variants the one that is predicted to be fastest on a CPU, by the package's times if it can."""
+    kind = shipped_kind(store, target)
+    return Foreseen(shipped_guide(*kind) if kind is not None else None, core_of(target))
+
+
+def shipped_kind(store: Store, target: Target) -> tuple[str, int] | None:
+    """What the package's times are looked up by: the class of the CPU that measures, or the level of it that is
+    compiled for, and the number of threads. None where no times are right.
+    """
+    if target.device != "cpu" or target.without or store.hardware != host().key:
+        return None
+    return isa_class(host()) if target.is_this_cpu else target.architecture, target.threads
+
+
+def _nothing() -> None:
+    """There is no model to train."""
 
 
 def _measured(
@@ -176,12 +198,16 @@ def _measured(
     for case, known in zip(cases, tuner.known(cases).values(), strict=True):
         found.learn(case, known)
     tuner.listener = found.told
-    shipped = _shipped(tuner)
+    kind = shipped_kind(tuner.store, tuner.target)
+    shipped = () if kind is None else shipped_samples(*kind)
+    guided_by = None if kind is None or not tuner.is_bounded else shipped_guide(*kind)
     described = [each.described for case in cases for each in case.variants[1:]]
     settings = settings_for(described, shipped, key_threads(tuner.target.device, tuner.target.threads))
     core = core_of(tuner.target) if tuner.target.has_models else WIDE
-    search = SearchRun(tuner, cases, counts, settings, found, shipped, core=core)
-    if pins is None:
+    search = SearchRun(tuner, cases, counts, settings, found, shipped, guided_by=guided_by, core=core)
+    if tuner.is_late:
+        measured = tuner.known(cases)
+    elif pins is None:
         found.expect(sum(len(case.variants) for case in cases))
         if tuner.is_bounded:
             cases = in_order(cases, counts, core)

@@ -11,7 +11,7 @@ import functools
 import logging
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from threading import Thread
@@ -98,12 +98,19 @@ class Sample:
         return other
 
 
-def load_ahead() -> None:
-    """Import the library of trees in a thread: that takes a second, in which other processes import or compile."""
+def load_ahead(then: Callable[[], object] = lambda: None) -> None:
+    """Import the library of trees in a thread, and go on with ``then``: that takes a second or two, in which other
+    processes import or compile.
+    """
     if not _IS_LOADABLE:
         _LOG.warning("no cost model is trained: its library needs docstrings, which Python leaves out with -OO")
         return
-    Thread(target=import_module, args=("xgboost",), daemon=True).start()
+
+    def load() -> None:
+        import_module("xgboost")
+        then()
+
+    Thread(target=load, daemon=True).start()
 
 
 def samples_of(measurements: Iterable[Measurement]) -> list[Sample]:
@@ -140,7 +147,8 @@ class CostModel:
 
         rows = [each.features if core is WIDE else features(each.facts, each.variant, core) for each in known]
         targets = [math.log(each.seconds / ideal_seconds(each.facts)) for each in known]
-        data = DMatrix(np.array(rows), np.array(targets), weight=_weights(known) if favours_fast else None)
+        weights = _weights(known) if favours_fast else None
+        data = DMatrix(np.array(rows), np.array(targets), weight=weights, nthread=1)
         return CostModel(train(_SETTINGS, data, num_boost_round=_TREES), core)
 
     def seconds(self, facts: str, variants: Sequence[DescribedVariant]) -> list[float]:
@@ -154,7 +162,8 @@ class CostModel:
         ideal = ideal_seconds(facts)
         if not variants:
             return []
-        factors = self._booster.predict(DMatrix(np.array([features(facts, each, self._core) for each in variants])))
+        rows = np.array([features(facts, each, self._core) for each in variants])
+        factors = self._booster.predict(DMatrix(rows, nthread=1))
         return [ideal * math.exp(each) for each in factors.tolist()]
 
     def ranked(self, facts: str, variants: Sequence[DescribedVariant]) -> list[DescribedVariant]:

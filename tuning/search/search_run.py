@@ -40,6 +40,7 @@ class SearchRun:
         settings: limits of the search.
         found: told how many variants may have to be measured yet; None if nobody wants to know.
         shipped: times of other networks on such a machine, which are part of the package.
+        guided_by: the ``guide`` of these; None if there is none, or it is to be trained.
         core: of the target, for guesses where nothing was measured.
     """
 
@@ -49,6 +50,7 @@ class SearchRun:
     settings: SearchSettings = field(default_factory=SearchSettings)
     found: FoundSoFar | None = None
     shipped: Sequence[Sample] = ()
+    guided_by: CostModel | None = None
     core: Core = WIDE
 
     def measured(self) -> Measured:
@@ -122,7 +124,7 @@ class SearchRun:
 
     @functools.cached_property
     def _guide(self) -> CostModel | None:
-        return guide(self.shipped)
+        return self.guided_by or guide(self.shipped)
 
     def _expect(self, variants: int) -> None:
         if self.found is not None:

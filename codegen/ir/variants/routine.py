@@ -5,7 +5,7 @@ A routine is found by its descriptor ``device:dtype/op.algorithm{parameters}`` (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -198,13 +198,25 @@ def describe(routine: Named, task: Task, parameters: Parameters, target: Target)
     return write_descriptor(target.device, dtype, operation, routine.name, parameters)
 
 
-def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Variant | Rejected]:
-    """Every variant of a routine on a task; a ``Rejected`` wherever there is none."""
+def variants_of(
+    routine: Routine,
+    task: Task,
+    target: Target,
+    narrow: Callable[[Task, Routine, Sequence[Parameters], Target], Sequence[Parameters]] | None = None,
+) -> Iterator[Variant | Rejected]:
+    """Every variant of a routine on a task; a ``Rejected`` wherever there is none.
+
+    Args:
+        routine: the routine.
+        task: the task.
+        target: what code is for.
+        narrow: leaves out parameters before code is written for them.
+    """
     choices = routine.parameters(task, target)
     if isinstance(choices, Rejected):
         yield choices
         return
-    for parameters in choices:
+    for parameters in choices if narrow is None else narrow(task, routine, choices, target):
         yield variant_of(routine, task, parameters, target)
 
 

@@ -13,11 +13,11 @@ from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
-from sartor.costing.layer_costs import joined_tables, make_tuner, tune
+from sartor.costing.layer_costs import foreseen, joined_tables, make_tuner, tune
 from sartor.costing.predicted_costs import TimelyConversions, predicted_tables
 from sartor.costing.resource_costs import measure_resource_costs, measure_starts
 from sartor.costing.time_budget import TimeBudget
-from sartor.dialect_passes.annotate import Candidates
+from sartor.dialect_passes.annotate import Candidates, all_of
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network
@@ -141,7 +141,9 @@ def find_variants(
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
     imported = replace(imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges}))
     begun = _begun(imported, calibration.samples, config, bench) if is_tuned_here else None
-    candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False)
+    is_hurried = has_floor(config, bench.time) and not config.planning.pins
+    narrow = foreseen(bench.store, config.target) if is_hurried else all_of
+    candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False, narrow=narrow)
     return Candidacy(imported, calibration, candidates, begun)
 
 
@@ -210,6 +212,7 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     if not bench.time.leaves(_ENOUGH + _AGAIN * (monotonic() - begin)):
         return floor
     time = bench.time.until_finished(_AGAIN * (monotonic() - begin))
+    found = replace(found, candidates=find_candidates(found.imported, config.planning, everything=False))
     return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=floor.refined.profiled.recipe)
 
 

@@ -52,6 +52,7 @@ def fake_tuner(hardware: str, target: Target) -> Any:
         measure=lambda cases: {},
         progress=silent,
         is_bounded=False,
+        is_late=False,
     )
 
 
@@ -90,10 +91,12 @@ def test_what_a_search_needs_is_loaded_where_one_will_come(
     monkeypatch: pytest.MonkeyPatch, known: list[str], device: str, search: Search, expected: bool
 ) -> None:
     loaded: list[bool] = []
-    monkeypatch.setattr(layer_costs, "load_ahead", lambda: loaded.append(True))
-    store: Any = SimpleNamespace(measurements=lambda here_only: iter(known))
+    monkeypatch.setattr(layer_costs, "load_ahead", lambda _: loaded.append(True))
+    store: Any = SimpleNamespace(measurements=lambda here_only: iter(known), hardware=host().key)
     layer_costs.load_search(store, Target.create(device), search)
     assert bool(loaded) == expected
+    layer_costs.load_search(store, Target.create(device), search, predicts=True)
+    assert bool(loaded) == (device == "cpu")
 
 
 @pytest.mark.parametrize(("architecture", "searches"), [("llvmpipe", False), ("ampere", True), ("rdna3", True)])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
+from threading import Lock
 
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable
+from sartor.tuning.search.shipped.times import shipped_samples
 
 # The median of fewer ratios may be that of a few odd layers.
 _FEWEST_RATIOS = 8
@@ -35,6 +38,24 @@ def guide(foreign: Sequence[Sample]) -> CostModel | None:
     return CostModel.fit(foreign, favours_fast=True) if foreign else None
 
 
+@functools.lru_cache(maxsize=1)
+def _guides() -> tuple[Lock, dict[tuple[str, int], CostModel | None]]:
+    """Trained models by what their samples are of."""
+    return Lock(), {}
+
+
+def shipped_guide(isa: str, threads: int) -> CostModel | None:
+    """The ``guide`` of the package's samples for machines of a kind, as ``shipped_samples`` names it.
+
+    It is trained once in a process. A second thread that asks meanwhile waits.
+    """
+    lock, known = _guides()
+    with lock:
+        if (isa, threads) not in known:
+            known[isa, threads] = guide(shipped_samples(isa, threads))
+        return known[isa, threads]
+
+
 def joint_model(
     own: Sequence[Sample], foreign: Sequence[Sample], guided_by: CostModel | None, core: Core = WIDE
 ) -> CostModel | None:
@@ -44,6 +65,8 @@ def joint_model(
     """
     if guided_by is None:
         return CostModel.fit(own, core=core)
+    if not own:
+        return guided_by
     return CostModel.fit([*own, *at_pace_of(own, foreign, guided_by)], favours_fast=True)
 
 

@@ -1,0 +1,48 @@
+"""The variants that are predicted to be fastest, chosen before their code is written.
+
+Writing a kernel's code takes some milliseconds, and a network has a thousand variants. Where nothing is measured, only
+those need code that may be selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.task_facts import task_facts
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.machines.core import Core
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Parameters, Routine, describe
+from sartor.codegen.ir.variants.traits import DescribedVariant
+from sartor.codegen.routine_registry import described
+from sartor.tuning.search.cost_model import CostModel
+from sartor.tuning.search.features import analytic_seconds
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """Of each routine the parameters for a task that are predicted to be fastest.
+
+    Attributes:
+        model: has seen other networks; None if the analytic model predicts.
+        core: of the target, for the analytic model.
+    """
+
+    model: CostModel | None
+    core: Core
+
+    def __call__(
+        self, task: Task, routine: Routine, parameters: Sequence[Parameters], target: Target
+    ) -> Sequence[Parameters]:
+        """The best of some parameters; all if there is no choice."""
+        if len(parameters) < 2:
+            return parameters
+        variants = [described(describe(routine, task, each, target)) for each in parameters]
+        seconds = self._seconds(task_facts(task), variants)
+        return [parameters[min(range(len(parameters)), key=seconds.__getitem__)]]
+
+    def _seconds(self, facts: str, variants: Sequence[DescribedVariant]) -> Sequence[float]:
+        if self.model is not None:
+            return self.model.seconds(facts, variants)
+        return [analytic_seconds(facts, each, self.core) for each in variants]
