@@ -77,6 +77,23 @@ WINDOW_SHAPES: Mapping[str, Rule] = {
 }
 
 
+def _blocked_conv(operands: Operands) -> list[Shape]:
+    """An image has as many channels as the filter reads, whatever fills its last block."""
+    image, filters = operands.shape(0), operands.shape(1)
+    if not image or not filters or not isinstance(filters[1], int):
+        return [None]
+    groups = int(operands.attribute("group", 1))
+    image[1] = filters[1] * groups
+    return [standard("Conv", [image, filters], {**_attributes(operands, _WINDOW), "group": groups})]
+
+
+def _upsampled(operands: Operands) -> list[Shape]:
+    shape, scales = operands.shape(0), operands.attribute("scales")
+    if not shape:
+        return [None]
+    return [[size * int(scale) if isinstance(size, int) else None for size, scale in zip(shape, scales, strict=True)]]
+
+
 def _reordered(operands: Operands) -> list[Shape]:
     """Of a ReorderInput, whose channels may be last; they fill whole blocks in its result."""
     shape = operands.shape(0)
@@ -92,4 +109,13 @@ def _ordered(operands: Operands) -> list[Shape]:
     return [_last(result) if operands.attribute("channels_last") else result]
 
 
-BLOCKED_SHAPES: Mapping[str, Rule] = {"ReorderInput": _reordered, "ReorderOutput": _ordered}
+BLOCKED_SHAPES: Mapping[str, Rule] = {
+    "AveragePool": _pool("AveragePool"),
+    "Conv": _blocked_conv,
+    "GlobalAveragePool": _pool("GlobalAveragePool"),
+    "GlobalMaxPool": _pool("GlobalMaxPool"),
+    "MaxPool": _pool("MaxPool"),
+    "ReorderInput": _reordered,
+    "ReorderOutput": _ordered,
+    "Upsample": _upsampled,
+}

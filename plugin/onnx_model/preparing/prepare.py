@@ -65,6 +65,7 @@ from sartor.onnx_model.rewrites.number_types.stored_constants import cast_bfloat
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocked import plain_layouts
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_preview, expand_standard
 from sartor.onnx_model.rewrites.operator_sets.experimental import expand_experimental
@@ -134,6 +135,7 @@ MODERNISE: tuple[Rewrite, ...] = (
 )
 # Fewer and simpler nodes. Sizes that depend on data are bound before anything else reads the shapes behind them.
 SIMPLIFY: tuple[Rewrite, ...] = (
+    plain_layouts,
     expand_operators,
     drop_windows,
     fold_constants,

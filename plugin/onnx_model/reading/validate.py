@@ -15,8 +15,9 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, MAX_MODEL_BYTES, MAX_NODES
 from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
-from sartor.onnx_model.operator_types.schemas import CONTRIB_DOMAIN, UNDECLARED_CONTRIB
+from sartor.onnx_model.operator_types.schemas import BLOCKED_DOMAIN, CONTRIB_DOMAIN, UNDECLARED_CONTRIB
 from sartor.onnx_model.reading.attribute_ranges import check_attribute_ranges, check_attribute_types
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocked import BLOCKED_OPERATORS
 from sartor.onnx_model.rewrites.operator_sets.contrib.refused import CONTRIB_REASONS, DOMAIN_REASONS
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_OPERATORS
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import PREVIEW, PREVIEW_DOMAIN
@@ -26,6 +27,7 @@ from sartor.onnx_model.rewrites.operator_sets.training import OPTIMISERS, TRAINI
 _STANDARD_DOMAINS = ("", "ai.onnx")
 # Operators of other domains that can be compiled. Those of ai.onnx.ml do not compute on tensors alone.
 _KNOWN_OPERATORS: Mapping[str, Collection[str]] = {
+    BLOCKED_DOMAIN: BLOCKED_OPERATORS,
     CONTRIB_DOMAIN: CONTRIB_OPERATORS,
     PREVIEW_DOMAIN: PREVIEW,
     TRAINING_DOMAIN: OPTIMISERS,

@@ -69,10 +69,19 @@ def _repeated(emit: Emitter, name: str, shape: tuple[int, ...], part: str) -> st
     return emit("Expand", name, emit.constant([*shape], f"{part}_shape"), part=part)
 
 
-def _quantize(emit: Emitter, values: str, scale: str, zero_point: str, like: str) -> None:
-    """Emit the node's output: ``values`` quantised to the type of the zero point, or of ``like`` if there is none."""
+def _quantize(emit: Emitter, values: str, scale: str, zero_point: str, like: str, output: str | None = None) -> str:
+    """Emit ``values`` quantised to the type of the zero point, or of ``like`` if there is none.
+
+    Args:
+        emit: of the node.
+        values: floats.
+        scale, zero_point: the node's, for its result.
+        like: a value of the result's type.
+        output: the name of the result, empty for a fresh one; the node's output unless it is given.
+    """
     point = _scalar(emit, zero_point) if zero_point else emit.like(0, like, "zero_point")
-    emit("QuantizeLinear", values, _scalar(emit, scale), point, part="quantize", output=emit.node.output[0])
+    name = emit.node.output[0] if output is None else output
+    return emit("QuantizeLinear", values, _scalar(emit, scale), point, part="quantize", output=name)
 
 
 def _typed(editor: GraphEditor, *names: str) -> bool:
@@ -98,15 +107,25 @@ def _bias(emit: Emitter, bias: str, x_scale: str, w_scale: str) -> str:
     return emit("Mul", emit("Cast", bias, part="bias_cast", to=TensorProto.FLOAT), scale, part="bias_dequantize")
 
 
-def _conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
-    emit = Emitter(editor, node)
+def _conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """ONNX Runtime's own has images with channels last, if ``channels_last`` says so, and filters as the standard's."""
+    rank, is_last = editor.rank(node.input[3]), attributes(node).get("channels_last")
+    if is_last and rank is None:
+        return None
+    emit, image = Emitter(editor, node), node.input[0]
+    if is_last and rank:
+        image = emit("Transpose", image, part="to_nchw", perm=[0, rank - 1, *range(1, rank - 1)])
     inputs = [
-        dequantize(emit, _operand(node, 0), "input"),
+        dequantize(emit, (image, node.input[1], node.input[2]), "input"),
         dequantize(emit, _operand(node, 3), "weight", axis=0),
     ]
     if bias := optional_input(node, 8):
         inputs.append(_bias(emit, bias, node.input[1], node.input[4]))
-    _quantize(emit, emit("Conv", *inputs, **attributes(node)), node.input[6], node.input[7], node.input[0])
+    result = emit("Conv", *inputs, **_attributes_without(node, "channels_last"))
+    output = "" if is_last else node.output[0]
+    result = _quantize(emit, result, node.input[6], node.input[7], node.input[0], output)
+    if is_last and rank:
+        emit("Transpose", result, part="to_nhwc", output=node.output[0], perm=[0, *range(2, rank), 1])
     return emit.nodes
 
 
@@ -293,6 +312,7 @@ CONTRIB: Mapping[str, Lowering] = {
     "QLinearAdd": _binary("Add"),
     "QLinearAveragePool": _pool("AveragePool"),
     "QLinearConcat": _concat,
+    "QLinearConv": _conv,
     "QLinearGlobalAveragePool": _pool("GlobalAveragePool"),
     "QLinearLeakyRelu": _unary("LeakyRelu"),
     "QLinearMul": _binary("Mul"),

@@ -26,11 +26,11 @@ def normal_domains(model: ModelProto) -> tuple[str, ...]:
         if lacks_domain(node, version):
             node.domain = CONTRIB_DOMAIN
             changed.append(node.name)
-    _declare_contrib(model)
+    declare_contrib(model)
     return tuple(changed)
 
 
-def _declare_contrib(model: ModelProto) -> None:
+def declare_contrib(model: ModelProto) -> None:
     """Import ONNX Runtime's domain if it is used: shape inference requires that, ONNX Runtime does not."""
     used = any(node.domain == CONTRIB_DOMAIN for node in nodes(model))
     if used and all(item.domain != CONTRIB_DOMAIN for item in model.opset_import):

@@ -94,6 +94,9 @@ SAMPLES: Mapping[str, Sample] = {
         attributes={"axis": 1},
         names=["TF", "T8", "T8", "TF", "T8", "T8", "TF", "T8"],
     ),
+    "QLinearConv": Sample(
+        [_LAST, _ONE, _NONE, _values(2, 4, 3, 3), _ONE, _NONE, _ONE, _NONE, _values(2)], attributes={"channels_last": 1}
+    ),
     "QLinearGlobalAveragePool": Sample([_LAST, *_UNARY[1:]], attributes={"channels_last": 1}),
     "QLinearLeakyRelu": Sample(_UNARY),
     "QLinearMul": Sample(_PAIR),

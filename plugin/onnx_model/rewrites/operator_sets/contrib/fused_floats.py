@@ -104,12 +104,12 @@ def _fused_matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | Non
     return emit.nodes
 
 
-def _gelu(emit: Emitter, value: str, output: str) -> None:
+def _gelu(emit: Emitter, value: str, output: str = "") -> str:
     """``x (1 + erf(x / sqrt 2)) / 2`` (Hendrycks and Gimpel 2016)."""
     half, one = emit.like(0.5, emit.node.input[0], "half"), emit.like(1.0, emit.node.input[0], "one")
     scaled = emit("Mul", value, emit.like(math.sqrt(0.5), emit.node.input[0], "sqrt_half"), part="scale")
     cdf = emit("Add", emit("Erf", scaled), one, part="add_one")
-    emit("Mul", emit("Mul", value, half, part="half"), cdf, part="product", output=output)
+    return emit("Mul", emit("Mul", value, half, part="half"), cdf, part="product", output=output)
 
 
 def _exact_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
@@ -121,6 +121,20 @@ def _exact_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
 def _bias_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     emit = Emitter(editor, node)
     _gelu(emit, emit("Add", node.input[0], node.input[1], part="bias"), node.output[0])
+    return emit.nodes
+
+
+def _bias_split_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """The left half of ``x + bias`` times the GELU of the right half, as gates of diffusion networks have it."""
+    shape, width = editor.shape(node.input[0]), editor.shape(node.input[1])
+    last = shape[-1] if shape else width[0] if width else None
+    if last is None:
+        return None
+    emit = Emitter(editor, node)
+    biased = emit("Add", node.input[0], node.input[1], part="bias")
+    sizes = emit.constant([last // 2, last // 2], "sizes")
+    left, right = emit.many("Split", biased, sizes, part="split", outputs=("", ""), axis=-1)
+    emit("Mul", left, _gelu(emit, right), part="gate", output=node.output[0])
     return emit.nodes
 
 
@@ -273,6 +287,7 @@ def _embed_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[Nod
 FUSED_FLOATS: Mapping[str, Lowering] = {
     "BiasAdd": _bias_add,
     "BiasGelu": _bias_gelu,
+    "BiasSplitGelu": _bias_split_gelu,
     "EmbedLayerNormalization": _embed_layer_normalization,
     "FastGelu": _fast_gelu,
     "FusedConv": _fused_conv,

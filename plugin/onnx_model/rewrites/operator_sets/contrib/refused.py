@@ -38,7 +38,7 @@ _LAYOUT = (
 _PYTORCH = "calls a function of PyTorch, which ONNX does not define; export the model with newer PyTorch and opset 17"
 
 DOMAIN_REASONS: Mapping[str, str] = {
-    **dict.fromkeys(("com.microsoft.nchwc", "com.ms.internal.nhwc"), _LAYOUT),
+    "com.ms.internal.nhwc": _LAYOUT,
     **dict.fromkeys(("aten", "org.pytorch.aten", "prim", "pkg.torch.ops"), _PYTORCH),
     "ai.onnx.contrib": (
         "belongs to onnxruntime-extensions, which prepares data before or after a network; do that outside, and export "

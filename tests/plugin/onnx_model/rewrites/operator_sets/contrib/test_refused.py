@@ -20,7 +20,7 @@ from tests.plugin.onnx_model.builders import FLOAT, MS, model, node
         ("GroupQueryAttention", MS, "keeps keys and values .*export the model without a cache"),
         ("MoE", MS, "experts that the data choose; export the model"),
         ("SparseToDenseMatMul", MS, "not supported; export the model without"),
-        ("Conv", "com.microsoft.nchwc", "ORT_ENABLE_EXTENDED"),
+        ("Conv", "com.ms.internal.nhwc", "ORT_ENABLE_EXTENDED"),
         ("ATen", "org.pytorch.aten", "calls a function of PyTorch.*export the model"),
         ("Scaler", "ai.onnx.ml", "classical machine learning.*export the network alone"),
         ("EfficientNMS_TRT", "TRT", "operator set 'TRT', which is not known; export the model"),
