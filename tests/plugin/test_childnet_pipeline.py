@@ -16,8 +16,8 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Precision
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.pin import Pin
@@ -53,7 +53,7 @@ def _error(artifact: Artifact, model: Path) -> float:
     assert isinstance(imported, ImportedModel)
     with Session(artifact.path, threads=1) as session:
         outputs = session.run(None, imported.samples)
-    return relative_error(outputs, OnnxRuntimeReference(model, threads=1)(imported.samples))
+    return relative_error(outputs, ReferenceModel(model, threads=1)(imported.samples))
 
 
 def test_the_plan_has_the_children(artifact: Artifact) -> None:

@@ -14,7 +14,7 @@ from onnx import ModelProto
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.pipeline import compile_model
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.tuning.selection.problem.pin import Pin
 from tests.emulated import Emulator, emulator
 from tests.plugin.quantised_models import dynamic_network, network, one_convolution
@@ -46,7 +46,7 @@ def test_quantised_models_are_right_under_emulation(
     assert {layer: chosen[layer] for layer in routines} == routines
     if not isinstance(EMULATOR, Emulator):
         pytest.skip(EMULATOR)
-    reference = OnnxRuntimeReference(model, threads=1)
+    reference = ReferenceModel(model, threads=1)
     (source,) = onnx.load(model).graph.input
     shape = [each.dim_value for each in source.type.tensor_type.shape.dim]
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)

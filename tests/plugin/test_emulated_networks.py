@@ -24,7 +24,7 @@ from benchmarks.zoo import sample_inputs
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.pipeline import compile_model
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from tests.emulated import Emulator, emulator
 
 EMULATOR = emulator()
@@ -56,5 +56,5 @@ def test_networks_are_right_under_emulation(name: str, tmp_path: Path) -> None:
     feeds = sample_inputs(network, 3)
     arguments = [feeds[each.name] for each in network.graph.input]
     found = EMULATOR.run(module, "main_graph", arguments)
-    (expected,) = OnnxRuntimeReference(model, threads=1)(feeds)
+    (expected,) = ReferenceModel(model, threads=1)(feeds)
     assert np.abs(found - expected).max() <= MAX_ERROR * np.abs(expected).max()

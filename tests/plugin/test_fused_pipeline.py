@@ -14,8 +14,8 @@ from sartor.config import CompileConfig
 from sartor.errors import InfeasibleError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.pin import Pin
@@ -61,7 +61,7 @@ def test_the_module_computes_what_the_reference_does(
     samples = imported_of(MODEL).samples
     with Session(artifact.path, threads=1) as session:
         outputs = session.run(None, samples)
-    assert relative_error(outputs, OnnxRuntimeReference(model_file(MODEL), threads=1)(samples)) < 1e-4
+    assert relative_error(outputs, ReferenceModel(model_file(MODEL), threads=1)(samples)) < 1e-4
 
 
 def test_replaying_the_plan_gives_the_same_bytes(

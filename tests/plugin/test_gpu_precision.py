@@ -12,8 +12,8 @@ from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.pipeline import compile_model
 from sartor.policies import Precision
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.selection.problem.pin import Pin
 from tests.codegen.routines.layer_cases import in_half
@@ -62,7 +62,7 @@ def compiled(model: Path, folder: Path, max_error: float) -> tuple[set[str], flo
     assert artifact.error <= max_error
     feeds = {"x": np.random.default_rng(7).standard_normal(SHAPE, np.float32)}
     with Session(module, device="vulkan") as session:
-        error = relative_error(session.run(None, feeds), OnnxRuntimeReference(model)(feeds))
+        error = relative_error(session.run(None, feeds), ReferenceModel(model)(feeds))
     return {each.dtype for each in artifact.plan.layers}, error
 
 
@@ -91,6 +91,6 @@ def test_a_model_in_f16_has_kernels_of_its_own_type(model: Path, tmp_path: Path)
     feeds = {"x": np.random.default_rng(7).standard_normal(SHAPE, np.float32).astype(np.float16)}
     with Session(tmp_path / "net.vmfb", device="vulkan") as session:
         (result,) = session.run(None, feeds)
-    expected = OnnxRuntimeReference(model)({"x": feeds["x"].astype(np.float32)})
+    expected = ReferenceModel(model)({"x": feeds["x"].astype(np.float32)})
     assert result.dtype == np.float16
     assert relative_error([result.astype(np.float32)], expected) < WIDE

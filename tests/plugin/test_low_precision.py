@@ -24,7 +24,7 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Precision
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
@@ -105,7 +105,7 @@ def within_budget(digits: Trained) -> Compiled:
 
 @pytest.mark.parametrize("precision", TYPES)
 def test_a_trained_network_keeps_its_accuracy(digits: Trained, precision: Precision, within_budget: Compiled) -> None:
-    before = digits.accuracy(OnnxRuntimeReference(digits.model, threads=1))
+    before = digits.accuracy(ReferenceModel(digits.model, threads=1))
     assert before > 0.97
     budget = BUDGETS[precision]
     artifact = within_budget(precision)

@@ -19,9 +19,9 @@ from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, U
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.pin import Pin
@@ -50,7 +50,7 @@ def check(imported: ImportedModel, model: Path, module: Path) -> None:
         outputs = session.run(None, imported.samples)
         assert [each.name for each in session.get_inputs()] == ["x"]
         assert [each.name for each in session.get_outputs()] == ["y"]
-    assert relative_error(outputs, OnnxRuntimeReference(model, threads=1)(imported.samples)) < 1e-4
+    assert relative_error(outputs, ReferenceModel(model, threads=1)(imported.samples)) < 1e-4
 
 
 def test_the_module_is_right_and_measured(artifact: Artifact, imported_of: ImportedOf, model_file: ModelFile) -> None:

@@ -21,8 +21,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.source_digest import locate
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from tests.copied_package import copied_package
 
@@ -134,7 +134,7 @@ class Copied:
     def error_of(self, module: Path) -> float:
         feeds = {"x": np.random.default_rng(7).normal(size=(1, 16, 24, 24)).astype(np.float32)}
         with Session(module, threads=1) as session:
-            return relative_error(session.run(None, dict(feeds)), OnnxRuntimeReference(self.model, threads=1)(feeds))
+            return relative_error(session.run(None, dict(feeds)), ReferenceModel(self.model, threads=1)(feeds))
 
 
 def network(path: Path) -> Path:

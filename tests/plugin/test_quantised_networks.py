@@ -20,7 +20,7 @@ from sartor.profiling.builder import Builder
 from sartor.profiling.verdicts import budget_of_model
 from sartor.progress import silent
 from sartor.reference.tie_spread import tie_spread
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.session import Session
 from sartor.samples.checked_samples import checked_samples
 from sartor.samples.sample_sets import sample_set
@@ -105,7 +105,7 @@ def _built(path: Path, folder: Path, pins: dict[str, str]) -> tuple[Session, Rec
 def _assert_equal(session: Session, path: Path, prepared: ModelProto) -> None:
     """Outputs are ONNX Runtime's to the last bit, with its optimisations or without; only samples with a number next to
     a tie may differ, and few of them do."""
-    references = [OnnxRuntimeReference(path, threads=1, optimises=each) for each in (True, False)]
+    references = [ReferenceModel(path, threads=1, optimises=each) for each in (True, False)]
     differing: list[int] = []
     for seed in SEEDS:
         feeds = {"x": image(seed)}
@@ -144,7 +144,7 @@ def test_ranges_of_run_time_give_whole_numbers_of_onnx_runtime(tmp_path: Path, p
     session, _ = _built(path, tmp_path, {})
     for seed in SEEDS:
         feeds = {"x": image(seed)}
-        (found,), (right,) = session.run(None, feeds), OnnxRuntimeReference(path, threads=1)(feeds)
+        (found,), (right,) = session.run(None, feeds), ReferenceModel(path, threads=1)(feeds)
         # Scales are multiplied one after the other, which rounds otherwise than their product does.
         close = np.abs(found - right).max() <= 1e-6 * np.abs(right).max()
         assert close or _ties(prepared, feeds) > 0, f"sample {seed} differs, and nothing in it is next to a tie"

@@ -16,7 +16,7 @@ from sartor.config import CompileConfig
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.session import Session
 from sartor.tuning.selection.problem.pin import Pin
 from tests.tiny_models import Array
@@ -142,7 +142,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_result_is_that_of_onnx_runtime(name: str) -> None:
     case = CASES[name]
-    expected = OnnxRuntimeReference(case.model.SerializeToString(), threads=1)(case.feeds)
+    expected = ReferenceModel(case.model.SerializeToString(), threads=1)(case.feeds)
     found = sartor.backend.prepare(case.model).run([case.feeds[each.name] for each in case.model.graph.input])
     for array, right in zip(map(np.asarray, found), expected, strict=True):
         assert (array.dtype, array.shape) == (right.dtype, right.shape)
@@ -182,5 +182,5 @@ def test_rows_that_are_no_floats_are_not_kept_as_floats(last: str, tmp_path: Pat
     assert all("rowwise" in each.variant for each in artifact.plan.layers)
     with Session(tmp_path / "m.vmfb", threads=1) as session:
         (found,) = session.run(None, dict(case.feeds))
-    (right,) = OnnxRuntimeReference(tmp_path / "model.onnx", threads=1)(case.feeds)
+    (right,) = ReferenceModel(tmp_path / "model.onnx", threads=1)(case.feeds)
     np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)

@@ -13,8 +13,8 @@ from onnx import numpy_helper
 
 import sartor
 from sartor.policies import Precision
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.manifest import read_manifest
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.records.network import Network
 from sartor.tuning.selection.problem.cost import Objective
@@ -44,7 +44,7 @@ def test_sessions_and_stock_tools_run_it(tmp_path: Path) -> None:
     with Session(module, threads=1) as session:
         (given,) = session.get_inputs()
         values = np.random.default_rng(0).standard_normal(_SHAPE).astype(np.float32)
-        (expected,) = OnnxRuntimeReference(path)({given.name: values})
+        (expected,) = ReferenceModel(path)({given.name: values})
         for _ in range(3):
             (found,) = session.run(None, {given.name: values})
             np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from tests.plugin.calling import call, parsed
 
 
@@ -19,7 +19,7 @@ def test_the_users_file_stays_outside(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("ONNX Runtime loads a model here")
 
-    monkeypatch.setattr(OnnxRuntimeReference, "__init__", refuse)
+    monkeypatch.setattr(ReferenceModel, "__init__", refuse)
     model, module = model_file("one_pixel"), tmp_path / "model.vmfb"
     database = ("--tuning-db", tmp_path / "t.db")
     result = call("compile-to-vmfb", model, "-o", module, "--threads", 1, *database, "--json")

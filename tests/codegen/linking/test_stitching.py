@@ -25,11 +25,11 @@ from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import Manifest, find_manifest
 from sartor.runtime.module import open_module
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net
 from tests.tiny_models import MODELS
@@ -83,7 +83,7 @@ def check(imported: ImportedModel, original: Path, module: Path, parameters: Map
         outputs = session.run(None, imported.samples)
         check_inputs_kept(session, imported.samples, outputs)
         check_bound(session, imported.samples, outputs)
-    reference = OnnxRuntimeReference(original, threads=1)(imported.samples)
+    reference = ReferenceModel(original, threads=1)(imported.samples)
     assert [each.shape for each in outputs] == [each.shape for each in reference]
     assert relative_error(outputs, reference) < 1e-4
 

@@ -26,8 +26,8 @@ from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import scales_of
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
 from sartor.tuning.networks.profile_job import Example, NetTrial, time_nets
@@ -66,7 +66,7 @@ def _check_variants(
     """Build the network of these variants, and compare it with ONNX Runtime."""
     files = NetFiles(folder / "net.vmfb", None)
     build_net(SplitNetwork(graph, chosen), imported.weights, CPU, _manifest(imported), files)
-    outputs = OnnxRuntimeReference(model, threads=1)(imported.samples)
+    outputs = ReferenceModel(model, threads=1)(imported.samples)
     example = Example(imported.samples, outputs, scales_of(outputs))
     settings = MeasureSettings("cpu", 1, 1e-4, rounds=1)
     (run,) = time_nets(NetTrial([files], (graph.inputs, graph.outputs), example, settings))

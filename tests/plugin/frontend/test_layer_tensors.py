@@ -15,9 +15,9 @@ from sartor.frontend.import_job import evaluate, run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.precision.observe_job import show_only
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import output_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.workers.protocol import WorkerError
 from tests.tiny_models import Builder
 
@@ -38,7 +38,7 @@ def _values(imported: ImportedModel, tensors: Mapping[str, LayerTensors]) -> dic
     named = dict.fromkeys(name for each in tensors.values() for name in (*each.inputs, *each.results) if name)
     names = [name for name in named if name not in imported.samples]
     show_only(model, names)
-    computed = OnnxRuntimeReference(model.SerializeToString())(imported.samples)
+    computed = ReferenceModel(model.SerializeToString())(imported.samples)
     return {**imported.samples, **dict(zip(names, computed, strict=True))}
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from sartor.reference.trusted.reference_model import ReferenceModel
 
 Array = np.ndarray[Any, Any]
 Value = tuple[str, Sequence[int | str] | None, int]
@@ -66,14 +67,9 @@ def weights(*shape: int, seed: int = 0, scale: float = 1.0) -> Array:
 
 
 def run(built: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs by name from ONNX Runtime without its optimisations."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(built.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    """Outputs by name from ONNX Runtime without its optimisations, with exact products of integers."""
+    reference = ReferenceModel(built.SerializeToString(), threads=1, optimises=False, cuts=False)
+    return dict(zip(reference.output_names, reference(feeds), strict=True))
 
 
 def relative_error(actual: Array, expected: Array) -> float:

@@ -31,7 +31,7 @@ from sartor.precision.eligibility import eligibility
 from sartor.profiling.builder import Builder
 from sartor.progress import silent
 from sartor.reference.random_inputs import sample_inputs
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin
@@ -269,7 +269,7 @@ def test_a_network_in_8_bits_is_within_a_step(
     recipe = guessed_recipe(imported, candidates.variants, host.planning)
     with WorkerPool(1) as pool:
         (built,) = Builder(imported, pool, tmp_path, host.header, silent).build([recipe])
-    expected = OnnxRuntimeReference(imported.path, threads=1)(imported.samples)[0]
+    expected = ReferenceModel(imported.path, threads=1)(imported.samples)[0]
     with Session(built.files.module, threads=1) as session:
         found = session.run(None, imported.samples)[0]
     assert len(np.unique(expected)) > 5
@@ -294,7 +294,7 @@ def test_a_real_quantised_model_runs_in_8_bits(
     with WorkerPool(1) as pool:
         (built,) = Builder(imported, pool, tmp_path, host.header, silent).build([recipe])
     # Softmax is a step off where ONNX Runtime looks it up in a table.
-    reference = OnnxRuntimeReference(imported.path, threads=1, optimises=False)
+    reference = ReferenceModel(imported.path, threads=1, optimises=False)
     with Session(built.files.module, threads=1) as session:
         for seed in range(20):
             feeds = sample_inputs(ModelProto.FromString(imported.skeleton), seed)
@@ -310,7 +310,7 @@ def test_a_dynamic_network_in_8_bits_is_onnx_runtimes(imported_of_model: Importe
     recipe = guessed_recipe(imported, candidates.variants, config.planning)
     with WorkerPool(1) as pool:
         (built,) = Builder(imported, pool, tmp_path, config.header, silent).build([recipe])
-    reference = OnnxRuntimeReference(imported.path, threads=1)
+    reference = ReferenceModel(imported.path, threads=1)
     with Session(built.files.module, threads=1) as session:
         for seed in range(3):
             feeds = sample_inputs(onnx.load(imported.path), seed)

@@ -22,9 +22,9 @@ from sartor.precision.rounding_trial import RoundingTrial
 from sartor.precision.sensitivity_job import Experiment, Rounded, round_layers
 from sartor.reference.expected_outputs import Disturbed
 from sartor.reference.random_inputs import sample_inputs
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import HeldSamples
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
@@ -143,7 +143,7 @@ def test_a_switched_model_computes_what_numpy_does(assignment: dict[str, str]) -
     model = _model()
     switches = PrecisionSwitches.of(model, LAYERS, DTYPES, RANGES)
     precision = add_switches(model, switches)
-    reference = OnnxRuntimeReference(model.SerializeToString(), threads=1)
+    reference = ReferenceModel(model.SerializeToString(), threads=1)
     for x in X:
         (found,) = reference({"x": x, precision: switches.codes(assignment)})
         # What lies between two numbers may be rounded either way, as the outputs are not quite exact.
@@ -163,7 +163,7 @@ def test_layers_that_compute_parts_of_one_node_are_switched_apart() -> None:
     layers = [LayerTensors(f"split {name}", ("x",), (name,), ("left",)) for name in ("left", "right")]
     switches = PrecisionSwitches.of(model, layers, ("f16",), {})
     precision = add_switches(model, switches)
-    reference = OnnxRuntimeReference(model.SerializeToString(), threads=1)
+    reference = ReferenceModel(model.SerializeToString(), threads=1)
     x = np.linspace(0.1, 0.9, 8, dtype=np.float32).reshape(1, 8)
     left, right = reference({"x": x, precision: switches.codes({"split right": "f16"})})
     np.testing.assert_array_equal(left, x[:, :4])

@@ -18,8 +18,8 @@ from sartor.errors import CompileError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.networks.build_job import NetFiles
@@ -71,7 +71,7 @@ def plant_wrong_weights(monkeypatch: pytest.MonkeyPatch, *, unsplit: bool) -> No
 def error_of(module: Path, model: Path) -> float:
     feeds = {"x": np.random.default_rng(5).normal(size=(1, 16, 6, 6)).astype(np.float32)}
     with Session(module, threads=1) as session:
-        return relative_error(session.run(None, dict(feeds)), OnnxRuntimeReference(model, threads=1)(feeds))
+        return relative_error(session.run(None, dict(feeds)), ReferenceModel(model, threads=1)(feeds))
 
 
 def test_a_stale_verdict_is_found_out_and_the_next_network_is_published(

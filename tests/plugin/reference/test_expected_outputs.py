@@ -12,8 +12,8 @@ from onnx import ModelProto, numpy_helper
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.rewrites.arithmetic.fourier import ROOTS_OF_UNITY
 from sartor.reference.expected_outputs import Disturbed, Expectation
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from tests import tiny_models
 from tests.plugin.onnx_model.builders import FLOAT, Array, ints, model, node, weights
 
@@ -34,7 +34,7 @@ def test_a_prepared_model_that_is_wrong_is_no_noise(tmp_path: Path) -> None:
     onnx.save(built, tmp_path / "net.onnx")
     feeds = {"x": np.random.default_rng(1).normal(size=(1, 16, 6, 6)).astype(np.float32)}
     prepared = wrong(built)
-    outputs = OnnxRuntimeReference(prepared.SerializeToString())(feeds)
+    outputs = ReferenceModel(prepared.SerializeToString())(feeds)
     for narrow in (False, True):
         expected = Expectation([tmp_path / "net.onnx"], prepared.SerializeToString(), narrow=narrow)(feeds)
         assert relative_error(outputs, expected.outputs, scales=expected.scales) > 0.5
@@ -84,7 +84,7 @@ def test_zeros_of_a_fourier_transform_are_rounded_too() -> None:
     feeds = {"x": np.random.default_rng(1).normal(size=(1, 64, 1)).astype(np.float32)}
     prepared = prepare(built).model
     assert any(ROOTS_OF_UNITY in each.name for each in prepared.graph.initializer)
-    outputs = OnnxRuntimeReference(prepared.SerializeToString())(feeds)
+    outputs = ReferenceModel(prepared.SerializeToString())(feeds)
     expected = Expectation([built.SerializeToString()], prepared, narrow=False)(feeds)
     assert relative_error(outputs, expected.outputs, scales=expected.scales) < 1e-4
     shifted = [each.copy() for each in outputs]

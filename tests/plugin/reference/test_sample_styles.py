@@ -20,7 +20,7 @@ from sartor.precision.calibration import calibrate
 from sartor.reference import sample_styles
 from sartor.reference.random_inputs import OTHERS, USUAL, Indices, Style, sample_inputs
 from sartor.reference.sample_styles import Doubts, choose_styles, dependent_outputs, says_nothing
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.samples.given_samples import HeldSamples
 from sartor.samples.sample_sets import DRAWN, sample_set
 from sartor.samples.samples_job import look_at
@@ -60,7 +60,7 @@ def test_other_values_are_drawn_where_an_output_says_nothing(built: ModelProto) 
     (style,), unchecked = _choose(built)
     assert style in OTHERS
     assert unchecked == ()
-    reference = OnnxRuntimeReference(built.SerializeToString())
+    reference = ReferenceModel(built.SerializeToString())
     (first,), (second,) = (reference(sample_inputs(built, seed, style)) for seed in (0, 1))
     assert not says_nothing([first, second])
     assert _choose(built) == ((style,), ()), "it is the same each time"
@@ -205,7 +205,7 @@ def test_a_compilation_works_with_the_samples_that_say_something(
         assert found.doubts == Doubts()
         assert found.digest not in ("", f"{DRAWN} drawn"), "what is known by it is known of other samples"
         np.testing.assert_array_equal(found.first["x"], imported.samples["x"])
-        reference = OnnxRuntimeReference(imported.path)
+        reference = ReferenceModel(imported.path)
         assert not says_nothing([reference(feeds)[0] for feeds in found.source.since(0)])
 
 
@@ -241,13 +241,13 @@ def test_outputs_are_not_doubted_for_want_of_time(monkeypatch: pytest.MonkeyPatc
     built = looping(3)
     taken: list[float] = []
 
-    def run(reference: OnnxRuntimeReference, feeds: object, seconds: float) -> list[np.ndarray]:
+    def run(reference: ReferenceModel, feeds: object, seconds: float) -> list[np.ndarray]:
         taken.append(seconds)
         if len(taken) > 1:
             raise ReferenceFailedError("slow")
         return [np.ones(3, np.float32)]
 
-    monkeypatch.setattr(OnnxRuntimeReference, "__call__", run)
+    monkeypatch.setattr(ReferenceModel, "__call__", run)
     assert choose_styles(built, built.SerializeToString()).doubts == Doubts()
     assert len(taken) == 2
     assert taken[1] <= taken[0] <= 120

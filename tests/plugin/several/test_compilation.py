@@ -14,11 +14,11 @@ from sartor.artifact import SeveralArtifact
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import DeviceError, UsageError
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime import module_facts
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import SEVERAL_FORMAT, read_manifest
 from sartor.runtime.module import check_module
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.runtime.several.choice import of_device
 from sartor.runtime.several.levels import likely_level
@@ -43,7 +43,7 @@ class Made:
     model: Path
 
     def expected(self, x: Array) -> Array:
-        return OnnxRuntimeReference(self.model, threads=1)({"x": x})[0]
+        return ReferenceModel(self.model, threads=1)({"x": x})[0]
 
     @property
     def path(self) -> Path:

@@ -9,11 +9,11 @@ import onnx
 import pytest
 
 from sartor.errors import DeviceError, UsageError
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.archive import part_of
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.module import open_module
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from tests.plugin.calling import assert_refused, call, parsed
 from tests.tiny_models import Builder
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_the_file_runs_right_on_each_device_with_each_shape(folder: Path, device: str) -> None:
-    reference = OnnxRuntimeReference(folder / "net.onnx", threads=1)
+    reference = ReferenceModel(folder / "net.onnx", threads=1)
     with Session(folder / "net.vmfb", device=device) as session:
         for size in SIZES:
             x = np.random.default_rng(size).standard_normal((size, 64)).astype(np.float32)

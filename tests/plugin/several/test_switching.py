@@ -34,6 +34,7 @@ from sartor.profiling.compilation.tuned_network import Bench, Candidacy, Tuned
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiled
 from sartor.profiling.refiner import Refined
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime import module as module_file
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array
@@ -42,7 +43,6 @@ from sartor.runtime.mapping import leases, overlap
 from sartor.runtime.mapping.leases import Lease
 from sartor.runtime.mapping.reading import Reading
 from sartor.runtime.module import Module, check_module
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.several import switching
 from sartor.several.switching import manifest_of
@@ -70,7 +70,7 @@ class Made:
     counts: tuple[int, int]
 
     def expected(self, x: Array) -> Array:
-        return OnnxRuntimeReference(self.imported.path, threads=1)({"x": x})[0]
+        return ReferenceModel(self.imported.path, threads=1)({"x": x})[0]
 
 
 def write_model(folder: Path) -> Path:

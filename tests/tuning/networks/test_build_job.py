@@ -13,10 +13,10 @@ import pytest
 
 from sartor.errors import DeviceError
 from sartor.frontend.imported_model import ImportedModel
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
 from tests.plugin.planning.two_devices import CONFIG, selected, transfers
@@ -56,7 +56,7 @@ def test_it_computes_on_both_devices_what_onnx_runtime_does(
     samples = imported_of("lenet").samples
     with Session(mixed, threads=1) as session:
         outputs = session.run(None, samples)
-    assert relative_error(outputs, OnnxRuntimeReference(model_file("lenet"), threads=1)(samples)) < 1e-4
+    assert relative_error(outputs, ReferenceModel(model_file("lenet"), threads=1)(samples)) < 1e-4
 
 
 def test_stock_tools_run_a_segment_of_the_cpu(mixed: Path, tmp_path: Path) -> None:

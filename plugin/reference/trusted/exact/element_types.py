@@ -8,7 +8,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.walk import describe_node, graphs
-from sartor.reference.trusted.exact.operands import Quantised, key_of, product_of
+from sartor.reference.trusted.exact.operands import PRODUCTS, Quantised, key_of, product_of
 
 _FAILURES = (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError)
 
@@ -31,7 +31,7 @@ def _add_types(graph: GraphProto, typed: GraphProto) -> None:
 
 
 def _is_typed(node: NodeProto, editor: GraphEditor) -> bool:
-    product = product_of(node)
+    product = product_of(node, editor)
     return product is None or all(
         any(editor.element_type(optional_input(node, index)) for index in (each.zero, each.index))
         for each in product.read
@@ -76,6 +76,6 @@ def element_type(name: str, editor: GraphEditor) -> int:
                 return int(TensorProto.FLOAT if name == node.output[1] else TensorProto.UINT8)
             case "QuantizeLinear" if not optional_input(node, 2):
                 return int(attributes(node).get("output_dtype") or TensorProto.UINT8)
-        product = product_of(node)
+        product = PRODUCTS.get(key_of(node))
         name = optional_input(node, product.written.zero if product and product.written else 0)
     return 0

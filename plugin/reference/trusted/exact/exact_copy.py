@@ -19,7 +19,7 @@ from onnx import ModelProto, NodeProto, inliner
 from sartor.onnx_model.graphs.graph import GraphEditor, Replacement, editors, optional_input
 from sartor.onnx_model.graphs.walk import drop_named, names_read, nodes
 from sartor.reference.trusted.exact.element_types import complete_types, is_signed, writes_signed
-from sartor.reference.trusted.exact.operands import ROUNDING, key_of, product_of
+from sartor.reference.trusted.exact.operands import ROUNDING, is_quantised, key_of, product_of
 from sartor.reference.trusted.exact.stored_values import StoredValues
 from sartor.reference.trusted.exact.unsigned_values import UnsignedValues
 
@@ -55,7 +55,7 @@ def exact_copy(model: Path | bytes) -> bytes | None:
 
 
 def _concerns(found: Iterable[NodeProto]) -> bool:
-    return any(product_of(node) or key_of(node) in ROUNDING or _is_unsorted(node) for node in found)
+    return any(is_quantised(node) or key_of(node) in ROUNDING or _is_unsorted(node) for node in found)
 
 
 def _is_unsorted(node: NodeProto) -> bool:
@@ -78,7 +78,7 @@ def _make_exact(editor: GraphEditor, stored: StoredValues) -> bool:
 
 def _signed_results(editor: GraphEditor) -> set[str]:
     """Signed results of nodes that will write unsigned ones."""
-    products = ((node, product_of(node)) for node in editor.nodes)
+    products = ((node, product_of(node, editor)) for node in editor.nodes)
     return {
         node.output[written.index]
         for node, product in products
@@ -90,7 +90,7 @@ def _read_signed(editor: GraphEditor) -> set[str]:
     """The values that are read as they are, not by their unsigned copies."""
     read = {value.name for value in editor.graph.output}
     for node in editor.nodes:
-        product = product_of(node)
+        product = product_of(node, editor)
         replaced = {each.index for each in product.read} if product else set()
         read.update(name for index, name in enumerate(node.input) if index not in replaced)
         if node.attribute:
@@ -104,7 +104,7 @@ def _exact(node: NodeProto, editor: GraphEditor, values: UnsignedValues, again: 
         return [_without(node, _LEVEL)]
     if _is_unsorted(node):
         return [_without(node, _SORTED)]
-    product = product_of(node)
+    product = product_of(node, editor)
     if product is None:
         return None
     copy, before, after = NodeProto(), list[NodeProto](), list[NodeProto]()

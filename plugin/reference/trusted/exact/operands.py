@@ -5,10 +5,13 @@ From ONNX's and ONNX Runtime's definitions of the operators (docs/ContribOperato
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from onnx import NodeProto
+
+from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.reference.trusted.exact.fusions import is_multiplied, is_product
 
 CONTRIB = "com.microsoft"
 
@@ -35,17 +38,19 @@ class Product:
     Attributes:
         read: among its inputs.
         written: its result, if that is quantised.
+        concerns: whether a node of this operator multiplies, or is fused with one that does.
     """
 
     read: tuple[Quantised, ...] = ()
     written: Quantised | None = None
+    concerns: Callable[[NodeProto, GraphEditor], bool] = lambda _node, _editor: True
 
 
 _CONVOLUTION = Product((Quantised(0, 2), Quantised(3, 5)), Quantised(0, 7))
 _INTEGER = Product((Quantised(0, 2), Quantised(1, 3)))
 # ONNX Runtime's optimisations fuse a pair with the product next to it, and then multiply the pair's integers.
-_DEQUANTISED = Product((Quantised(0, 2, scale=1),))
-_ROUNDED = Product(written=Quantised(0, 2, scale=1))
+_DEQUANTISED = Product((Quantised(0, 2, scale=1),), concerns=is_multiplied)
+_ROUNDED = Product(written=Quantised(0, 2, scale=1), concerns=is_product)
 
 PRODUCTS: Mapping[tuple[str, str], Product] = {
     ("", "QLinearConv"): _CONVOLUTION,
@@ -74,6 +79,12 @@ def key_of(node: NodeProto) -> tuple[str, str]:
     return ("" if node.domain == "ai.onnx" else node.domain), node.op_type
 
 
-def product_of(node: NodeProto) -> Product | None:
-    """The quantised operands of a node; None if its operator has none."""
-    return PRODUCTS.get(key_of(node))
+def is_quantised(node: NodeProto) -> bool:
+    """Whether a node's operator has quantised operands."""
+    return key_of(node) in PRODUCTS
+
+
+def product_of(node: NodeProto, editor: GraphEditor) -> Product | None:
+    """The quantised operands of a node that are multiplied; None if it has none."""
+    product = PRODUCTS.get(key_of(node))
+    return product if product and product.concerns(node, editor) else None

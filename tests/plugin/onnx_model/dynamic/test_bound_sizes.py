@@ -10,15 +10,15 @@ from onnx import ModelProto, TensorProto, helper, parser
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.dynamic.steps import Steps
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.counts import count_name, counted_axis
-from sartor.runtime.reference import OnnxRuntimeReference
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, ints, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 from tests.plugin.onnx_model.dynamic.selection_cases import CASES
 
 
 def assert_same(prepared: ModelProto, original: ModelProto, feeds: Mapping[str, Array]) -> None:
-    reference = OnnxRuntimeReference(prepared.SerializeToString(), threads=1)
+    reference = ReferenceModel(prepared.SerializeToString(), threads=1)
     right = run(original, feeds)
     assert reference.output_names == list(right)
     for found, (name, expected) in zip(reference(feeds), right.items(), strict=True):

@@ -8,7 +8,7 @@ from onnx import ModelProto
 
 from sartor import backend
 from sartor.onnx_model.dynamic import suppression
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, ints, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -39,7 +39,7 @@ def _feeds(sizes: Sizes, seed: int, levels: int = 0) -> dict[str, Array]:
 
 
 def _selected(built: ModelProto, feeds: dict[str, Array]) -> Array:
-    return OnnxRuntimeReference(built.SerializeToString(), threads=1)(feeds)[0]
+    return ReferenceModel(built.SerializeToString(), threads=1)(feeds)[0]
 
 
 @pytest.mark.parametrize(

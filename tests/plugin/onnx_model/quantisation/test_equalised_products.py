@@ -9,7 +9,7 @@ from onnx import ModelProto
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.quantisation.equalised_products import equalise_products, is_exact, products_by_tensor
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node
 
 RANDOM = np.random.default_rng(1)
@@ -37,7 +37,7 @@ def _model() -> ModelProto:
 
 
 def _outputs(built: ModelProto) -> list[Array]:
-    return list(OnnxRuntimeReference(built.SerializeToString(), threads=1)({"x": X}))
+    return list(ReferenceModel(built.SerializeToString(), threads=1)({"x": X}))
 
 
 def test_products_by_weights_are_found_by_what_they_read() -> None:

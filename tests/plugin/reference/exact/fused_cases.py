@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, node
 from tests.plugin.reference.exact.integers import by_channel, convolved, extreme, rounded, wide
-from tests.plugin.reference.exact.saturating_cases import KINDS, PAIRS, SUPPLIES, Case, Graph, wrong_of
+from tests.plugin.reference.exact.saturating_cases import KINDS, PAIRS, SUPPLIES, Case, Graph, Wrong, wrong_of
 
 # Functions of float32 are rounded, and ONNX Runtime approximates some.
 _ROUNDING = 2e-6
@@ -23,6 +23,7 @@ def fused_cases() -> Iterator[Case]:
     yield from _attentions()
     yield from _pairs_around_products()
     yield from _pairs_around_convolutions()
+    yield from _rounded_operands()
 
 
 def _zero(kind: str, dtype: np.dtype[np.generic]) -> Array:
@@ -159,3 +160,38 @@ def _pairs_around_convolutions() -> Iterator[Case]:
         expected = rounded(sums * by_channel(0.5 * w_scale / 2**11, 4, 1), left, int(y_zero))
         name = f"QDQ Conv {left} {right} {supply} groups {groups}"
         yield graph.case(name, ("y", None, KINDS[left]), expected, wrong=wrong_of(left, right, "optimised"))
+
+
+def _rounded_operands() -> Iterator[Case]:
+    """One operand or both are floats that are rounded, and so is the result, which leaves as floats.
+
+    ONNX Runtime makes what it rounds unsigned, but not weights.
+    """
+    for (left, right), is_weight in itertools.product(PAIRS, (False, True)):
+        graph, a, b = Graph(), extreme(left, 2, 5, 70), extreme(right, 9, 70, seed=1)
+        a_zero, b_zero = _zero(left, a.dtype), np.array(128 if right == "u8" else 0, b.dtype)
+        _round(graph, "a", a, a_zero, is_weight=False)
+        _round(graph, "b", b, b_zero, is_weight=is_weight)
+        graph.nodes.append(node("Transpose", ["b_floats"], ["turned"], perm=[1, 0]))
+        graph.nodes.append(node("MatMul", ["a_floats", "turned"], ["floats"]))
+        names = [graph.constant("scale", np.float32(2.0**11)), graph.constant("zero", a_zero)]
+        graph.nodes.append(node("QuantizeLinear", ["floats", *names], ["integers"], name="quantise"))
+        graph.nodes.append(node("DequantizeLinear", ["integers", *names], ["y"], name="dequantise"))
+        sums = wide(a, a_zero) @ wide(b, b_zero).T
+        expected = wide(rounded(sums / 2**13, left, int(a_zero)), a_zero) * np.float32(2.0**11)
+        name = f"QDQ of rounded operands {left} {right} {'weight' if is_weight else 'both'}"
+        wrong: Wrong = "optimised" if is_weight and right == "s8" else "never"
+        yield graph.case(name, ("y", None, FLOAT), expected.astype(np.float32), wrong=wrong)
+
+
+def _round(graph: Graph, name: str, integers: Array, zero: Array, *, is_weight: bool) -> None:
+    """Add a pair around floats that stand for integers, or the second half of one around a weight."""
+    pair = [graph.constant(f"{name}_scale", np.float32(0.5)), graph.constant(f"{name}_zero", zero)]
+    if is_weight:
+        graph.constant(f"{name}_integers", integers)
+    else:
+        graph.feeds[name] = (wide(integers, zero) * 0.5).astype(np.float32)
+        graph.inputs.append((name, integers.shape, FLOAT))
+        graph.nodes.append(node("QuantizeLinear", [name, *pair], [f"{name}_integers"], name=f"quantise_{name}"))
+    names = [f"{name}_integers", *pair]
+    graph.nodes.append(node("DequantizeLinear", names, [f"{name}_floats"], name=f"dequantise_{name}"))

@@ -19,12 +19,12 @@ from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
 from sartor.profiling.layers.prefix_timing import PrefixTimer
 from sartor.progress import silent
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import upload
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.manifest import BOUND_SUFFIX
 from sartor.runtime.module import open_module
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.cost_tables.in_network import Symbols, call_seconds
 from sartor.tuning.networks.build_job import SplitNetwork, stitchings
 from sartor.tuning.networks.prefixes.build_job import build_prefixes
@@ -96,7 +96,7 @@ def test_beginnings_compute_what_the_network_does(
         assert results
         program.prepare(each.name + BOUND_SUFFIX, [array.view for array in (*given, *results)])()
         assert not any((array.to_host() == 7).all() for array in results)
-    (expected,) = OnnxRuntimeReference(model_file("residual"), threads=1)(imported.samples)
+    (expected,) = ReferenceModel(model_file("residual"), threads=1)(imported.samples)
     found = results[0].to_host().reshape(expected.shape)
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
 
