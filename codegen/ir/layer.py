@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol, at_most
+from sartor.codegen.ir.sizes.fit import Fit
 
 _NUMPY: dict[str, Any] = {
     "f32": "float32",
@@ -36,13 +40,33 @@ PLAIN = 64
 
 @dataclass(frozen=True)
 class TensorType:
-    """A static tensor type; ``dtype`` is MLIR's element type, for example ``f32``."""
+    """A tensor type.
+
+    Attributes:
+        shape: its sizes; of those that are known only when it runs, the largest that they may be.
+        dtype: MLIR's element type, for example ``f32``.
+        dims: its sizes with what those follow from that are known only when it runs; None if all are known.
+    """
 
     shape: tuple[int, ...]
     dtype: str
+    dims: tuple[Dim, ...] | None = None
 
     def __str__(self) -> str:
-        return f"tensor<{''.join(f'{size}x' for size in self.shape)}{self.dtype}>"
+        """The type in MLIR."""
+        sizes = (f"{size}x" if isinstance(size, int) else "?x" for size in self.dims or self.shape)
+        return f"tensor<{''.join(sizes)}{self.dtype}>"
+
+    @staticmethod
+    def of_dims(dims: Sequence[Dim], dtype: str) -> TensorType:
+        """The type with these sizes."""
+        is_open = any(isinstance(each, Extent) for each in dims)
+        return TensorType(at_most(dims), dtype, tuple(dims) if is_open else None)
+
+    @property
+    def open_dims(self) -> tuple[Extent, ...]:
+        """The sizes that are known only when it runs, in order."""
+        return tuple(each for each in self.dims or () if isinstance(each, Extent))
 
     @property
     def elements(self) -> int:
@@ -117,6 +141,8 @@ class Task:
         weights: types of the weights, in ONNX layout.
         results: types of the results.
         stages: the tasks that a fused task computes in turn, their weights in the same order; empty for other tasks.
+        opened: the same computation for sizes that are known only when it runs, which ``inputs`` and ``results`` name;
+            ``body`` is that for the largest. None if all sizes are known.
     """
 
     key: str
@@ -126,6 +152,28 @@ class Task:
     weights: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
     stages: tuple[Stage, ...] = ()
+    opened: OpenedTask | None = None
+
+
+@dataclass(frozen=True)
+class OpenedTask:
+    """A task for sizes that are known only when it runs.
+
+    Attributes:
+        fit: the symbols that its sizes follow from, and their values in ``twin``.
+        body: one ``util.func public @layer`` over activations, then weights, then the symbols' values as ``index``.
+        twin: the task with other sizes than the largest, all of them known. Code in which both agree, but for extents
+            that it takes when it runs, is code for all sizes.
+    """
+
+    fit: Fit
+    body: str
+    twin: Task
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The symbols whose values the code takes, in order."""
+        return self.fit.symbols
 
 
 def task_key(body: str, *differences: str) -> str:

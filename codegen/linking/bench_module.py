@@ -7,6 +7,7 @@ from functools import partial
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import RANGE, physical_types
+from sartor.codegen.ir.size_text import SizeText
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.names import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
@@ -76,38 +77,51 @@ def bench_module(
     for symbol, piece in pieces.items():
         parts.append(piece.code.text)
         parts += [
-            _wrapper(prefix + symbol, symbol, calls, *signatures[symbol])
+            _wrapper(prefix + symbol, piece, calls, *signatures[symbol])
             for prefix, calls in ((EXPORT_PREFIX, 1), (REPEAT_PREFIX, REPEATS))
             if calls == 1 or repeated is None or symbol in repeated
         ]
     return "\n".join([*parts, "}"])
 
 
-def _wrapper(name: str, symbol: str, calls: int, arguments: list[TensorType], results: list[TensorType]) -> str:
-    """A function that calls a piece ``calls`` times, each time with other arguments."""
+def _wrapper(name: str, piece: Piece, calls: int, arguments: list[TensorType], results: list[TensorType]) -> str:
+    """A function that calls a piece ``calls`` times, each time with other arguments.
+
+    Open sizes are the largest ones, which the compiler must not know, as code is compiled for any.
+    """
     taken, made = len(arguments), len(results)
+    symbols = piece.implementation.symbols
+    sizes = SizeText({each: f"%symbol{index}" for index, each in enumerate(symbols)})
+    given = "\n".join(
+        f"  %most{index} = arith.constant {each.most} : index\n"
+        f"  %symbol{index} = util.optimization_barrier %most{index} : index"
+        for index, each in enumerate(symbols)
+    )
+    numbers = [f"%symbol{index}" for index in range(len(symbols))]
     views = ", ".join(f"%a{index}: !hal.buffer_view" for index in range(calls * taken))
     returned = ", ".join(["!hal.buffer_view"] * (calls * made))
     imports = "\n".join(
-        f"  %t{index} = hal.tensor.import %a{index} : !hal.buffer_view -> {arguments[index % taken]}"
+        f"  %t{index} = hal.tensor.import %a{index} : !hal.buffer_view -> {sizes.typed(arguments[index % taken])}"
         for index in range(calls * taken)
     )
     many = f":{made}" if made > 1 else ""
-    types, kinds = (", ".join(map(str, each)) for each in (arguments, results))
+    types, kinds = ", ".join([*map(str, arguments), *["index"] * len(symbols)]), ", ".join(map(str, results))
     body = "\n".join(
-        f"  %r{call}{many} = util.call @{symbol}"
-        f"({', '.join(f'%t{call * taken + index}' for index in range(taken))}) : ({types}) -> ({kinds})"
+        f"  %r{call}{many} = util.call @{piece.symbol}"
+        f"({', '.join([*(f'%t{call * taken + index}' for index in range(taken)), *numbers])}) : ({types}) -> ({kinds})"
         for call in range(calls)
     )
     exports = "\n".join(
-        f"  %o{call * made + index} = hal.tensor.export %r{call}{f'#{index}' if many else ''} : {each} -> "
+        f"  %o{call * made + index} = hal.tensor.export %r{call}{f'#{index}' if many else ''} : {sizes.typed(each)} -> "
         "!hal.buffer_view"
         for call in range(calls)
         for index, each in enumerate(results)
     )
     values = ", ".join(f"%o{index}" for index in range(calls * made))
+    computed = "".join(f"  {line}\n" for line in sizes.lines)
+    before = f"{given}\n{computed}" if symbols else ""
     return f"""util.func public @{name}({views}) -> ({returned}) attributes {{iree.abi.stub}} {{
-{imports}
+{before}{imports}
 {body}
 {exports}
   util.return {values} : {returned}

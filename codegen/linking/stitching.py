@@ -24,6 +24,7 @@ from sartor.codegen.linking.functions.borrowed_inputs import protect_inputs
 from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound_function, entry_functions
 from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
+from sartor.codegen.linking.functions.open_sizes import OpenSizes
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
 from sartor.codegen.mlir.before_lowering.index_constants import index_constants
@@ -95,6 +96,7 @@ class _Body:
     """Lines of an entry function while it is written."""
 
     entry: Entry
+    sizes: OpenSizes
     lines: list[str] = field(default_factory=list)
     values: dict[tuple[ValueRef, Schema], str] = field(default_factory=dict)
     loaded: set[str] = field(default_factory=set)
@@ -102,8 +104,9 @@ class _Body:
     def call(self, piece: Piece, arguments: list[tuple[str, TensorType]], results: list[TensorType]) -> list[str]:
         """Call a piece; returns the names of its results."""
         name = f"%v{len(self.lines)}"
-        operands = ", ".join(value for value, _ in arguments)
-        types = ", ".join(str(tensor) for _, tensor in arguments)
+        sizes = self.sizes.values(piece.implementation.symbols)
+        operands = ", ".join([*(value for value, _ in arguments), *sizes])
+        types = ", ".join([*(str(tensor) for _, tensor in arguments), *["index"] * len(sizes)])
         count = f":{len(results)}" if len(results) > 1 else ""
         produced = ", ".join(map(str, results))
         self.lines.append(f"{name}{count} = util.call @{piece.symbol}({operands}) : ({types}) -> ({produced})")
@@ -156,7 +159,7 @@ class Writer:
 
     def entry(self, entry: Entry) -> Written:
         """Write what an entry computes."""
-        self._body = _Body(entry)
+        self._body = _Body(entry, OpenSizes(entry))
         self._ports = {each.ref: (index, each) for index, each in enumerate(entry.inputs)}
         self._layers = {layer.name: layer for layer in entry.layers}
         for layer in entry.layers:

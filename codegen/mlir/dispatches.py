@@ -15,6 +15,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource
 from sartor.codegen.mlir.before_lowering.index_constants import index_constants
 from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
+from sartor.codegen.mlir.before_lowering.open_arguments import take_out_views
 from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
 from sartor.codegen.mlir.iree_compiler import ir, translate
@@ -108,6 +109,8 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
         source = _without_defects(source, target)
         module = ir.Module.parse(translate(source, target.flags, to="flow"))
         drop_barriers(module)
+        if any(each.symbols for each in others.values()):
+            take_out_views(module)
         return {**kernels, **_split(module, set(others))}
 
 

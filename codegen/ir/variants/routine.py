@@ -14,6 +14,7 @@ from sartor.codegen.digest import digest
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.descriptor import write_descriptor
 from sartor.codegen.ir.variants.traits import PLAIN_TRAITS, DescribedVariant, Traits
@@ -70,7 +71,7 @@ class Implementation:
 
     Attributes:
         body: one ``util.func public @layer`` over activations, then packed weights, then a ``RANGE`` for each of
-            ``ranges``.
+            ``ranges``, then an ``index`` for each of ``symbols``.
         inputs: schema of each activation.
         outputs: schema of each result.
         packings: for each weight, how it is packed.
@@ -79,6 +80,7 @@ class Implementation:
         needs: CPU features, by LLVM's names, that the operating system has to grant.
         overwriting: the same code with its result written over an activation; None if that is not possible.
         step: scale that the range of the result must have; None if any scale will do.
+        symbols: the sizes that the code takes when it runs.
     """
 
     body: str
@@ -90,6 +92,7 @@ class Implementation:
     needs: tuple[str, ...] = ()
     overwriting: Overwriting | None = None
     step: float | None = None
+    symbols: tuple[Symbol, ...] = ()
 
     @property
     def output(self) -> Schema:
@@ -212,6 +215,9 @@ def variants_of(
         target: what code is for.
         narrow: leaves out parameters before code is written for them.
     """
+    if task.opened is not None and not routine.traits.opens:
+        yield Rejected("it has no code for sizes that are known only when it runs")
+        return
     choices = routine.parameters(task, target)
     if isinstance(choices, Rejected):
         yield choices

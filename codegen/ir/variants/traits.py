@@ -66,6 +66,7 @@ class Traits:
         compile_cost: time to compile a variant, relative to a short kernel.
         beside_kernels: kinds of layers for which variants are measured even if kernels apply; kernels always are.
         is_free: whether variants neither compute nor move anything.
+        opens: whether there is code for sizes that are known only when it runs.
     """
 
     family: str | None = None
@@ -88,6 +89,7 @@ class Traits:
     compile_cost: float = 1.0
     beside_kernels: frozenset[LayerKind] = frozenset(LayerKind)
     is_free: bool = False
+    opens: bool = False
 
 
 def narrowest(storage: str | None, output: str | None) -> str | None:

@@ -40,7 +40,7 @@ class WarpRows:
     @property
     def groups(self) -> tuple[int, int, int]:
         """Workgroups over the rows."""
-        return -(-self.form.rows // _WARPS), 1, 1
+        return -(-self.form.count // _WARPS), 1, 1
 
     @property
     def vectors(self) -> int:
@@ -63,8 +63,8 @@ class WarpRows:
         warp, lane = asm.divide(asm.thread(), WARP)
         row = asm.add(asm.mul(group[0], _WARPS), warp)
         # Warps beyond the last row compute it again, because lanes that are missing cannot be asked for their sums.
-        existing = row if self.form.rows % _WARPS == 0 else asm.minimum(row, self.form.rows - 1)
-        exists = True if self.form.rows % _WARPS == 0 else asm.less(row, self.form.rows)
+        existing = row if self.form.count % _WARPS == 0 else asm.minimum(row, self.form.count - 1)
+        exists = True if self.form.count % _WARPS == 0 else asm.less(row, self.form.count)
         _Writer(self, asm, memories, existing, exists, lane).write()
 
 

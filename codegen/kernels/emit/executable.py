@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.machines.cuda import WARP
+from sartor.codegen.ir.size_text import SizeText
+from sartor.codegen.ir.sizes.dims import Symbol, product
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.gpu.invocations import InvocationAssembler
@@ -24,6 +26,7 @@ _AT_LEAST_ONE = "nvvm.minctasm = 1 : i32"
 _ALIGNMENT = 64
 _GROUP = "hal.interface.workgroup.id"
 _LANE = "gpu.thread_id"
+_GIVEN = "arith.index_cast"
 _FLAGS = "%flags"
 
 Write = Callable[[Assembler, Sequence[ir.Value], tuple[Index, Index, Index]], None]
@@ -53,6 +56,7 @@ class Kernel:
     tied: int | None = None
     threads: int | None = None
     flags: TensorType | None = None
+    symbols: tuple[Symbol, ...] = ()
 
     @property
     def is_rough(self) -> bool:
@@ -76,11 +80,14 @@ class Kernel:
             block = function.regions[0].blocks[0]
             ops = [view.operation for view in block.operations]
             memories = [op.results[0] for op in ops if op.name == _SUBSPAN]
+            given = [op.results[0] for op in ops if op.name == _GIVEN]
             x, y, z = (op.results[0] for op in ops if op.name == _GROUP)
             sizes = self.groups
             with ir.InsertionPoint(ops[-1]):
+                assembler = self._assembler(target, block, ops)
+                assembler.symbols = dict(zip(self.symbols, given, strict=True))
                 write(
-                    self._assembler(target, block, ops),
+                    assembler,
                     memories,
                     (x if sizes[0] > 1 else 0, y if sizes[1] > 1 else 0, z if sizes[2] > 1 else 0),
                 )
@@ -103,12 +110,18 @@ class Kernel:
         return assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough)
 
     def dispatch(self, arguments: Sequence[str]) -> str:
-        """The lines that run the kernel; its result is ``%r``, or ``%r#0`` if it has a workspace or flags."""
+        """The lines that run the kernel; its result is ``%r``, or ``%r#0`` if it has a workspace or flags.
+
+        The values of symbols are ``%s0``, and so on.
+        """
         own = None if self.tied is None else arguments[self.tied]
-        results = [own or str(self.results[0]), *map(str, self.results[1:])]
-        given, types, before = [*arguments], [*map(str, self.reads)], ""
+        sizes = SizeText({each: f"%s{index}" for index, each in enumerate(self.symbols)})
+        results = [own or sizes.typed(self.results[0]), *map(sizes.typed, self.results[1:])]
+        numbers = [f"%i{index}" for index in range(len(self.symbols))]
+        given, types = [*numbers, *arguments], [*["i32"] * len(numbers), *map(sizes.typed, self.reads)]
+        before = "".join(f"{line}\n  " for line in (*map(_as_number, range(len(numbers))), *sizes.lines))
         if self.flags is not None:
-            before = f"%zero = arith.constant 0 : i32\n  {_FLAGS} = flow.tensor.splat %zero : {self.flags}\n  "
+            before += f"%zero = arith.constant 0 : i32\n  {_FLAGS} = flow.tensor.splat %zero : {self.flags}\n  "
             given.append(_FLAGS)
             types.append(str(self.flags))
             results.append(_FLAGS)
@@ -134,19 +147,30 @@ class Kernel:
         written = set(bindings[len(self.reads) :])
         flags = ["" if each in written else ", ReadOnly" for each in range(max(bindings) + 1)]
         listed = ", ".join(f"#hal.pipeline.binding<storage_buffer{flag}>" for flag in flags)
-        return f"#hal.pipeline.layout<bindings = [{listed}]>"
+        constants = f"constants = {len(self.symbols)}, " if self.symbols else ""
+        return f"#hal.pipeline.layout<{constants}bindings = [{listed}]>"
+
+    def _given(self, layout: str) -> str:
+        """Lines that read the symbols, as ``%s0`` and so on."""
+        return "".join(
+            f"    %i{index} = hal.interface.constant.load layout({layout}) ordinal({index}) : i32\n"
+            f"    %s{index} = {_GIVEN} %i{index} : i32 to index\n"
+            for index in range(len(self.symbols))
+        )
 
     def _shell(self, target: Target) -> str:
         buffers, layout = (*self.reads, *self.results, *([self.flags] if self.flags else [])), self._layout()
         is_invocation = self._is_invocation(target)
         space = ", #hal.descriptor_type<storage_buffer>" if is_invocation else ""
         lane = f"    %lane = {_LANE} x" if is_invocation else ""
+        extents = SizeText({each: f"%s{index}" for index, each in enumerate(self.symbols)})
         spans = "\n".join(
             f"    %m{index} = {_SUBSPAN} layout({layout}) binding({binding}) "
             f"alignment({_alignment(target, each.dtype)}) offset(%c0) : "
-            f"memref<{each.elements}x{each.dtype}{space}>"
+            f"{_memory(each, space, extents)}"
             for index, (binding, each) in enumerate(zip(self._bindings, buffers, strict=True))
         )
+        computed = "".join(f"    {line}\n" for line in extents.lines)
         groups = "\n".join(f"    %g{each} = {_GROUP}[{each}] : index" for each in range(3))
         sizes = "\n".join(f"    %s{axis} = arith.constant {size} : index" for axis, size in enumerate(self.groups))
         export = f"hal.executable.export public @{self.name} ordinal(0) layout({layout})"
@@ -160,7 +184,7 @@ class Kernel:
     %c0 = arith.constant 0 : index
 {lane}
 {groups}
-{spans}
+{self._given(layout)}{computed}{spans}
     return
    }} }}
   }}
@@ -173,6 +197,19 @@ class Kernel:
         if self.threads is None:
             return ""
         return f" attributes {{translation_info = {_pipeline(self.threads, WARP)}, {_AT_LEAST_ONE}}}"
+
+
+def _as_number(index: int) -> str:
+    """A line that makes a constant of a dispatch of a symbol."""
+    return f"%i{index} = arith.index_cast %s{index} : index to i32"
+
+
+def _memory(tensor: TensorType, space: str, sizes: SizeText) -> str:
+    """Type of a buffer of one dimension, with its size behind it if that is open."""
+    elements = product(tensor.dims or tensor.shape)
+    if isinstance(elements, int):
+        return f"memref<{elements}x{tensor.dtype}{space}>"
+    return f"memref<?x{tensor.dtype}{space}>{{{sizes.name(elements)}}}"
 
 
 def _alignment(target: Target, dtype: str) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TypeAlias
 
+from sartor.codegen.ir.sizes.dims import Dim, Symbol
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
 Index: TypeAlias = int | ir.Value
@@ -16,9 +18,13 @@ class IndexArithmetic:
 
     Args:
         entry: block of the kernel's function; constants go to its beginning.
+
+    Attributes:
+        symbols: values of the sizes that are known only when the kernel runs.
     """
 
     def __init__(self, entry: ir.Block) -> None:
+        self.symbols: Mapping[Symbol, ir.Value] = {}
         self._entry = entry
         self._constants: dict[int, ir.Value] = {}
 
@@ -30,6 +36,15 @@ class IndexArithmetic:
             with ir.InsertionPoint.at_block_begin(self._entry):
                 self._constants[index] = arith.constant(ir.IndexType.get(), index)
         return self._constants[index]
+
+    def size(self, dim: Dim) -> Index:
+        """The size of a dimension."""
+        if isinstance(dim, int):
+            return dim
+        total: Index = dim.factor
+        for symbol in dim.symbols:
+            total = self.times(total, self.symbols[symbol])
+        return self.add(total, dim.offset)
 
     def add(self, *terms: Index) -> Index:
         """The sum. Constants are added last, where address computation makes them free."""
@@ -68,12 +83,13 @@ class IndexArithmetic:
             return -(-index // divisor)
         return index if divisor == 1 else arith.ceildivsi(index, self.value(divisor))
 
-    def divide(self, index: Index, divisor: int) -> tuple[Index, Index]:
+    def divide(self, index: Index, divisor: Index) -> tuple[Index, Index]:
         """Quotient and remainder of an index that is not negative."""
-        if isinstance(index, int):
+        if isinstance(index, int) and isinstance(divisor, int):
             return divmod(index, divisor)
-        quotient = index if divisor == 1 else arith.divui(index, self.value(divisor))
-        return quotient, self.sub(index, self.mul(quotient, divisor))
+        is_one = isinstance(divisor, int) and divisor == 1
+        quotient = index if is_one else arith.divui(self.value(index), self.value(divisor))
+        return quotient, self.sub(index, self.times(quotient, divisor))
 
     def minimum(self, one: Index, other: Index) -> Index:
         if isinstance(one, int) and isinstance(other, int):

@@ -10,6 +10,7 @@ from sartor.codegen.analysis.rounded_result import step_of
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import RANGE, Schema, physical_types, ranges_of
+from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource, Overwriting, Parameters, Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -129,7 +130,13 @@ class KernelLayer:
         results = [self.output.physical(task.results[0]), *([self.workspace] if self.workspace else [])]
         threads = self.code.threads if isinstance(self.code, ThreadCode) else None
         groups, lanes = self.code.groups, self.code.lanes
-        return Kernel(_KERNEL, tuple(reads), tuple(results), groups, lanes, self.tied, threads, self.flags)
+        flags, symbols = self.flags, self.symbols
+        return Kernel(_KERNEL, tuple(reads), tuple(results), groups, lanes, self.tied, threads, flags, symbols)
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The sizes that the kernel takes when it runs."""
+        return () if self.task.opened is None else self.task.opened.symbols
 
     @property
     def groups(self) -> tuple[tuple[int, int, int], ...]:
@@ -143,7 +150,10 @@ class KernelLayer:
 
     @property
     def overwriting(self) -> KernelLayer | None:
-        """The layer with its result written over an activation of the same type; None if the code cannot do that."""
+        """The layer with its result written over an activation of the same type; None if the code cannot do that, or
+        its sizes are known only when it runs."""
+        if self.symbols:
+            return None
         code = self.code.over() if isinstance(self.code, OverwritingCode) else None
         if code is None or code.tied is None or code.tied >= len(self.inputs):
             return None
@@ -187,7 +197,8 @@ class KernelLayer:
         """The layer's function, which dispatches the kernel."""
         kernel = self.kernel
         names = [f"%a{index}" for index in range(len(kernel.reads))]
-        arguments = ", ".join(f"{name}: {each}" for name, each in zip(names, kernel.reads, strict=True))
+        typed = [f"{name}: {each}" for name, each in zip(names, kernel.reads, strict=True)]
+        arguments = ", ".join([*typed, *(f"%s{index}: index" for index in range(len(self.symbols)))])
         result = kernel.results[0]
         return "\n".join(
             [
@@ -210,6 +221,7 @@ class KernelLayer:
             needs=self.needs,
             overwriting=overwriting,
             step=self.step,
+            symbols=self.symbols,
         )
 
 

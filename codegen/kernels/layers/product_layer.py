@@ -23,11 +23,13 @@ class ProductLayer:
         rewrite: the flattened layer; its packings are extended.
         shape: extents of its loops.
         lanes: elements of a vector.
+        twin: the same layer with other sizes, if the number of rows is known only when it runs.
     """
 
     rewrite: Rewrite
     shape: MatmulShape
     lanes: int
+    twin: ProductLayer | None = None
 
     @staticmethod
     def of(rewrite: Rewrite, lanes: int) -> ProductLayer:

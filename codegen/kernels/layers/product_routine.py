@@ -58,7 +58,22 @@ class ProductRoutine(StoringKernel):
         if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):
             raise ValueError("not a matrix product for kernels")
         with rewrite.module.context:
-            parts = self.parts(ProductLayer.of(rewrite, machine.lanes), parameters, machine)
+            product = ProductLayer.of(rewrite, machine.lanes)
+            if task.opened is not None:
+                product.twin = _twin(task.opened.twin, machine.lanes)
+            parts = self.parts(product, parameters, machine)
         inputs = schemas_of(task.inputs, rewrite.inputs, target.device, self.storage)
         (output,) = schemas_of(task.results, rewrite.outputs, target.device, self.output or self.storage)
         return KernelLayer.of(task, rewrite, inputs, output, parts, self.needs)
+
+
+def _twin(task: Task, lanes: int) -> ProductLayer:
+    """The product of a task with other sizes.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    rewrite = product_rewrite(task)
+    if isinstance(rewrite, Rejected):
+        raise ValueError(rewrite.reason)
+    return ProductLayer.of(rewrite, lanes)

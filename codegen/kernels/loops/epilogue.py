@@ -122,6 +122,15 @@ class Epilogue:
         return Epilogue(self.chain, changed)
 
     @property
+    def reads(self) -> list[Access | str | None]:
+        """What each operand is, in order: an access, the text of a constant, or None for a value of the chain."""
+        return [
+            each if isinstance(each, Access) else str(each) if isinstance(each, ir.Attribute) else None
+            for operands in self.operands.values()
+            for each in operands
+        ]
+
+    @property
     def starts_alike(self) -> bool:
         """Whether accumulators of all pixels start from the same values, such as a bias."""
         if self.chain.initial is None:

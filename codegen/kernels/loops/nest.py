@@ -167,6 +167,28 @@ class Nest(Loops):
         """Emit code for all channels of a range of rows, given by its first row and its end."""
         _Writer(self, asm, memories, accumulate).write(Region(batch, rows, (0, self.grid.panels), True))
 
+    def write_panels(
+        self,
+        asm: Assembler,
+        group: tuple[Index, Index, Index],
+        write: Callable[[Panel], None],
+    ) -> None:
+        """Emit code for the panels of a workgroup, each of which ``write`` emits."""
+        first, end = workgroup_range(asm, self.grid.panels, self.groups[1], group[1])
+        _each_panel(asm, self.grid, (first, end), asm.equal(group[1], self.groups[1] - 1), write)
+
+    def write_panel(
+        self,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        rows: tuple[Index, Index],
+        panel: Panel,
+        accumulate: Accumulate,
+    ) -> None:
+        """Emit code for a panel of a range of rows of the only batch."""
+        region = Region(0, rows, (panel.index, panel.index), False)
+        _Writer(self, asm, memories, accumulate).write_panel(panel, region)
+
 
 @dataclass(frozen=True)
 class NestCode(ABC):
@@ -218,6 +240,21 @@ class Region:
     has_last: Condition
 
 
+def _each_panel(
+    asm: Assembler,
+    grid: PanelGrid,
+    panels: tuple[Index, Index],
+    has_last: Condition,
+    write: Callable[[Panel], None],
+) -> None:
+    """Emit ``write`` for a range of panels, the last of which may have fewer channels."""
+    (first, end), full = panels, grid.full
+    if full:
+        asm.repeat(first, asm.minimum(end, full), 1, lambda index: write(grid.full_panel(index)))
+    if full < grid.panels:
+        asm.when(has_last, lambda: write(grid.last_panel(full)))
+
+
 class _Writer:
     def __init__(self, nest: Nest, asm: Assembler, memories: Sequence[ir.Value], accumulate: Accumulate) -> None:
         self._nest = nest
@@ -226,14 +263,12 @@ class _Writer:
         self._accumulate = accumulate
 
     def write(self, region: Region) -> None:
-        grid, asm, (first, end) = self._nest.grid, self._asm, region.panels
-        full = grid.full
-        if full:
-            asm.repeat(first, asm.minimum(end, full), 1, lambda index: self._panel(grid.full_panel(index), region))
-        if full < grid.panels:
-            asm.when(region.has_last, lambda: self._panel(grid.last_panel(full), region))
+        """Emit the code of a part of the result."""
+        write = functools.partial(self.write_panel, region=region)
+        _each_panel(self._asm, self._nest.grid, region.panels, region.has_last, write)
 
-    def _panel(self, panel: Panel, region: Region) -> None:
+    def write_panel(self, panel: Panel, region: Region) -> None:
+        """Emit the code of a panel of a part of the result."""
         nest, asm, rows = self._nest, self._asm, region.rows
 
         def line(lines: TileRun | None, row: Index) -> None:

@@ -19,20 +19,20 @@ _SINGLY_TAKEN = 8
 _LEAST_THREADS = 2
 
 
-def workgroup_range(asm: Assembler, extent: int, workgroups: int, index: Index) -> tuple[Index, Index]:
+def workgroup_range(asm: Assembler, extent: Index, workgroups: int, index: Index) -> tuple[Index, Index]:
     """First and end of a workgroup's share of ``range(extent)``."""
     return _cut(asm, extent, workgroups, index), _cut(asm, extent, workgroups, asm.add(index, 1))
 
 
-def _cut(asm: Assembler, extent: int, workgroups: int, index: Index) -> Index:
+def _cut(asm: Assembler, extent: Index, workgroups: int, index: Index) -> Index:
     """Where a share begins: the work left is proportional to the square of the number of shares left.
 
     On a GPU shares are equal: many more run at once, and squares would not fit the 32 bits of its indices.
     """
     if asm.equal_shares:
-        return asm.divide(asm.mul(index, extent), workgroups)[0]
+        return asm.divide(asm.times(index, extent), workgroups)[0]
     left = asm.sub(workgroups, index)
-    rest = asm.mul(asm.times(left, left), extent)
+    rest = asm.times(asm.times(left, left), extent)
     return asm.sub(extent, asm.divide(asm.add(rest, workgroups**2 - 1), workgroups**2)[0])
 
 

@@ -7,10 +7,12 @@ each op has a level: the number of folds that it depends on, one after the other
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from sartor.codegen.ir.sizes.dims import Dim
+from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.access import row_major
@@ -45,17 +47,17 @@ class Given:
     """
 
     memory: int
-    extents: tuple[int, ...]
-    steps: tuple[int, ...]
+    extents: tuple[Dim, ...]
+    steps: tuple[Dim, ...]
     is_repeated: bool
 
     def offset(self, asm: Assembler, row: Index) -> Index:
         """Offset of a row in elements."""
         total: Index = 0
         for extent, step in zip(self.extents[:0:-1], self.steps[:0:-1], strict=True):
-            row, inside = asm.divide(row, extent)
-            total = asm.add(total, asm.mul(inside, step))
-        return asm.add(total, asm.mul(row, self.steps[0])) if self.steps else total
+            row, inside = asm.divide(row, asm.size(extent))
+            total = asm.add(total, asm.times(inside, asm.size(step)))
+        return asm.add(total, asm.times(row, asm.size(self.steps[0]))) if self.steps else total
 
 
 Operand: TypeAlias = Given | ir.Attribute | ir.Value
@@ -112,10 +114,19 @@ class RowForm:
         result: result of the last step.
     """
 
-    rows: int
+    rows: Dim
     length: int
     steps: dict[ir.Value, Step]
     result: ir.Value
+
+    @property
+    def count(self) -> int:
+        """The number of rows.
+
+        Raises:
+            ValueError: if it is known only when the layer runs.
+        """
+        return _known(self.rows)
 
     @property
     def kept(self) -> list[ir.Value]:
@@ -152,6 +163,50 @@ def row_form(function: ir.Operation) -> RowForm:
     if not _same_walk(shape, result.strides, row_major(shape)):
         raise ValueError("the layer transposes its result")
     return RowForm(reader.rows, reader.length, reader.steps, result.origin)
+
+
+def open_form(one: RowForm, other: RowForm, fit: Fit) -> RowForm:
+    """The steps of a layer of any size, by those for the two sizes of ``fit``.
+
+    Raises:
+        ValueError: if they differ in more than the number of rows, and in how rows are found.
+    """
+    if one.length != other.length:
+        raise ValueError("the length of a row is known only when it runs")
+    pairs = [*zip(one.steps.values(), other.steps.values(), strict=True)]
+    twins = {step.result: twin.result for step, twin in pairs}
+    steps = {step.result: _open_step(step, twin, twins, fit) for step, twin in pairs}
+    return replace(one, rows=fit.dim(one.count, other.count), steps=steps)
+
+
+def _open_step(one: Step, other: Step, twins: Mapping[ir.Value, ir.Value], fit: Fit) -> Step:
+    described = [(each.op.name, each.is_wide, each.fold is None, each.level) for each in (one, other)]
+    if described[0] != described[1]:
+        raise ValueError("rows are not computed alike for all sizes")
+    operands = zip(one.operands, other.operands, strict=True)
+    return replace(one, operands=tuple(_open_operand(*each, twins, fit) for each in operands))
+
+
+def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Value], fit: Fit) -> Operand:
+    if isinstance(one, Given) and isinstance(other, Given):
+        if (one.memory, one.is_repeated) != (other.memory, other.is_repeated):
+            raise ValueError("rows are not read alike for all sizes")
+        extents, steps = (
+            tuple(fit.dim(_known(first), _known(second)) for first, second in zip(*each, strict=True))
+            for each in ((one.extents, other.extents), (one.steps, other.steps))
+        )
+        return replace(one, extents=extents, steps=steps)
+    if isinstance(one, ir.Value) and twins.get(one) == other:
+        return one
+    if isinstance(one, ir.Attribute) and str(one) == str(other):
+        return one
+    raise ValueError("rows are not computed alike for all sizes")
+
+
+def _known(size: Dim) -> int:
+    if not isinstance(size, int):
+        raise ValueError(f"{size} is known only when the layer runs")
+    return size
 
 
 def _element(value: ir.Value) -> str:

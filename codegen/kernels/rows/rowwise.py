@@ -69,7 +69,7 @@ class RowwiseKernel:
             kept = []
         scratch = {each: asm.scratch(size, ir.F32Type.get()) for each in kept}
         asm.repeat(
-            *workgroup_range(asm, self.form.rows, self.workgroups, group[0]),
+            *workgroup_range(asm, asm.size(self.form.rows), self.workgroups, group[0]),
             1,
             lambda row: _RowWriter(self, asm, memories, scratch, row).write(),
         )

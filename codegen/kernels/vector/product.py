@@ -28,11 +28,21 @@ def product_contraction(
     Raises:
         ValueError: if the layer cannot be computed so.
     """
+    contraction = unjoined_contraction(layer, tiling, element, weights)
+    contraction = contraction.joined(chunk(layer.rows, tiling.columns))
+    contraction.check()
+    return contraction
+
+
+def unjoined_contraction(
+    layer: ProductLayer, tiling: Tiling, element: DotElement | None, weights: Storage | None
+) -> Contraction:
+    """As ``product_contraction``, with all rows as the pixels of one row of an image."""
     nest = Nest(layer.batches, *layer.axes, layer.result, layer.epilogue, layer.lanes, layer.shape.columns, tiling)
     packed = None if element is None else _dots(layer, tiling, element)
     filters = _rhs(layer, tiling, weights) if packed is None else packed.strides
     beside = panel_bytes_beside(weights, tiling.vectors * layer.lanes)
-    contraction = Contraction(
+    return Contraction(
         nest=nest,
         depth=layer.shape.depth,
         image=layer.lhs,
@@ -41,9 +51,6 @@ def product_contraction(
         multiplier=widening(weights) if element is None else element.multiplier(),
         meaning=scales_of(weights, filters.panel, beside) if packed is None else packed.meaning,
     )
-    contraction = contraction.joined(chunk(layer.rows, tiling.columns))
-    contraction.check()
-    return contraction
 
 
 def _rhs(layer: ProductLayer, tiling: Tiling, weights: Storage | None) -> FilterStrides:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sartor.codegen.linking.functions.borrowed_inputs import as_own
-from sartor.codegen.linking.functions.entries import Entry, Port
+from sartor.codegen.linking.functions.entries import Entry
+from sartor.codegen.linking.functions.open_sizes import OpenSizes
+from sartor.codegen.linking.functions.quoted import quoted
 
 MANIFEST_KEY = "sartor.manifest"
 BOUND_SUFFIX = "$bound"
@@ -49,19 +51,22 @@ def asynchronous(
         returned: values of the outputs.
         attributes: of the function, further ones.
     """
-    inputs, outputs = entry.inputs, entry.outputs
+    inputs, outputs, sizes = entry.inputs, entry.outputs, OpenSizes(entry)
     types = ", ".join(str(each.type) for each in outputs)
     many = f":{len(returned)}" if len(returned) > 1 else ""
     joined = [f"%b#{index}" if many else "%b" for index in range(len(returned))]
     exports = [
-        f"%o{index} = hal.tensor.export {name} {quoted(each.name)} : {each.type} -> !hal.buffer_view"
+        f"%o{index} = hal.tensor.export {name} {quoted(each.name)} : {sizes.typed(each.type)} -> !hal.buffer_view"
         for index, (name, each) in enumerate(zip(joined, outputs, strict=True))
     ]
     exported = ", ".join(f"%o{index}" for index in range(len(returned)))
+    imports = [*_imports(entry, sizes)]
     return "\n".join(
         [
             f"{with_fences(heading, len(inputs), len(outputs), attributes)} {{",
-            *_imports(inputs),
+            *sizes.read(),
+            *sizes.lines,
+            *imports,
             *lines,
             f"%b{many} = hal.tensor.barrier join({', '.join(returned)} : {types}) => %signal : !hal.fence",
             *exports,
@@ -76,12 +81,14 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
     taken = [f"%in{index}" for index in range(len(entry.inputs))]
     filled = [f"%to{index}" for index in range(len(returned))]
     heading = f"public @{entry.name}{BOUND_SUFFIX}({_typed([*taken, *filled])})"
-    aliases: list[str] = []
+    aliases, sizes = list[str](), OpenSizes(entry)
     for index, (value, memory, port) in enumerate(zip(returned, filled, entry.outputs, strict=True)):
         aliases += [
             f"%memory{index} = hal.buffer_view.buffer<{memory} : !hal.buffer_view> : !hal.buffer",
-            f"%a{index} = hal.tensor.alias wait(%wait) => {value} : {port.type} to %memory{index} : !hal.buffer",
+            f"%a{index} = hal.tensor.alias wait(%wait) => {value} : {sizes.typed(port.type)} to %memory{index} : "
+            "!hal.buffer",
         ]
+    imports = [*_imports(entry, sizes)]
     written = ", ".join(f"%a{index}" for index in range(len(returned)))
     types = ", ".join(str(each.type) for each in entry.outputs)
     many = f":{len(returned)}" if len(returned) > 1 else ""
@@ -90,7 +97,9 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
             f"util.func {heading} attributes {{iree.abi.stub}} {{",
             "%wait = util.null : !hal.fence",
             *_new_fence("%signal"),
-            *_imports(entry.inputs),
+            *sizes.read(),
+            *sizes.lines,
+            *imports,
             *lines,
             *aliases,
             f"%b{many} = hal.tensor.barrier join({written} : {types}) => %signal : !hal.fence",
@@ -120,12 +129,13 @@ def _await(fence: str) -> list[str]:
     ]
 
 
-def _imports(inputs: Sequence[Port]) -> Iterator[str]:
+def _imports(entry: Entry, sizes: OpenSizes) -> Iterator[str]:
     """The inputs ``%t0``, …, which layers may overwrite as if they were no one else's."""
-    for index, each in enumerate(inputs):
-        source = f"%in{index} {quoted(each.name)} : !hal.buffer_view -> {each.type}"
+    for index, each in enumerate(entry.inputs):
+        kind = sizes.typed(each.type)
+        source = f"%in{index} {quoted(each.name)} : !hal.buffer_view -> {kind}"
         yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {source}"
-        yield as_own(f"%t{index}", f"%borrowed{index}", each.type)
+        yield as_own(f"%t{index}", f"%borrowed{index}", kind)
 
 
 def with_fences(heading: str, inputs: int, outputs: int, attributes: str = "") -> str:
@@ -168,12 +178,3 @@ def synchronous(name: str, inputs: int, outputs: int, manifest: str) -> str:
 
 def _reflection(manifest: str) -> str:
     return f", iree.reflection = {{{quoted(MANIFEST_KEY)} = {quoted(manifest)}}}" if manifest else ""
-
-
-def quoted(text: str) -> str:
-    """``text`` as an MLIR string: all but plain printable ASCII as hexadecimal bytes."""
-    escaped = "".join(chr(byte) if byte in _PLAIN_BYTES else f"\\{byte:02X}" for byte in text.encode())
-    return f'"{escaped}"'
-
-
-_PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')

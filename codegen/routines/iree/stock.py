@@ -23,7 +23,7 @@ class Stock:
 
     @property
     def traits(self) -> Traits:
-        return replace(LOWERED, family="stock", compile_cost=_COMPILE_COST)
+        return replace(LOWERED, family="stock", compile_cost=_COMPILE_COST, opens=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         return [{}]
@@ -32,4 +32,7 @@ class Stock:
         inputs, outputs = (
             tuple(Schema.plain(each, target.device) for each in tensors) for tensors in (task.inputs, task.results)
         )
-        return Implementation(task.body, inputs, outputs, tuple(Packing() for _ in task.weights))
+        packings = tuple(Packing() for _ in task.weights)
+        if task.opened is not None:
+            return Implementation(task.opened.body, inputs, outputs, packings, symbols=task.opened.symbols)
+        return Implementation(task.body, inputs, outputs, packings)

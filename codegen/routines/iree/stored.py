@@ -41,7 +41,7 @@ class Stored:
     @property
     def traits(self) -> Traits:
         """The lowering's traits, with the narrower type as precision."""
-        return replace(self.lowering.traits, precision=self.storage)
+        return replace(self.lowering.traits, precision=self.storage, opens=False)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """The lowering's parameter sets, or why the routine does not apply."""

@@ -42,7 +42,7 @@ class Half:
     @property
     def traits(self) -> Traits:
         """The kernel's traits: values keep the model's types."""
-        return replace(self.kernel.traits, precision=None)
+        return replace(self.kernel.traits, precision=None, opens=False)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """The kernel's parameter sets, or why the routine does not apply."""

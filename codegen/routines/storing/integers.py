@@ -47,7 +47,8 @@ class IntegerFactor:
     def traits(self) -> Traits:
         """The kernel's traits; the result has the model's own type."""
         finds = not self.calibrated
-        return replace(self.kernel.traits, converts=True, rounds_factor=self.calibrated, needs_run_time_ranges=finds)
+        traits = replace(self.kernel.traits, converts=True, opens=False)
+        return replace(traits, rounds_factor=self.calibrated, needs_run_time_ranges=finds)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """The kernel's parameter sets, or why the routine does not apply."""
@@ -105,7 +106,8 @@ class IntegerResult:
     @property
     def traits(self) -> Traits:
         """The lowering's traits; only the result is quantised."""
-        return replace(self.lowering.traits, precision=self.storage, converts=True, needs_run_time_ranges=True)
+        traits = replace(self.lowering.traits, precision=self.storage, opens=False)
+        return replace(traits, converts=True, needs_run_time_ranges=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """The lowering's parameter sets, or why the routine does not apply."""

@@ -20,6 +20,8 @@ from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import Work, tilings
+from sartor.codegen.kernels.open_sizes.open_rows import OpenRows, open_rows
+from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.kernels.vector.product import product_contraction
 from sartor.codegen.kernels.vector.row_product import row_product
 from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE
@@ -47,7 +49,8 @@ class Product(ProductRoutine):
 
     @property
     def traits(self) -> Traits:
-        return dot_traits(super().traits, "product", self.element, self.weights)
+        is_plain = self.element is None and self.weights is None and self.storage is None
+        return replace(dot_traits(super().traits, "product", self.element, self.weights), opens=is_plain)
 
     @property
     def arithmetic(self) -> str | None:
@@ -80,7 +83,11 @@ class Product(ProductRoutine):
             refusal = refusal or refused_pairs(machine, self.element, self.storage, depth)
         if refusal is not None:
             raise ValueError(refusal.reason)
-        code = product_contraction(product, Tiling.of(parameters), self.element, storage_of(self.weights, self.storage))
+        tiling, weights = Tiling.of(parameters), storage_of(self.weights, self.storage)
+        if product.rewrite.task.opened is not None:
+            code: Contraction | OpenRows = open_rows(product, product.rewrite.task.opened.fit, tiling, weights)
+        else:
+            code = product_contraction(product, tiling, self.element, weights)
         return KernelParts(code, factor=code.memories[0])
 
 

@@ -13,7 +13,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejec
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.loops.partition import many_workgroups
-from sartor.codegen.kernels.rows.row_form import row_form
+from sartor.codegen.kernels.rows.row_form import open_form, row_form
 from sartor.codegen.kernels.rows.rowwise import RowwiseKernel
 from sartor.codegen.kernels.windows.costs import CopyCost
 from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE, kernel_machine
@@ -41,7 +41,8 @@ class Rowwise:
     @property
     def traits(self) -> Traits:
         estimate = CopyCost(_INSTRUCTIONS)
-        return Traits(precision=self.storage, slowdown=LOWERED.slowdown, sizes=("groups",), estimate=estimate)
+        slowdown, opens = LOWERED.slowdown, self.storage is None
+        return Traits(precision=self.storage, slowdown=slowdown, sizes=("groups",), estimate=estimate, opens=opens)
 
     def _machine(self, task: Task, target: Target) -> Machine | Rejected:
         devices = EVERYWHERE if self.storage in (None, "f16") else CPU
@@ -71,6 +72,9 @@ class Rowwise:
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             form = row_form(rewrite.function)
+            if task.opened is not None:
+                twin = Rewrite.plain(task.opened.twin)
+                form = open_form(form, row_form(twin.function), task.opened.fit)
         arguments = len(task.inputs) + len(task.weights)
         code = RowwiseKernel(form, arguments, machine.lanes, integer(parameters["groups"]))
         inputs, outputs = (

@@ -16,7 +16,7 @@ from sartor.codegen.ir.schema import QUANTISED, Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, dtype_of
 from sartor.codegen.linking.functions.entries import Entry, Port
-from sartor.codegen.linking.functions.entry_functions import quoted
+from sartor.codegen.linking.functions.quoted import quoted
 from sartor.codegen.linking.stitching import Piece, Stitching, stitch
 from sartor.codegen.mlir.dispatches import DispatchCode
 from sartor.codegen.mlir.iree_compiler import ir

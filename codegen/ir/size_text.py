@@ -1,0 +1,50 @@
+"""Lines of MLIR that compute sizes from the values of symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.sizes.dims import Dim, Symbol
+
+
+class SizeText:
+    """Computes each size once.
+
+    Args:
+        symbols: MLIR's names of the symbols' values, of type ``index``.
+
+    Attributes:
+        lines: what was computed so far.
+    """
+
+    def __init__(self, symbols: Mapping[Symbol, str]) -> None:
+        self._symbols = symbols
+        self._names: dict[Dim, str] = {}
+        self.lines: list[str] = []
+
+    def name(self, dim: Dim) -> str:
+        """MLIR's name of a size."""
+        if dim not in self._names:
+            self._names[dim] = self._computed(dim)
+        return self._names[dim]
+
+    def typed(self, tensor: TensorType) -> str:
+        """A tensor's type, with its open sizes in braces behind it."""
+        sizes = ", ".join(map(self.name, tensor.open_dims))
+        return f"{tensor}{{{sizes}}}" if sizes else str(tensor)
+
+    def _computed(self, dim: Dim) -> str:
+        if isinstance(dim, int):
+            return self._add(f"arith.constant {dim} : index")
+        total = self._symbols[dim.symbols[0]]
+        for symbol in dim.symbols[1:]:
+            total = self._add(f"arith.muli {total}, {self._symbols[symbol]} : index")
+        if dim.factor != 1:
+            total = self._add(f"arith.muli {total}, {self.name(dim.factor)} : index")
+        return self._add(f"arith.addi {total}, {self.name(dim.offset)} : index") if dim.offset else total
+
+    def _add(self, operation: str) -> str:
+        name = f"%size{len(self.lines)}"
+        self.lines.append(f"{name} = {operation}")
+        return name

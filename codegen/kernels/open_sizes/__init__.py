@@ -1,0 +1,1 @@
+"""Kernels of sizes that are known only when they run."""

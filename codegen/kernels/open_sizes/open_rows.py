@@ -1,0 +1,114 @@
+"""A matrix product by a weight whose number of rows is known only when it runs.
+
+Rows are cut into register tiles; the rows that are left are one of the smaller tiles that the code has for each number
+of them. They are computed panel by panel like all others, so that filters are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.ir.packing import Storage
+from sartor.codegen.ir.sizes.dims import Dim
+from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.layers.product_layer import ProductLayer
+from sartor.codegen.kernels.loops.panels import Panel
+from sartor.codegen.kernels.loops.partition import workgroup_range
+from sartor.codegen.kernels.loops.tiles import Axis
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.vector.contraction import Contraction
+from sartor.codegen.kernels.vector.product import unjoined_contraction
+from sartor.codegen.mlir.iree_compiler import ir
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """A product of any number of rows.
+
+    Attributes:
+        tiles: the contraction of whole register tiles, each of which is a row of an image.
+        rows: the number of rows.
+    """
+
+    tiles: Contraction
+    rows: Dim
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension, whatever the number of rows; some may have nothing to do."""
+        return self.tiles.nest.groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.tiles.nest.lanes
+
+    @property
+    def memories(self) -> tuple[int, int]:
+        """Positions of both matrices among the buffers."""
+        return self.tiles.memories
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        nest = self.tiles.nest
+        whole, rest = asm.divide(asm.size(self.rows), nest.tiling.columns)
+        rows = workgroup_range(asm, whole, self.groups[0], group[0])
+        has_rest = asm.equal(group[0], self.groups[0] - 1)
+
+        def panel(panel: Panel) -> None:
+            nest.write_panel(asm, memories, rows, panel, self.tiles.accumulation(asm, memories))
+            asm.when(has_rest, lambda: self._write_rest(asm, memories, (whole, rest), panel))
+
+        nest.write_panels(asm, group, panel)
+
+    def _write_rest(
+        self, asm: Assembler, memories: Sequence[ir.Value], rows: tuple[Index, Index], panel: Panel
+    ) -> None:
+        """Emit a panel of the rows behind whole tiles, given the number of tiles and of these rows."""
+        whole, rest = rows
+        for count in range(1, self.tiles.nest.tiling.columns):
+            nest = replace(self.tiles.nest, rows=_alone(1), columns=_alone(count))
+            tile = replace(self.tiles, nest=nest)
+            accumulate = tile.accumulation(asm, memories)
+            asm.when(
+                asm.equal(rest, count),
+                lambda nest=nest, accumulate=accumulate: nest.write_panel(  # type: ignore[misc]
+                    asm, memories, (whole, asm.add(whole, 1)), panel, accumulate
+                ),
+            )
+
+
+def open_rows(layer: ProductLayer, fit: Fit, tiling: Tiling, weights: Storage | None) -> OpenRows:
+    """The product of a layer of any number of rows.
+
+    Args:
+        layer: with its twin.
+        fit: finds what the number of rows follows from.
+        tiling: sizes of tiles.
+        weights: how the RHS is stored for sums of f32; None for as it is.
+
+    Raises:
+        ValueError: if the RHS is no weight, or more than the number of rows is known only when it runs.
+    """
+    twin = layer.twin
+    if twin is None or not (layer.is_by_weight and twin.is_by_weight) or tiling.lines > 1:
+        raise ValueError("the RHS is not a weight")
+    one, other = (unjoined_contraction(each, tiling, None, weights).joined(tiling.columns) for each in (layer, twin))
+    if _described(one) != _described(other) or layer.rewrite.packings != twin.rewrite.packings:
+        raise ValueError("more than the number of rows is known only when it runs")
+    return OpenRows(replace(one, nest=replace(one.nest, rows=_alone(1))), fit.dim(layer.rows, twin.rows))
+
+
+def _described(contraction: Contraction) -> tuple[object, ...]:
+    """All that code depends on, but for the number of rows."""
+    nest = contraction.nest
+    loops = nest.batches, nest.columns, nest.result, nest.epilogue.reads, nest.lanes, nest.channels, nest.tiling
+    return *loops, contraction.depth, contraction.image, contraction.filters, contraction.memories
+
+
+def _alone(count: int) -> Axis:
+    """So many rows that are each computed from one."""
+    return Axis(count, count, 1, 1, 1, 0)

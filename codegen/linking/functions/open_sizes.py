@@ -1,0 +1,53 @@
+"""The sizes of a call: read from what the caller gives, and passed to the code of all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sartor.codegen.ir.size_text import SizeText
+from sartor.codegen.ir.sizes.dims import Symbol, symbols_in
+from sartor.codegen.linking.functions.entries import Entry
+from sartor.codegen.linking.functions.quoted import quoted
+
+
+class OpenSizes(SizeText):
+    """The sizes in an entry function, whose arguments are ``%in0``, and so on.
+
+    Args:
+        entry: what it takes and gives.
+    """
+
+    def __init__(self, entry: Entry) -> None:
+        ports = (*entry.inputs, *entry.outputs)
+        self._symbols_used = symbols_in(each for port in ports for each in port.logical.open_dims)
+        super().__init__({each: f"%symbol{index}" for index, each in enumerate(self._symbols_used)})
+        self._entry = entry
+
+    def values(self, symbols: Sequence[Symbol]) -> list[str]:
+        """MLIR's names of the values of symbols."""
+        return [self._symbols[each] for each in symbols]
+
+    def read(self) -> Iterator[str]:
+        """Lines that read the symbols from the shapes of the arguments, each from the first that has it."""
+        for symbol in self._symbols_used:
+            index, axis = self._place(symbol)
+            name = self._symbols[symbol]
+            yield f"{name} = hal.buffer_view.dim<%in{index} : !hal.buffer_view>[{axis}] : index"
+            yield from _within(name, symbol)
+
+    def _place(self, symbol: Symbol) -> tuple[int, int]:
+        for index, port in enumerate(self._entry.inputs):
+            for axis, dim in enumerate(port.logical.dims or ()):
+                if not isinstance(dim, int) and dim.symbol == symbol:
+                    return index, axis
+        raise ValueError(f"no input of '{self._entry.name}' has the size {symbol}")
+
+
+def _within(name: str, symbol: Symbol) -> Iterator[str]:
+    """Lines that end a call whose size is out of range, as code reads tables up to the size."""
+    yield f"{name}_least = arith.constant {symbol.least} : index"
+    yield f"{name}_most = arith.constant {symbol.most} : index"
+    yield f"{name}_from = arith.cmpi uge, {name}, {name}_least : index"
+    yield f"{name}_to = arith.cmpi ule, {name}, {name}_most : index"
+    yield f"{name}_within = arith.andi {name}_from, {name}_to : i1"
+    yield f"cf.assert {name}_within, {quoted(f'a size is not in the range {symbol}')}"

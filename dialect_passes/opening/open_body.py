@@ -1,0 +1,311 @@
+"""Opens the code of a layer: the code for two sizes becomes code for any size, which it takes as arguments.
+
+Both codes are followed from their results to what these are computed from; where types differ, a size is open. Each
+pair of ops is copied with the types that ``Fit`` finds, and ops that name sizes of their own are created with these as
+operands. Values that are equal for one size by coincidence, as two empty tensors of one shape, are one op there and two
+for the other size, so pairs are what is copied once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.sizes.dims import Dim, Extent
+from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
+from sartor.codegen.mlir.iree_compiler import ir, shared_context
+from sartor.codegen.mlir.operations import body_of, defining_op, nested, remap, used_values
+from sartor.codegen.mlir.snippet import first_error
+
+_DYNAMIC = -(1 << 63)
+_SLICES = {
+    "tensor.extract_slice": ("static_offsets", "static_sizes", "static_strides"),
+    "tensor.insert_slice": ("static_offsets", "static_sizes", "static_strides"),
+}
+
+
+def open_body(one: Task, other: Task, fit: Fit) -> str:
+    """The code of a task for any size: a function over activations, weights, and the values of ``fit.symbols``.
+
+    Tensors of open sizes are arguments and results as views, which ``take_out_views`` (codegen/mlir) replaces.
+
+    Args:
+        one: the task with the largest sizes.
+        other: the same task with other sizes.
+        fit: finds what sizes follow from.
+
+    Raises:
+        ValueError: if the code depends on sizes in another way than by the extents of its tensors.
+    """
+    with shared_context() as context, ir.Location.unknown(context):
+        modules = [ir.Module.parse(each.body) for each in (one, other)]
+        functions = [each.body.operations[0].operation for each in modules]
+        return _Opened(one, functions[0], functions[1], fit).text()
+
+
+class _Opened:
+    def __init__(self, task: Task, one: ir.Operation, other: ir.Operation, fit: Fit) -> None:
+        self._task = task
+        self._fit = fit
+        self._blocks = body_of(one), body_of(other)
+        self._values: dict[tuple[ir.Value, ir.Value], ir.Value] = {}
+        self._sizes: dict[Dim, ir.Value] = {}
+
+    def text(self) -> str:
+        """The function's text."""
+        self._module = ir.Module.parse(f"util.func public @layer({self._signature()}) {{ util.return }}")
+        function = self._module.body.operations[0].operation
+        block = body_of(function)
+        self._end = block.operations[0].operation
+        arguments = list(block.arguments)
+        for symbol, value in zip(self._fit.symbols, arguments[len(self._blocks[0].arguments) :], strict=True):
+            self._sizes[Extent((symbol,))] = value
+        self._take_arguments(arguments)
+        returned = self._returned()
+        self._end.erase()
+        kind = ir.FunctionType.get([each.type for each in arguments], [each.type for each in returned])
+        function.attributes["function_type"] = ir.TypeAttr.get(kind)
+        try:
+            self._module.operation.verify()
+        except ir.MLIRError as error:
+            raise ValueError(first_error(error)) from None
+        return str(function.get_asm(use_local_scope=True))
+
+    def _signature(self) -> str:
+        """The arguments: activations of any size, weights as they are stored, symbols."""
+        count = len(self._task.inputs)
+        pairs = [*zip(self._blocks[0].arguments, self._blocks[1].arguments, strict=True)]
+        opened = [self._type(one, other) for one, other in pairs[:count]]
+        types = [VIEW if each.open_dims else str(each) for each in opened]
+        types += [str(one.type) for one, _ in pairs[count:]]
+        types += ["index"] * len(self._fit.symbols)
+        return ", ".join(f"%arg{index}: {each}" for index, each in enumerate(types))
+
+    def _take_arguments(self, arguments: Sequence[ir.Value]) -> None:
+        """Weights of open sizes, as a table of positions, are read up to the size of the call."""
+        for one, other, value in zip(*(each.arguments for each in self._blocks), arguments, strict=False):
+            opened = self._type(one, other)
+            if str(opened) == str(value.type):
+                self._values[one, other] = value
+            elif str(value.type) == VIEW:
+                self._values[one, other] = self._imported(value, opened)
+            else:
+                self._values[one, other] = self._beginning(value, opened.dims or ())
+
+    def _imported(self, view: ir.Value, opened: TensorType) -> ir.Value:
+        kind, sizes = ir.Type.parse(str(opened)), [self._size(each) for each in opened.open_dims]
+        segments = ir.DenseI32ArrayAttr.get([1, len(sizes), 0, 0])
+        attributes = {"target_encoding": ir.TypeAttr.get(kind), "operandSegmentSizes": segments}
+        return self._create("hal.tensor.import", kind, [view, *sizes], attributes)
+
+    def _returned(self) -> list[ir.Value]:
+        """Return the results, those of open sizes as views."""
+        ends = [list(each.operations)[-1].operation.operands for each in self._blocks]
+        found = [self._exported(*pair) for pair in zip(*ends, strict=True)]
+        ir.Operation.create("util.return", operands=found, ip=ir.InsertionPoint(self._end))
+        return found
+
+    def _exported(self, one: ir.Value, other: ir.Value) -> ir.Value:
+        value, opened = self._value(one, other), self._type(one, other)
+        if not opened.open_dims:
+            return value
+        attributes: dict[str, ir.Attribute] = {"source_encoding": ir.TypeAttr.get(value.type)}
+        operands = [value, *map(self._size, opened.open_dims)]
+        return self._create("hal.tensor.export", ir.Type.parse(VIEW), operands, attributes)
+
+    def _beginning(self, table: ir.Value, dims: Sequence[Dim]) -> ir.Value:
+        names = ["static_offsets", "static_sizes", "static_strides"]
+        numbers = [[0] * len(dims), [_static(each) for each in dims], [1] * len(dims)]
+        attributes: dict[str, ir.Attribute] = {
+            name: ir.DenseI64ArrayAttr.get(each) for name, each in zip(names, numbers, strict=True)
+        }
+        sizes = [self._size(each) for each in dims if isinstance(each, Extent)]
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, len(sizes), 0])
+        kind = ir.Type.parse(str(TensorType.of_dims(dims, str(ir.RankedTensorType(table.type).element_type))))
+        return self._create("tensor.extract_slice", kind, [table, *sizes], attributes)
+
+    def _value(self, one: ir.Value, other: ir.Value) -> ir.Value:
+        """The value that two are for some sizes.
+
+        Raises:
+            ValueError: if they are not computed alike.
+        """
+        if (one, other) not in self._values:
+            op, twin = defining_op(one), defining_op(other)
+            if op is None or twin is None or op.name != twin.name:
+                raise ValueError("its code is not the same for all sizes")
+            for pair, value in zip(zip(op.results, twin.results, strict=True), self._opened(op, twin), strict=True):
+                self._values[pair] = value
+        return self._values[one, other]
+
+    def _opened(self, op: ir.Operation, twin: ir.Operation) -> Sequence[ir.Value]:
+        """The results of the op that two are for some sizes."""
+        if op.name == "arith.constant":
+            return [self._constant(op, twin)]
+        if op.name == "tensor.empty":
+            opened = self._type(op.results[0], twin.results[0])
+            sizes = [self._size(each) for each in opened.open_dims]
+            return [self._create(op.name, ir.Type.parse(str(opened)), sizes, {})]
+        if op.name == "tensor.expand_shape":
+            return [self._expanded(op, twin)]
+        return [self._sliced(op, twin)] if op.name in _SLICES else self._copied(op, twin)
+
+    def _expanded(self, op: ir.Operation, twin: ir.Operation) -> ir.Value:
+        opened = self._type(op.results[0], twin.results[0])
+        dims = opened.dims or opened.shape
+        attributes = {
+            "reassociation": op.attributes["reassociation"],
+            "static_output_shape": ir.DenseI64ArrayAttr.get([_static(each) for each in dims]),
+        }
+        operands = [self._value(op.operands[0], twin.operands[0]), *map(self._size, opened.open_dims)]
+        return self._create(op.name, ir.Type.parse(str(opened)), operands, attributes)
+
+    def _sliced(self, op: ir.Operation, twin: ir.Operation) -> ir.Value:
+        """An op whose attributes say where it reads or writes, some of which follow from sizes.
+
+        Raises:
+            ValueError: if it takes sizes as operands.
+        """
+        if any(isinstance(each.type, ir.IndexType) for each in op.operands):
+            raise ValueError(f"{op.name} takes sizes that are computed")
+        attributes = {each.name: each.attr for each in _attributes(op)}
+        operands = [self._value(*pair) for pair in zip(op.operands, twin.operands, strict=True)]
+        segments = [1] * len(operands)
+        for name in _SLICES[op.name]:
+            numbers = [list(ir.DenseI64ArrayAttr(each.attributes[name])) for each in (op, twin)]
+            dims = [self._fit.dim(*pair) for pair in zip(*numbers, strict=True)]
+            attributes[name] = ir.DenseI64ArrayAttr.get([_static(each) for each in dims])
+            given = [self._size(each) for each in dims if isinstance(each, Extent)]
+            operands, segments = [*operands, *given], [*segments, len(given)]
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(segments)
+        opened = ir.Type.parse(str(self._type(op.results[0], twin.results[0])))
+        return self._create(op.name, opened, operands, attributes)
+
+    def _constant(self, op: ir.Operation, twin: ir.Operation) -> ir.Value:
+        """A constant: the same for all sizes, a size itself, or a number that fills a tensor of open size."""
+        if str(op) == str(twin):
+            return op.clone(ip=ir.InsertionPoint(self._end)).operation.results[0]
+        kind = op.results[0].type
+        if isinstance(kind, ir.RankedTensorType):
+            return self._filled(op, twin)
+        one, other = (each.attributes["value"] for each in (op, twin))
+        if isinstance(one, ir.FloatAttr):
+            return self._number(one.value, ir.FloatAttr(other).value, kind)
+        size = self._size(self._fit.dim(ir.IntegerAttr(one).value, ir.IntegerAttr(other).value))
+        return size if isinstance(kind, ir.IndexType) else self._create("arith.index_cast", kind, [size], {})
+
+    def _number(self, one: float, other: float, kind: ir.Type) -> ir.Value:
+        """A float that is a size, as what a mean divides by.
+
+        Raises:
+            ValueError: if it follows from sizes in another way.
+        """
+        if not (one.is_integer() and other.is_integer()):
+            raise ValueError(f"it computes with a number that is {one:g} or {other:g}, depending on sizes")
+        size = self._size(self._fit.dim(int(one), int(other)))
+        whole = self._create("arith.index_cast", ir.IntegerType.get_signless(64), [size], {})
+        return self._create("arith.sitofp", kind, [whole], {})
+
+    def _filled(self, op: ir.Operation, twin: ir.Operation) -> ir.Value:
+        """A tensor with one number in all its elements.
+
+        Raises:
+            ValueError: if it has others, or they depend on sizes.
+        """
+        values = [ir.DenseElementsAttr(each.attributes["value"]) for each in (op, twin)]
+        if not all(each.is_splat for each in values):
+            raise ValueError("it has a constant whose elements depend on sizes")
+        one, other = (each.get_splat_value() for each in values)
+        element = ir.RankedTensorType(op.results[0].type).element_type
+        if str(one) == str(other):
+            number = self._create("arith.constant", element, [], {"value": one})
+        elif isinstance(one, ir.FloatAttr):
+            number = self._number(one.value, ir.FloatAttr(other).value, element)
+        else:
+            raise ValueError("it has a constant that depends on sizes")
+        opened = self._type(op.results[0], twin.results[0])
+        sizes = map(self._size, opened.open_dims)
+        return self._create("tensor.splat", ir.Type.parse(str(opened)), [number, *sizes], {})
+
+    def _copied(self, op: ir.Operation, twin: ir.Operation) -> Sequence[ir.Value]:
+        self._check_same(op, twin)
+        read = [used_values(each) for each in (op, twin)]
+        captured = {one: self._value(one, other) for one, other in zip(*read, strict=True)}
+        operands = [self._value(*pair) for pair in zip(op.operands, twin.operands, strict=True)]
+        clone = op.clone(ip=ir.InsertionPoint(self._end)).operation
+        remap(clone, captured)
+        for index, value in enumerate(operands):
+            clone.operands[index] = value
+        for one, other, result in zip(op.results, twin.results, clone.results, strict=True):
+            if isinstance(one.type, ir.RankedTensorType):
+                result.set_type(ir.Type.parse(str(self._type(one, other))))
+        return list(clone.results)
+
+    def _check_same(self, op: ir.Operation, twin: ir.Operation) -> None:
+        """Check that ops agree in all but the types of their operands and results."""
+        names = [sorted(each.name for each in _attributes(one)) for one in (op, twin)]
+        alike = names[0] == names[1] and all(
+            str(op.attributes[name]) == str(twin.attributes[name]) for name in names[0]
+        )
+        inner = [list(nested(each))[1:] for each in (op, twin)]
+        if not alike or len(inner[0]) != len(inner[1]) or not all(map(_are_same, *inner)):
+            raise ValueError(f"its code is not the same for all sizes, at {op.name}")
+
+    def _create(
+        self, name: str, kind: ir.Type, operands: Sequence[ir.Value], attributes: dict[str, ir.Attribute]
+    ) -> ir.Value:
+        point = ir.InsertionPoint(self._end)
+        op = ir.Operation.create(name, results=[kind], operands=list(operands), attributes=attributes, ip=point)
+        return op.results[0]
+
+    def _size(self, dim: Dim) -> ir.Value:
+        """The value of a size, which is computed once."""
+        if dim not in self._sizes:
+            if isinstance(dim, int):
+                number = ir.IntegerAttr.get(ir.IndexType.get(), dim)
+                self._sizes[dim] = self._create("arith.constant", ir.IndexType.get(), [], {"value": number})
+            else:
+                total = self._sizes[Extent(dim.symbols[:1])]
+                for symbol in dim.symbols[1:]:
+                    total = self._arithmetic("arith.muli", total, self._sizes[Extent((symbol,))])
+                if dim.factor != 1:
+                    total = self._arithmetic("arith.muli", total, self._size(dim.factor))
+                if dim.offset:
+                    total = self._arithmetic("arith.addi", total, self._size(dim.offset))
+                self._sizes[dim] = total
+        return self._sizes[dim]
+
+    def _arithmetic(self, name: str, one: ir.Value, other: ir.Value) -> ir.Value:
+        return self._create(name, ir.IndexType.get(), [one, other], {})
+
+    def _type(self, one: ir.Value, other: ir.Value) -> TensorType:
+        """The type of a tensor that has these for some sizes."""
+        return open_type(TensorType.parse(str(one.type)), TensorType.parse(str(other.type)), self._fit)
+
+
+def open_type(one: TensorType, other: TensorType, fit: Fit) -> TensorType:
+    """The type of a tensor that has these types for some sizes.
+
+    Raises:
+        ValueError: if they differ in more than sizes.
+    """
+    if one.dtype != other.dtype or len(one.shape) != len(other.shape):
+        raise ValueError(f"it has a tensor {one} for one size and {other} for another")
+    return TensorType.of_dims([fit.dim(*pair) for pair in zip(one.shape, other.shape, strict=True)], one.dtype)
+
+
+def _static(dim: Dim) -> int:
+    return dim if isinstance(dim, int) else _DYNAMIC
+
+
+def _attributes(op: ir.Operation) -> Iterator[ir.NamedAttribute]:
+    for index in range(len(op.attributes)):
+        yield op.attributes[index]
+
+
+def _are_same(one: ir.Operation, other: ir.Operation) -> bool:
+    """Whether two ops inside regions agree; what they read of tensors outside may be of other sizes."""
+    kinds = [[str(each.type) for each in op.results] for op in (one, other)]
+    attributes = [sorted(f"{each.name}={each.attr}" for each in _attributes(op)) for op in (one, other)]
+    return one.name == other.name and kinds[0] == kinds[1] and attributes[0] == attributes[1]

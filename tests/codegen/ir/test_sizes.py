@@ -1,0 +1,83 @@
+"""Sizes that are known only when a network runs: what follows from symbols, and how that is found from two values."""
+
+from __future__ import annotations
+
+import pytest
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.size_text import SizeText
+from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol, product, symbols_in
+from sartor.codegen.ir.sizes.fit import Fit, twin_sizes
+
+BATCH, TOKENS = Symbol("batch", 1, 8), Symbol("tokens", 1, 512)
+B, T = Extent((BATCH,)), Extent((TOKENS,))
+FIT = Fit.of((BATCH, TOKENS))
+
+
+@pytest.mark.parametrize(
+    "dim",
+    [
+        384,
+        T,
+        Extent((BATCH, TOKENS)),
+        Extent((BATCH, TOKENS), 12),
+        Extent((TOKENS, TOKENS), 3),
+        Extent((TOKENS,), 1, 1),
+        Extent((TOKENS,), 2, -3),
+    ],
+)
+def test_the_size_that_two_values_follow_from_is_found(dim: Dim) -> None:
+    most = {BATCH.name: BATCH.most, TOKENS.name: TOKENS.most}
+    one, other = (dim if isinstance(dim, int) else dim.at(sizes) for sizes in (most, FIT.twin_sizes))
+    assert FIT.dim(one, other) == dim
+    assert isinstance(dim, int) or dim.most == one
+
+
+def test_a_size_that_no_formula_gives_is_refused() -> None:
+    with pytest.raises(ValueError, match="a size that is 500 or 499"):
+        Fit((TOKENS,), (400,)).dim(500, 499)
+
+
+def test_sizes_of_a_second_import_are_other_primes_and_none_is_one() -> None:
+    symbols = [Symbol("a", 1, 512), Symbol("b", 1, 512), Symbol("c", 1, 2), Symbol("d", 1, 3), Symbol("e", 32, 640, 32)]
+    assert twin_sizes(symbols) == [509, 503, 5, 7, 19 * 32]
+
+
+def test_a_product_of_sizes_is_a_size() -> None:
+    assert product([2, T, 3, B]) == Extent((BATCH, TOKENS), 6)
+    assert product([2, 3]) == 6
+    assert product([Extent((TOKENS,), 1, 1)]) == Extent((TOKENS,), 1, 1)
+    with pytest.raises(ValueError, match="no product of sizes"):
+        product([Extent((TOKENS,), 1, 1), 3])
+    assert symbols_in([3, T, B, T]) == (TOKENS, BATCH)
+
+
+def test_a_symbol_allows_what_is_in_its_range() -> None:
+    width = Symbol("width", 32, 96, 32)
+    assert [size for size in range(129) if width.allows(size)] == [32, 64, 96]
+    assert str(width) == "width=32..96 by 32"
+
+
+def test_types_show_open_sizes_as_mlir_does_and_have_the_largest() -> None:
+    tensor = TensorType.of_dims([B, T, 384], "f32")
+    assert (str(tensor), tensor.shape, tensor.bytes) == ("tensor<?x?x384xf32>", (8, 512, 384), 8 * 512 * 384 * 4)
+    assert TensorType.of_dims([2, 3], "f32") == TensorType((2, 3), "f32")
+    assert tensor != TensorType((8, 512, 384), "f32")
+
+
+def test_sizes_are_computed_once_from_the_values_of_symbols() -> None:
+    text = SizeText({BATCH: "%b", TOKENS: "%t"})
+    assert text.typed(TensorType.of_dims([Extent((BATCH, TOKENS), 3, 1), T], "f32")) == "tensor<?x?xf32>{%size4, %t}"
+    before = list(text.lines)
+    text.name(Extent((BATCH, TOKENS), 3, 1))
+    assert (
+        text.lines
+        == before
+        == [
+            "%size0 = arith.muli %b, %t : index",
+            "%size1 = arith.constant 3 : index",
+            "%size2 = arith.muli %size0, %size1 : index",
+            "%size3 = arith.constant 1 : index",
+            "%size4 = arith.addi %size2, %size3 : index",
+        ]
+    )

@@ -1,0 +1,173 @@
+"""Networks of open sizes: code from two imports is right for sizes that neither has, by stock code and by kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.routines import routines_for
+from sartor.dialect_passes.annotate import annotate
+from sartor.dialect_passes.opening.open_body import open_body
+from sartor.dialect_passes.opening.open_graph import open_graph
+from sartor.errors import UnsupportedModelError
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
+from sartor.tuning.records.signature import net_signature
+from tests.open_models import POSITIONS, encoder, feed_forward, named, saved, tokens
+from tests.tiny_models import Builder
+
+TARGET = Target.create("cpu")
+ROWS, BATCH, SEQUENCE = Symbol("rows", 1, 33), Symbol("batch", 1, 4), Symbol("sequence", 1, POSITIONS)
+Shapes = Callable[[dict[str, int]], dict[str, tuple[int, ...]]]
+
+
+def imported(path: Path, shapes: dict[str, tuple[int, ...]]) -> ImportedModel:
+    found = run_import(path, shapes, None)
+    assert isinstance(found, ImportedModel), found
+    return found
+
+
+def opened(path: Path, symbols: Sequence[Symbol], shapes: Shapes) -> tuple[LayerGraph, ImportedModel]:
+    fit = Fit.of(symbols)
+    most = {each.name: each.most for each in symbols}
+    one, other = (imported(path, shapes(sizes)) for sizes in (most, fit.twin_sizes))
+    return open_graph((one.graph, one.weights), (other.graph, other.weights), fit), one
+
+
+def chosen(graph: LayerGraph, by_kernels: bool) -> dict[str, Variant]:
+    """The last kernel of each layer, or stock code where it has none, or for all."""
+    variants = annotate(graph, routines_for(frozenset()), TARGET).variants
+    found = {}
+    for layer in graph.layers:
+        stock, *others = variants[layer.task.key]
+        kernels = [each for each in others if each.implementation.kernel is not None]
+        found[layer.name] = kernels[0] if by_kernels and kernels else stock
+    return found
+
+
+def opened_session(graph: LayerGraph, model: ImportedModel, path: Path, *, by_kernels: bool) -> Session:
+    build_net(SplitNetwork(graph, chosen(graph, by_kernels)), model.weights, TARGET, "", NetFiles(path, None))
+    return Session(path, signature=net_signature((graph.inputs, graph.outputs)), threads=2)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["stock", "kernels"])
+def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Path]:
+    folder = tmp_path_factory.mktemp("rows")
+    path = saved(feed_forward(), folder / "model.onnx")
+    graph, model = opened(path, [ROWS], lambda sizes: {"x": (sizes["rows"], 24)})
+    return opened_session(graph, model, folder / "model.vmfb", by_kernels=request.param), path
+
+
+@settings(max_examples=40, deadline=None)
+@given(count=st.integers(1, ROWS.most), seed=st.integers(0, 9))
+def test_any_number_of_rows_is_right(rows: tuple[Session, Path], count: int, seed: int) -> None:
+    session, path = rows
+    x = np.random.default_rng(seed).standard_normal((count, 24)).astype(np.float32)
+    expected = OnnxRuntimeReference(path, threads=1)({"x": x})
+    found = session.run(None, {"x": x})
+    assert found[0].shape == expected[0].shape
+    assert relative_error(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("by_kernels", [False, True])
+def test_an_encoder_is_right_for_any_batch_and_number_of_tokens(by_kernels: bool, tmp_path: Path) -> None:
+    path = saved(encoder(), tmp_path / "model.onnx")
+    names = "input_ids", "attention_mask"
+    graph, model = opened(
+        path, [BATCH, SEQUENCE], lambda sizes: dict.fromkeys(names, (sizes["batch"], sizes["sequence"]))
+    )
+    session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=by_kernels)
+    reference = OnnxRuntimeReference(path, threads=1)
+    for batch, length in [(1, 1), (4, 64), (1, 64), (3, 7), (1, 16), (2, 31), (4, 1), (1, 23), (3, 61)]:
+        feeds = tokens(batch, length)
+        assert relative_error(session.run(None, feeds), reference(feeds)) < 1e-5, (batch, length)
+
+
+def test_layers_of_rows_get_kernels(tmp_path: Path) -> None:
+    path = saved(feed_forward(), tmp_path / "model.onnx")
+    graph, _ = opened(path, [ROWS], lambda sizes: {"x": (sizes["rows"], 24)})
+    assert all(each.implementation.kernel is not None for each in chosen(graph, by_kernels=True).values())
+    assert {str(each.type) for each in (*graph.inputs, *graph.outputs)} == {"tensor<?x24xf32>", "tensor<?x19xf32>"}
+
+
+def _of_length(build: Callable[[Builder], str], width: int = 6) -> ModelProto:
+    builder = Builder()
+    builder.op("Identity", "y", build(builder))
+    return named(builder.model([("x", [1, width])], [("y", [1, width])]), {"x": ["n", width], "y": [*"ab"]})
+
+
+def _mean(build: Builder) -> str:
+    return build.op("ReduceMean", "mean", "x", build.constant(np.array([0])), keepdims=1)
+
+
+def _with_a_first_row(build: Builder) -> str:
+    return build.op("Relu", "r", build.op("Concat", "joined", build.weight(1, 6), "x", axis=0))
+
+
+def _last_row(build: Builder) -> str:
+    ends = [build.constant(np.array([each])) for each in (-1, 2**31, 0)]
+    return build.op("Relu", "r", build.op("Slice", "last", "x", *ends))
+
+
+def _without_the_first_row(build: Builder) -> str:
+    ends = [build.constant(np.array([each])) for each in (1, 2**31, 0)]
+    return build.op("Relu", "r", build.op("Slice", "rest", "x", *ends))
+
+
+@pytest.mark.parametrize("make", [_mean, _with_a_first_row, _last_row, _without_the_first_row])
+def test_sizes_in_the_code_are_opened(make: Callable[[Builder], str], tmp_path: Path) -> None:
+    path = saved(_of_length(make), tmp_path / "model.onnx")
+    graph, model = opened(path, [Symbol("n", 2, 16)], lambda sizes: {"x": (sizes["n"], 6)})
+    session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=True)
+    for count in (2, 3, 7, 16):
+        x = np.random.default_rng(count).standard_normal((count, 6)).astype(np.float32)
+        expected = OnnxRuntimeReference(path, threads=1)({"x": x})
+        assert relative_error(session.run(None, {"x": x}), expected) < 1e-5, count
+
+
+def _standard_deviation(build: Builder) -> str:
+    """Divides by the square root of the number of rows, which constant folding computes."""
+    shape = build.op("Gather", "count", build.op("Shape", "shape", "x"), build.constant(np.array([0])))
+    root = build.op("Sqrt", "root", build.op("Cast", "real", shape, to=1))
+    return build.op("Div", "d", "x", root)
+
+
+def test_a_number_that_follows_from_sizes_in_another_way_is_refused(tmp_path: Path) -> None:
+    path = saved(_of_length(_standard_deviation), tmp_path / "model.onnx")
+    with pytest.raises(UnsupportedModelError, match=r"node '.*' cannot be compiled for any size: .*--shape x=1\|8,16"):
+        opened(path, [Symbol("n", 2, 16)], lambda sizes: {"x": (sizes["n"], 6)})
+
+
+def test_weights_that_depend_on_sizes_are_refused(tmp_path: Path) -> None:
+    path = saved(feed_forward(), tmp_path / "model.onnx")
+    one, other = (imported(path, {"x": (count, 24)}) for count in (33, 31))
+    fit = Fit((ROWS,), (31,))
+    name = next(layer.weights[0] for layer in other.graph.layers if layer.weights)
+    weights = {**other.weights} | {name: other.weights[name] + np.float32(1e-6)}
+    with pytest.raises(UnsupportedModelError, match="weight whose values depend on sizes"):
+        open_graph((one.graph, one.weights), (other.graph, weights), fit)
+
+
+def test_code_that_differs_in_more_than_sizes_is_refused(tmp_path: Path) -> None:
+    path = saved(feed_forward(), tmp_path / "model.onnx")
+    one, other = (imported(path, {"x": (count, 24)}).graph.layers[-1].task for count in (33, 31))
+    planted: Task = replace(other, body=other.body.replace("math.exp", "math.sin", 1))
+    with pytest.raises(ValueError, match="not the same for all sizes"):
+        open_body(one, planted, Fit((ROWS,), (31,)))
