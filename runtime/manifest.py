@@ -21,12 +21,15 @@ from sartor.runtime.module import Module, open_module
 
 if TYPE_CHECKING:
     from sartor.runtime.driver.bound_input import BoundInput
+    from sartor.runtime.files.open_sizes import OpenSize
     from sartor.runtime.segments.record import Segment
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+OPEN_FORMAT = 6
+"""The newest format, of manifests with sizes that callers choose: versions that do not know it refuse it."""
 SWITCHING_FORMAT = 5
-"""The newest format, of manifests with a plan for later inferences: versions that do not know it refuse it."""
+"""The format of manifests with a plan for later inferences."""
 SEVERAL_FORMAT = 4
 """The format of manifests with several plans."""
 MANIFEST_FORMAT = 3
@@ -80,7 +83,9 @@ class Manifest:
     ``SEVERAL_FORMAT``, and ``inputs`` and ``plan`` are those of the first;
     ``successor`` is the plan for later inferences, of a file whose ``entry`` and ``plan`` are for the first one;
     it has an ``entry`` of its own, which takes and gives the same, ``weight_bytes`` that only it reads, and a ``plan``.
-    ``format`` is then ``SWITCHING_FORMAT``.
+    ``format`` is then ``SWITCHING_FORMAT``;
+    ``sizes`` are those that callers choose, which ``inputs`` and ``outputs`` have as None; ``format`` is then
+    ``OPEN_FORMAT``.
     """
 
     model: str
@@ -100,6 +105,7 @@ class Manifest:
     network: dict[str, Any] = field(default_factory=dict)
     alternatives: tuple[Alternative, ...] = ()
     successor: dict[str, Any] | None = None
+    sizes: tuple[OpenSize, ...] = ()
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -109,6 +115,12 @@ class Manifest:
             ValueError: if they contradict each other.
         """
         check_counts(self.outputs)
+        ranks = {spec.name: len(spec.shape) for spec in self.inputs}
+        for each in self.sizes:
+            if not each.places or any(place.axis >= ranks.get(place.input, 0) for place in each.places):
+                raise ValueError(f"no input has the size '{each.name}'")
+            if each.multiple < 1:
+                raise ValueError(f"the size '{each.name}' is a multiple of {each.multiple}")
         if not self.devices:
             raise ValueError("it is for no device")
         if self.segments:
@@ -158,6 +170,8 @@ class Manifest:
             del content["alternatives"]
         if self.successor is None:
             del content["successor"]
+        if not self.sizes:
+            del content["sizes"]
         lines = [content, network] if network else [content]
         return "\n".join(json.dumps(each, sort_keys=True, separators=(",", ":"), allow_nan=False) for each in lines)
 
@@ -209,6 +223,7 @@ def _read(content: object) -> Manifest:
         network=fields.take("network", record, {}),
         alternatives=fields.take("alternatives", _read_alternatives, ()),
         successor=fields.take("successor", _read_successor, None),
+        sizes=fields.take("sizes", _read_sizes, ()),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
@@ -238,6 +253,12 @@ def _read_alternatives(content: object, where: str) -> tuple[Alternative, ...]:
     return listed(Alternative.read)(content, where)
 
 
+def _read_sizes(content: object, where: str) -> tuple[OpenSize, ...]:
+    from sartor.runtime.files.open_sizes import OpenSize
+
+    return listed(OpenSize.read)(content, where)
+
+
 def _read_successor(content: object, where: str) -> dict[str, Any]:
     """The record of a plan for later inferences: its function, the bytes of weights that only it reads, and itself."""
     fields = Fields(content, where)
@@ -265,8 +286,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > SWITCHING_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {SWITCHING_FORMAT}; update sartor")
+    if isinstance(found, int) and found > OPEN_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {OPEN_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -100,7 +100,8 @@ class Session:
         )
         self._manifest, self._device, self._level = opened.manifest, opened.device, opened.level
         self._signature, self._signatures = opened.signature, opened.signatures
-        self._interface = Interface(opened.signature, opened.signatures, opened.device)
+        sizes = opened.manifest.sizes if opened.manifest is not None and signature is None else ()
+        self._interface = Interface(opened.signature, opened.signatures, opened.device, sizes)
         self._functions, self._has_async_entry = opened.functions, opened.has_async_entry
         self._takeover, self._overlap = opened.takeover, opened.overlap
         self._program: Program | SegmentedProgram | None = opened.program

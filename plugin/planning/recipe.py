@@ -19,7 +19,7 @@ from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges
 from sartor.policies import ModuleHeader, PlanPolicy
-from sartor.runtime.manifest import MANIFEST_FORMAT, Manifest
+from sartor.runtime.manifest import MANIFEST_FORMAT, OPEN_FORMAT, Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
@@ -28,7 +28,7 @@ from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.networks.segments import segments_of
 from sartor.tuning.records.network import network_of
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
-from sartor.tuning.records.signature import value_spec
+from sartor.tuning.records.signature import open_sizes, value_spec
 from sartor.tuning.selection.problem.limits import Amounts, Quantity
 from sartor.tuning.selection.problem.problem import Edge, Value
 from sartor.tuning.selection.problem.selection import Selection
@@ -122,7 +122,8 @@ class Recipe:
             features=tuple(sorted({need for each in code.values() for need in each.needs})),
             segments=segments,
             network=network_of(self.graph, self.variants, self.home).to_json(),
-            format=MANIFEST_FORMAT,
+            sizes=open_sizes(imported.graph.inputs),
+            format=OPEN_FORMAT if open_sizes(imported.graph.inputs) else MANIFEST_FORMAT,
         ).to_json()
         return text.ljust(-(-len(text) // _MANIFEST_STEP) * _MANIFEST_STEP)
 

@@ -8,16 +8,28 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from sartor.errors import CompileError, DisturbedError
 from sartor.planning.recipe import Recipe
-from sartor.profiling.builder import Builder
-from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.builder import Build, Builder
 from sartor.profiling.verdicts import is_rounded, judged
 from sartor.publishing import Publication
+from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
+
+
+class Verifier(Protocol):
+    """Runs built networks beside ONNX Runtime."""
+
+    @property
+    def budget(self) -> ErrorBudget:
+        """The bound on the error."""
+
+    def verify(self, build: Build) -> NetRun:
+        """Measure the error of the outputs; the run is not judged yet."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,7 @@ class Publisher:
     """
 
     builder: Builder
-    runner: NetRunner
+    runner: Verifier
     output: Path
     publication: Publication
 

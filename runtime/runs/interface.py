@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from sartor.runtime.driver.signature import (
     merged,
     plain_array,
 )
+
+if TYPE_CHECKING:
+    from sartor.runtime.files.open_sizes import OpenSize
 
 Feeds = Mapping[str, Array | DeviceArray]
 """Inputs by name."""
@@ -40,11 +43,19 @@ class Interface:
         signature: of the first plan.
         signatures: one for each of the shapes that the model has a plan for; all have the same names.
         device: where arguments are.
+        sizes: those that callers choose.
     """
 
-    def __init__(self, signature: Signature, signatures: Sequence[Signature], device: NativeDevice) -> None:
+    def __init__(
+        self,
+        signature: Signature,
+        signatures: Sequence[Signature],
+        device: NativeDevice,
+        sizes: Sequence[OpenSize] = (),
+    ) -> None:
         self._signature, self._signatures = signature, signatures
         self._device = device
+        self._sizes = sizes
         self.cuts = find_cuts([spec.name for spec in self._signature.outputs])
         """Outputs that are as large as they can be, with those that count what is valid of them."""
         self._positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
@@ -99,11 +110,20 @@ class Interface:
         """
         specs = signature.inputs
         check_names(specs, list(feeds))
-        return [self._argument(spec, feeds[spec.name]) for spec in specs]
+        arrays = [self._checked(spec, feeds[spec.name]) for spec in specs]
+        if self._sizes:
+            shapes = {spec.name: array.shape for spec, array in zip(specs, arrays, strict=True)}
+            for each in self._sizes:
+                each.check(shapes)
+        return [self._argument(spec, array) for spec, array in zip(specs, arrays, strict=True)]
 
-    def _argument(self, spec: TensorSpec, value: Array | DeviceArray) -> DeviceArray:
+    @staticmethod
+    def _checked(spec: TensorSpec, value: Array | DeviceArray) -> Array | DeviceArray:
         array = value if isinstance(value, DeviceArray) else plain_array(value, f"input '{spec.name}'")
         check_array(spec, array.dtype, array.shape)
+        return array
+
+    def _argument(self, spec: TensorSpec, array: Array | DeviceArray) -> DeviceArray:
         if not isinstance(array, DeviceArray):
             return upload(array, self._device)
         if array.device is not self._device:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sartor.codegen.ir.layer import ENTRY, NetworkValue
+from sartor.codegen.ir.sizes.dims import Extent, Symbol
 from sartor.runtime.driver.signature import Signature, TensorSpec
+from sartor.runtime.files.open_sizes import OpenSize, Place
 
 
 def net_signature(values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]) -> Signature:
@@ -12,5 +16,19 @@ def net_signature(values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ..
 
 
 def value_spec(value: NetworkValue) -> TensorSpec:
-    """Name, element type and shape of a network input or output."""
-    return TensorSpec(value.name, value.dtype, value.type.shape)
+    """Name, element type and shape of a network input or output; a size that is known only when it runs is None."""
+    shape = tuple(each if isinstance(each, int) else None for each in value.type.dims or value.type.shape)
+    return TensorSpec(value.name, value.dtype, shape)
+
+
+def open_sizes(inputs: Sequence[NetworkValue]) -> tuple[OpenSize, ...]:
+    """The sizes that callers of a network choose, with the dimensions that have them."""
+    places: dict[Symbol, list[Place]] = {}
+    for value in inputs:
+        for axis, dim in enumerate(value.type.dims or ()):
+            if isinstance(dim, Extent) and dim.symbol is not None:
+                places.setdefault(dim.symbol, []).append(Place(value.name, axis))
+    return tuple(
+        OpenSize(symbol.name, symbol.least, symbol.most, symbol.multiple, tuple(found))
+        for symbol, found in places.items()
+    )

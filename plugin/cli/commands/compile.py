@@ -55,6 +55,7 @@ from sartor.cli.tables.compile_summary import show_artifact
 from sartor.cli.tables.several_summary import show_several
 from sartor.config import CompileConfig, default_database
 from sartor.errors import UsageError
+from sartor.open_sizes.compilation import OpenConfig, compile_open
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
 from sartor.profiling.compilation.outputs import check_beside, check_dumps
@@ -64,6 +65,7 @@ from sartor.report.plan_pages import page_paths, plan_pages
 from sartor.report.stored import with_readable
 from sartor.report.subject import Subject, open_subject
 from sartor.runtime.several.choice import PlanChoice
+from sartor.settings.size_range import OpenShapes
 from sartor.several.compilation import compile_several
 from sartor.several.settings import SeveralConfig, settings_of
 from sartor.several.switching import compile_switching
@@ -150,10 +152,12 @@ def compile_to_vmfb(
         "--tune-for": tune_for,
     }
     loaded = None if plan is None else _load_plan(plan, threads, tuning)
+    opened: OpenShapes | None = None
     if isinstance(loaded, PlanSet) and not (target or cpu or arch or shape):
         targets, shapes = settings_of(loaded)
     else:
-        targets, shapes = read_targets(target, cpu, arch), read_shape_sets(shape)
+        targets, given = read_targets(target, cpu, arch), read_shape_sets(shape)
+        opened, shapes = (given, ({},)) if isinstance(given, Mapping) else (None, given)
     config = CompileConfig(
         target=targets[0],
         threads=read_threads(loaded.plans[0].plan.threads if isinstance(loaded, PlanSet) else threads),
@@ -182,6 +186,11 @@ def compile_to_vmfb(
     is_several = len(targets) * len(shapes) > 1 or isinstance(loaded, PlanSet)
     others = _others(save_plan, report, len(targets) * len(shapes) if is_several else 0)
     _check_files(existing_file(model), output, plan, others, config)
+    if is_several and opened is not None:
+        raise UsageError(
+            "a range of --shape makes one plan for any size, and several targets or plans make a file of several; name "
+            "one target, or the sizes that occur, as --shape x=1|8,16"
+        )
     if is_several:
         several = SeveralConfig(config, targets, shapes)
         show_several(_compile_several(model, output, several, loaded, save_plan, report, others), json)
@@ -189,7 +198,7 @@ def compile_to_vmfb(
     if config.objective is Objective.COLD_LATENCY and save_plan is not None:
         raise UsageError("--save-plan is for one plan, and --objective cold+latency makes two; leave one of them out")
     with publication(others) as new:
-        artifact = _run(model, output, loaded, config, new)
+        artifact = _run(model, output, loaded, config, new, opened)
         if save_plan is not None:
             new.write(save_plan, artifact.plan.text())
         if report is not None:
@@ -245,8 +254,18 @@ def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication
     return found
 
 
-def _run(model: Path, output: Path, plan: Plan | PlanSet | None, config: CompileConfig, new: Publication) -> Artifact:
+def _run(
+    model: Path,
+    output: Path,
+    plan: Plan | PlanSet | None,
+    config: CompileConfig,
+    new: Publication,
+    opened: OpenShapes | None,
+) -> Artifact:
     with tuning_progress() as progress:
+        if opened is not None:
+            single = plan if isinstance(plan, Plan) else None
+            return compile_open(model, output, OpenConfig(config, opened), progress, new, single)
         if not isinstance(plan, Plan):
             compiled = compile_switching if config.objective is Objective.COLD_LATENCY else compile_model
             return compiled(model, output, config, progress, new)

@@ -70,8 +70,8 @@ ShapesOption = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=1,3,224,224",
-        help="Bind an input's dynamic dimensions; repeatable. Several shapes of an input, or a range such as "
-        "NAME=1..8,3,224,224, make a file with a plan for each.",
+        help="Bind an input's dynamic dimensions; repeatable. A range such as NAME=1..8,3,224,224 makes a file for any "
+        "size in it; several shapes, or sizes such as NAME=1|8,3,224,224, make a file with a plan for each.",
     ),
 ]
 BindOption = Annotated[

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import platform
-import re
 from collections.abc import Sequence
 
 from sartor.cli.options.common import SIZE, read_target
 from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
+from sartor.settings.size_range import OpenShapes, SizeRange
 from sartor.several.settings import MOST_PLANS, Shapes
 
+_LOG = logging.getLogger(__name__)
 ALL = "all"
 _ALL_LEVELS = {
     "x86_64": ("x86-64-v3", "x86-64-v4", "sapphirerapids"),
     "aarch64": ("aarch64:cortex-a53", "aarch64:neoverse-n1", "aarch64:neoverse-v1"),
 }
 _ISAS = {"amd64": "x86_64", "arm64": "aarch64"}
-_RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
 
 
 def read_targets(devices: Sequence[str] | None, cpu: str | None, arch: str | None) -> tuple[Target, ...]:
@@ -59,16 +60,16 @@ def _levels(cpu: str | None) -> Sequence[str | None]:
     return levels
 
 
-def read_shape_sets(texts: Sequence[str] | None) -> tuple[Shapes, ...]:
-    """The bindings of the inputs' shapes, one for each plan.
+def read_shape_sets(texts: Sequence[str] | None) -> tuple[Shapes, ...] | OpenShapes:
+    """The bindings of the inputs' shapes, one for each plan, or those of a single plan for any size in some ranges.
 
     An input with one shape has it in all; those with several must have as many, and the first of each belong together.
 
     Raises:
-        UsageError: if a text has another form, a range is empty or too wide, or inputs have different numbers of
-            shapes.
+        UsageError: if a text has another form, a range is empty, inputs have different numbers of shapes, or there are
+            several shapes beside a range.
     """
-    named: dict[str, list[tuple[int, ...]]] = {}
+    named: dict[str, list[tuple[int | SizeRange, ...]]] = {}
     for text in texts or ():
         name, equals, value = text.rpartition("=")
         if not (name and equals and value):
@@ -87,29 +88,53 @@ def read_shape_sets(texts: Sequence[str] | None) -> tuple[Shapes, ...]:
             f"--shape gives '{one}' {few} shapes and '{other}' {many}; give each input one shape or the same number"
         )
     count = max(counts.values(), default=1)
-    return tuple({name: shapes[index % len(shapes)] for name, shapes in named.items()} for index in range(count))
+    sets = [{name: shapes[index % len(shapes)] for name, shapes in named.items()} for index in range(count)]
+    closed = tuple({name: _sizes_only(shape) for name, shape in each.items()} for each in sets)
+    if closed == tuple(sets):
+        return closed
+    if count > 1:
+        raise UsageError(
+            "--shape gives several shapes beside a range, which is for any size by one plan; give one or the other"
+        )
+    _tell_of_ranges(sets[0])
+    return sets[0]
 
 
-def _shapes(text: str, value: str) -> list[tuple[int, ...]]:
-    """The shapes of one option, in which a size may be a range."""
+def _sizes_only(shape: Sequence[int | SizeRange]) -> tuple[int, ...]:
+    return tuple(size for size in shape if isinstance(size, int))
+
+
+def _tell_of_ranges(shapes: OpenShapes) -> None:
+    """Tell those who mean a plan for each size, as a range did in earlier versions, how to ask for that."""
+    for name, shape in shapes.items():
+        for size in shape:
+            if isinstance(size, SizeRange) and (size.most - size.least) // size.multiple < MOST_PLANS:
+                _LOG.warning(
+                    "--shape %s has the range %s: one plan for any size in it; for a plan for each of some sizes name "
+                    "them, as %d|%d",
+                    *(name, size, size.least, size.most),
+                )
+                return
+
+
+def _shapes(text: str, value: str) -> list[tuple[int | SizeRange, ...]]:
+    """The shapes of one option, in which a size may be one of several, or a range."""
     sizes = [_sizes(text, each.strip()) for each in value.split(",")]
     if sum(len(each) > 1 for each in sizes) > 1:
-        raise UsageError(f"--shape '{text}' has several ranges; give one, or each shape by an option of its own")
+        raise UsageError(
+            f"--shape '{text}' has several sizes of several dimensions; give each shape by an option of its own"
+        )
     return list(itertools.product(*sizes))
 
 
-def _sizes(text: str, size: str) -> Sequence[int]:
-    if SIZE.fullmatch(size):
-        return [int(size)]
-    found = _RANGE.fullmatch(size)
-    if found is None:
-        raise UsageError(f"--shape '{text}' is no shape, expected numbers such as 1,3,224,224 or a range such as 1..8")
-    first, last = int(found[1]), int(found[2])
-    if last < first:
-        raise UsageError(f"--shape '{text}' has an empty range: {last} is less than {first}")
-    if last - first >= MOST_PLANS:
+def _sizes(text: str, size: str) -> Sequence[int | SizeRange]:
+    found = [each.strip() for each in size.split("|")]
+    if all(map(SIZE.fullmatch, found)):
+        return [*map(int, found)]
+    opened = SizeRange.parse(size)
+    if opened is None:
         raise UsageError(
-            f"--shape '{text}' has a range of {last - first + 1} sizes, and a file has at most {MOST_PLANS} plans; "
-            "give the sizes that occur"
+            f"--shape '{text}' is no shape, expected numbers such as 1,3,224,224, a range of any size such as 1..8, or "
+            "sizes such as 1|2|4"
         )
-    return range(first, last + 1)
+    return [opened]

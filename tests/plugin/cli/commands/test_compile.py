@@ -58,7 +58,7 @@ def test_weights_of_the_model_are_not_overwritten(tmp_path: Path) -> None:
 def test_pages_of_plans_overwrite_nothing(model: str, options: tuple[str, ...], said: str, tmp_path: Path) -> None:
     write_convolution(tmp_path / model, batch="N")
     with _nothing_changes(tmp_path):
-        result = call("compile-to-vmfb", model, *options, "--shape", "x=1..2,3,8,8", *_STOCK, folder=tmp_path)
+        result = call("compile-to-vmfb", model, *options, "--shape", "x=1|2,3,8,8", *_STOCK, folder=tmp_path)
     assert_refused(result, 2, "page ", " of --report 'p-", f"would overwrite {said}; name another file")
     assert len(result.stderr.splitlines()) == 1, "nothing was imported"
 

@@ -8,6 +8,7 @@ import pytest
 
 from sartor.cli.options.several import read_shape_sets, read_targets
 from sartor.errors import UsageError
+from sartor.settings.size_range import SizeRange
 
 
 @pytest.mark.parametrize(
@@ -57,12 +58,12 @@ def test_levels_that_cannot_be_are_refused(
         (None, [{}]),
         (["x=1,3"], [{"x": (1, 3)}]),
         (["x=1,3", "x=8,3"], [{"x": (1, 3)}, {"x": (8, 3)}]),
-        (["x=1..3,4"], [{"x": (1, 4)}, {"x": (2, 4)}, {"x": (3, 4)}]),
+        (["x=1|2|3,4"], [{"x": (1, 4)}, {"x": (2, 4)}, {"x": (3, 4)}]),
         (["x=1", "x=2", "y=5"], [{"x": (1,), "y": (5,)}, {"x": (2,), "y": (5,)}]),
-        (["x=1..2", "y=3..4"], [{"x": (1,), "y": (3,)}, {"x": (2,), "y": (4,)}]),
+        (["x=1|2", "y=3|4"], [{"x": (1,), "y": (3,)}, {"x": (2,), "y": (4,)}]),
     ],
 )
-def test_shapes_are_given_one_by_one_or_by_a_range(texts: list[str] | None, found: list[dict[str, object]]) -> None:
+def test_shapes_are_given_one_by_one_or_by_sizes(texts: list[str] | None, found: list[dict[str, object]]) -> None:
     assert list(read_shape_sets(texts)) == found
 
 
@@ -71,15 +72,32 @@ def test_shapes_are_given_one_by_one_or_by_a_range(texts: list[str] | None, foun
     [
         (["x"], "expected NAME=1,3,224,224"),
         ([f"x=1,{'9' * 5000}"], "is no shape"),
-        (["x=1,a"], "or a range such as 1..8"),
+        (["x=1,a"], "a range of any size such as 1..8, or sizes such as 1|2|4"),
+        (["x=1|a"], "is no shape"),
         (["x=1", "x=1"], "given twice for 'x'"),
-        (["x=4..1"], "empty range: 1 is less than 4"),
-        (["x=1..64,3"], "a range of 64 sizes, and a file has at most 32"),
-        (["x=1..2,1..2"], "several ranges"),
+        (["x=4..1"], "the range 4..1 has fewer than two sizes"),
+        (["x=4..4"], "the range 4..4 has fewer than two sizes"),
+        (["x=0..4"], "the range 0..4 begins below 1"),
+        (["x=33..63:32"], "the range 33..63:32 has fewer than two sizes"),
+        (["x=1|2,1|2"], "several sizes of several dimensions"),
+        (["x=1..2", "x=3"], "several shapes beside a range"),
+        (["x=1..2", "y=1|2"], "several shapes beside a range"),
         (["x=1", "x=1,2"], "different numbers of dimensions"),
-        (["x=1..2", "y=1..3"], "gives 'x' 2 shapes and 'y' 3"),
+        (["x=1|2", "y=1|2|3"], "gives 'x' 2 shapes and 'y' 3"),
     ],
 )
 def test_shapes_that_contradict_each_other_are_refused(texts: list[str], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         read_shape_sets(texts)
+
+
+def test_a_range_is_one_plan_for_any_size() -> None:
+    found = read_shape_sets(["x=1..512,384", "y=32..640:32", "z=3"])
+    assert found == {"x": (SizeRange(1, 512), 384), "y": (SizeRange(32, 640, 32),), "z": (3,)}
+
+
+def test_a_short_range_tells_how_to_ask_for_a_plan_for_each_size(caplog: pytest.LogCaptureFixture) -> None:
+    read_shape_sets(["x=1..512,384", "y=1..8"])
+    assert [each.getMessage() for each in caplog.records] == [
+        "--shape y has the range 1..8: one plan for any size in it; for a plan for each of some sizes name them, as 1|8"
+    ]

@@ -1,0 +1,95 @@
+"""The symbols of a model: which dimensions of its inputs have any size, and which of them are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.errors import SartorError, UsageError
+from sartor.onnx_model.preparing.shapes import model_inputs
+from sartor.onnx_model.reading.load import read_model
+from sartor.settings.size_range import OpenShapes, SizeRange
+from sartor.tuning.workers.protocol import WorkerError
+
+DeclaredDims = Mapping[str, tuple[int | str, ...]]
+"""Dimensions of inputs by name: sizes, or the names of symbols, made up for those that have none."""
+
+
+def declared_dims(path: Path) -> DeclaredDims | WorkerError:
+    """Worker side: the dimensions that a model declares for its inputs, of those that declare any."""
+    try:
+        model, _ = read_model(path)
+        inputs = model_inputs(model.graph)
+    except SartorError as error:
+        return WorkerError(error)
+    found: dict[str, tuple[int | str, ...]] = {}
+    for name, value in inputs.items():
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape"):
+            found[name] = tuple(
+                dim.dim_value if dim.dim_value > 0 else dim.dim_param or f"{name}[{axis}]"
+                for axis, dim in enumerate(tensor.shape.dim)
+            )
+    return found
+
+
+class OpenDims:
+    """The dimensions of a model's inputs, with the ranges that its user gives.
+
+    Args:
+        declared: by the model.
+        shapes: of the user; an input that is left out has the sizes that others give its symbols.
+
+    Raises:
+        UsageError: if a range is given for a size that the model fixes, two are given for one symbol, or an input is
+            not known.
+    """
+
+    def __init__(self, declared: DeclaredDims, shapes: OpenShapes) -> None:
+        self._dims: dict[str, list[int | str]] = {}
+        self._ranges: dict[str, SizeRange] = {}
+        sizes: dict[str, int] = {}
+        for name, shape in shapes.items():
+            for symbol, size in zip(self._named(declared, name, shape), shape, strict=True):
+                self._note(name, symbol, size, sizes)
+        for name in {**declared, **shapes}:
+            dims = declared.get(name) or self._named(declared, name, shapes[name])
+            self._dims[name] = [sizes.get(each, each) if isinstance(each, str) else each for each in dims]
+
+    @staticmethod
+    def _named(declared: DeclaredDims, name: str, shape: tuple[int | SizeRange, ...]) -> tuple[int | str, ...]:
+        dims = declared.get(name) or tuple(f"{name}[{axis}]" for axis in range(len(shape)))
+        if len(dims) != len(shape):
+            raise UsageError(f"--shape gives '{name}' {len(shape)} dimensions, and the model declares {len(dims)}")
+        return dims
+
+    def _note(self, name: str, symbol: int | str, size: int | SizeRange, sizes: dict[str, int]) -> None:
+        if isinstance(symbol, int):
+            if size != symbol:
+                raise UsageError(
+                    f"--shape gives a dimension of '{name}' the size {size}, but the model fixes it to {symbol}"
+                )
+            return
+        known = self._ranges.get(symbol) or sizes.get(symbol)
+        if known not in (None, size):
+            raise UsageError(f"--shape gives '{symbol}' the sizes {known} and {size}; give it one")
+        if isinstance(size, SizeRange):
+            self._ranges[symbol] = size
+        else:
+            sizes[symbol] = size
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The symbols that have a range."""
+        return tuple(Symbol(name, each.least, each.most, each.multiple) for name, each in self._ranges.items())
+
+    def shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs for sizes of the symbols, without those that need none, or have other free sizes."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name, dims in self._dims.items():
+            bound = [sizes.get(each, each) if isinstance(each, str) else each for each in dims]
+            known = tuple(each for each in bound if isinstance(each, int))
+            if len(known) == len(dims) and any(isinstance(each, str) for each in dims):
+                found[name] = known
+        return found

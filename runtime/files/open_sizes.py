@@ -1,0 +1,102 @@
+"""Sizes that callers choose, within the ranges that a module was compiled for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sartor.errors import UsageError
+from sartor.runtime.files.json_fields import Fields, checked, listed, text, whole
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def _check_size(size: int) -> None:
+    if size < 0:
+        raise ValueError(f"{size} is no size")
+
+
+_SIZE = checked(whole, _check_size)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A dimension of an input.
+
+    Attributes:
+        input: the input's name.
+        axis: number of the dimension.
+    """
+
+    input: str
+    axis: int
+
+    @staticmethod
+    def read(content: object, where: str = "") -> Place:
+        """The fields of JSON data.
+
+        Raises:
+            FieldError: if they are not those of a place.
+        """
+        fields = Fields(content, where)
+        found = Place(fields.take("input", text), fields.take("axis", _SIZE))
+        fields.end()
+        return found
+
+
+@dataclass(frozen=True)
+class OpenSize:
+    """A size that callers choose.
+
+    Attributes:
+        name: that of the dimension.
+        least: the smallest size.
+        most: the largest size.
+        multiple: what every size is a multiple of.
+        places: the dimensions that have it.
+    """
+
+    name: str
+    least: int
+    most: int
+    multiple: int
+    places: tuple[Place, ...]
+
+    @staticmethod
+    def read(content: object, where: str = "") -> OpenSize:
+        """The fields of JSON data.
+
+        Raises:
+            FieldError: if they are not those of a size.
+        """
+        fields = Fields(content, where)
+        name = fields.take("name", text)
+        least, most, multiple = (fields.take(each, _SIZE) for each in ("least", "most", "multiple"))
+        found = OpenSize(name, least, most, multiple, fields.take("places", listed(Place.read)))
+        fields.end()
+        return found
+
+    def __str__(self) -> str:
+        """The name and the range."""
+        steps = f", a multiple of {self.multiple}" if self.multiple != 1 else ""
+        return f"'{self.name}' from {self.least} to {self.most}{steps}"
+
+    def check(self, shapes: Shapes) -> None:
+        """Make sure that inputs of these shapes have the size, within its range, wherever they have it.
+
+        Raises:
+            UsageError: if not; the message names the inputs and the range.
+        """
+        found = {place: shapes[place.input][place.axis] for place in self.places}
+        (first, size), *others = found.items()
+        for place, other in others:
+            if other != size:
+                raise UsageError(
+                    f"'{self.name}' is {size} in dimension {first.axis} of input '{first.input}' and {other} in "
+                    f"dimension {place.axis} of input '{place.input}'; give both the same size"
+                )
+        if not self.least <= size <= self.most or size % self.multiple:
+            raise UsageError(
+                f"dimension {first.axis} of input '{first.input}' has the size {size}, but the module takes {self}; "
+                "compile it with a range of --shape that has the size"
+            )
