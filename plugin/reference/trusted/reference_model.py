@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -15,12 +16,14 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.reference.trusted.exact.exact_copy import exact_copy
 from sartor.reference.trusted.oracles.call import Call
-from sartor.reference.trusted.oracles.table import definition_of
+from sartor.reference.trusted.oracles.table import DEVIATIONS, definition_of
 from sartor.reference.trusted.parts.division import UncoveredError
 from sartor.reference.trusted.parts.parted_model import PartedModel, has_deviations, named
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 
+# The tag of a node's operator in a serialised model: a text in field 4.
+_OPERATOR_FIELD = 4 << 3 | 2
 # How messages of ONNX Runtime name a node that fails while it runs (``reason_of``).
 _FAILED_NODE = re.compile(r"node '(?P<name>.*?)' \((?P<operator>\w+)\)")
 
@@ -90,12 +93,13 @@ class ReferenceModel:
         return described(self.own, runs_runtime=runs_runtime)
 
     def _loaded(self) -> OnnxRuntimeReference | PartedModel:
-        read = _read(self._model)
+        read = _read(self._model) if _may_deviate(self._model) else None
         if read is not None and has_deviations(read):
             return self._parts(read)
         try:
             return self._whole()
         except UnsupportedModelError as error:
+            read = read or _read(self._model)
             if read is None:
                 raise
             try:
@@ -152,6 +156,19 @@ def described(own: Iterable[NodeProto], *, runs_runtime: bool) -> str:
     operators = sorted({node.op_type for node in own})
     definitions = f"the definition{'s' if len(operators) > 1 else ''} of {', '.join(operators)}" if operators else ""
     return " and ".join(each for each in ("ONNX Runtime" if runs_runtime else "", definitions) if each)
+
+
+def _may_deviate(model: Path | bytes) -> bool:
+    """Whether a model may have operators that ONNX Runtime is not trusted with: a search, as parsing takes memory."""
+    named = [bytes((_OPERATOR_FIELD, len(name))) + name.encode() for _, name in DEVIATIONS]
+    if isinstance(model, bytes):
+        return any(each in model for each in named)
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return any(content.find(each) >= 0 for each in named)
+    except (OSError, ValueError):
+        # No file, or an empty one, of which ONNX Runtime says so.
+        return False
 
 
 def _read(model: Path | bytes) -> ModelProto | None:

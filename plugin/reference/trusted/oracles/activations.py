@@ -58,6 +58,18 @@ def gemm_fast_gelu(call: Call) -> list[Array]:
     return [rounded(fast_gelu(call.wide(0) @ call.wide(1) + call.wide_or(2, 0.0)), call.given(0))]
 
 
+def fused_gemm(call: Call) -> list[Array]:
+    """FusedGemm, for activations that ONNX Runtime's kernel does not know."""
+    left, right = (
+        call.wide(index).T if call.whole(name, 0) else call.wide(index)
+        for index, name in enumerate(("transA", "transB"))
+    )
+    result = call.number("alpha", 1.0) * (left @ right) + call.number("beta", 1.0) * call.wide_or(2, 0.0)
+    names = [f"activation_{name}" for name in ("alpha", "beta") if f"activation_{name}" in call.attributes]
+    parameters = [call.number(name, 0.0) for name in names]
+    return [rounded(activated(call.text("activation"), result, parameters), call.given(0))]
+
+
 def bias_softmax(call: Call) -> list[Array]:
     """BiasSoftmax: of all elements behind an axis. The bias has a row for several rows of the data.
 

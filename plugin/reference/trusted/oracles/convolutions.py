@@ -37,6 +37,17 @@ def nhwc_fused_conv(call: Call) -> list[Array]:
     return [rounded(activated(call.text("activation"), result, parameters), image)]
 
 
+def fused_conv(call: Call) -> list[Array]:
+    """FusedConv, for activations that ONNX Runtime's kernel does not know."""
+    image, added = call.given(0), call.input(3)
+    last = np.moveaxis(image, 1, -1)
+    result = np.moveaxis(_convolved(call, last, call.given(1), call.input(2)), -1, 1)
+    if added is not None:
+        result = result + added.astype(np.float64)
+    parameters: Sequence[float] = call.attributes.get("activation_params", ())
+    return [rounded(activated(call.text("activation"), result, parameters), image)]
+
+
 def _convolved(call: Call, image: Array, weight: Array, bias: Array | None) -> Array:
     """A convolution of images with channels last by a filter with channels second, not rounded to narrow types."""
     attributes = {name: value for name, value in call.attributes.items() if name in _ATTRIBUTES}

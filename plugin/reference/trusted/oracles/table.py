@@ -76,6 +76,8 @@ ORACLES: Mapping[Operator, Oracle] = {
     (_MICROSOFT, "BiasAdd"): Oracle(activations.bias_add, _KERNEL),
     (_MICROSOFT, "BiasSoftmax"): Oracle(activations.bias_softmax, _KERNEL),
     (_MICROSOFT, "BiasSplitGelu"): Oracle(activations.bias_split_gelu, _KERNEL),
+    (_MICROSOFT, "FusedConv"): Oracle(convolutions.fused_conv, "its schema, for activations that its kernel refuses"),
+    (_MICROSOFT, "FusedGemm"): Oracle(activations.fused_gemm, "its schema, for activations that its kernel refuses"),
     (_MICROSOFT, "GemmFastGelu"): Oracle(activations.gemm_fast_gelu, _KERNEL),
     (_MICROSOFT, "GroupNorm"): Oracle(normalisations.group_norm, _KERNEL),
     (_MICROSOFT, "LayerNormalization"): Oracle(normalisations.layer_normalization, "ONNX's text"),

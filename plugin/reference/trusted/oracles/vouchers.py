@@ -82,6 +82,12 @@ def listed() -> list[tuple[str, str, str]]:
     return sorted(rows)
 
 
+def as_markdown() -> str:
+    """The table of ``listed`` as ``docs/accuracy.md`` shows it."""
+    lines = ["| operator | written from, or why |", "|---|---|"]
+    return "\n".join([*lines, *(f"| `{operator}` | {source} |" for operator, _, source in listed())])
+
+
 def _shown(operator: Operator) -> str:
     domain, name = operator
     return f"{domain}.{name}" if domain else name

@@ -236,6 +236,36 @@ def _attended(mask: str, *, has_past: bool, is_flat: bool) -> dict[str, Array]:
     return values
 
 
+@pytest.mark.parametrize(("activation", "alpha"), [("Relu", 0.0), ("LeakyRelu", 0.3), ("Elu", 1.0)])
+def test_fused_activations_that_the_kernels_refuse(activation: str, alpha: float) -> None:
+    constants = {
+        "w": weights(8, 5),
+        "c": weights(5),
+        "f": weights(4, 3, 3, 3),
+        "b": weights(4),
+        "z": weights(1, 4, 3, 3),
+    }
+    settings = {"activation": activation} | ({"activation_alpha": alpha} if alpha else {})
+    gemm = node("FusedGemm", ["x", "w", "c"], ["y"], domain=MS, alpha=0.5, beta=2.0, **settings)
+    parameters = {"activation_params": [alpha]} if alpha else {}
+    conv = node("FusedConv", ["i", "f", "b", "z"], ["v"], domain=MS, activation=activation, **parameters)
+    inputs = [("x", (3, 8), FLOAT), ("i", (1, 3, 5, 5), FLOAT)]
+    attributes = {"alpha": alpha} if alpha else {}
+    plain = [
+        node("Gemm", ["x", "w", "c"], ["g"], alpha=0.5, beta=2.0),
+        node(activation, ["g"], ["y"], name="first", **attributes),
+        node("Conv", ["i", "f", "b"], ["t"]),
+        node("Add", ["t", "z"], ["s"]),
+        node(activation, ["s"], ["v"], name="second", **attributes),
+    ]
+    feeds = {"x": weights(3, 8, seed=5), "i": weights(1, 3, 5, 5, seed=6)}
+    found, _ = _run(model([gemm, conv], inputs, ["y", "v"], constants), feeds)
+    right, described = _run(model(plain, inputs, ["y", "v"], constants), feeds)
+    assert described == "ONNX Runtime"
+    for own, known in zip(found, right, strict=True):
+        np.testing.assert_allclose(own, known, rtol=1e-5, atol=1e-6)
+
+
 def test_nobody_is_trusted_with_an_unknown_operator() -> None:
     built = model([node("PackedAttention", ["x"], ["y"], domain=MS)], [("x", (3, 4), FLOAT)], ["y"])
     with pytest.raises(

@@ -13,7 +13,7 @@ import sartor.onnx_model
 from sartor.onnx_model.rewrites.operator_sets import experimental, training, upgrades
 from sartor.onnx_model.rewrites.operator_sets.contrib.refused import CONTRIB_REASONS
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_OPERATORS
-from sartor.reference.trusted.oracles.vouchers import Voucher, listed, voucher_of
+from sartor.reference.trusted.oracles.vouchers import Voucher, as_markdown, listed, voucher_of
 
 _MS = "com.microsoft"
 _TRAINING = "ai.onnx.preview.training"
@@ -53,3 +53,8 @@ def test_every_operator_that_a_rewrite_names_has_one(path: Path) -> None:
 
 def test_what_is_listed_has_a_source() -> None:
     assert all(operator and source.strip() for operator, _, source in listed())
+
+
+def test_the_documentation_lists_them() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "accuracy.md").read_text()
+    assert as_markdown() in text

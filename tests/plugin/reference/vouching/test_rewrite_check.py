@@ -15,10 +15,12 @@ from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.preparing import prepare as preparing
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.rewrites.operator_sets import expand_operators
+from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_OPERATORS
 from sartor.reference.random_inputs import sample_inputs
+from sartor.reference.trusted.oracles.vouchers import Voucher, voucher_of
 from sartor.reference.vouching.rewrite_check import checked_rewrites
 from sartor.tuning.workers.protocol import WorkerError
-from tests.plugin.onnx_model.builders import FLOAT, ints, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, MS, ints, model, node, weights
 from tests.plugin.reference.vouching.definition_cases import CASES, Fault
 
 
@@ -65,6 +67,12 @@ def test_fault_in_a_rewrite_is_caught_and_named(
         RewriteError, match=rf"internal: the rewrite of node .*{operator}\) differs from its definition"
     ):
         _checked(built, tmp_path)
+
+
+def test_every_rewrite_of_what_onnx_runtime_cannot_run_has_planted_faults() -> None:
+    defined = {name for name in CONTRIB_OPERATORS if voucher_of((MS, name)) is Voucher.DEFINITION}
+    assert defined == {case.operator for case in CASES.values()}
+    assert all(case.faults for case in CASES.values())
 
 
 def _wrong_cast() -> tuple[ModelProto, ModelProto]:
