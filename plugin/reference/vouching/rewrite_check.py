@@ -17,12 +17,14 @@ from sartor.onnx_model.graphs.walk import describe_node
 from sartor.reference.expected_outputs import Expectation
 from sartor.reference.tolerance import tolerance
 from sartor.reference.trusted.reference_model import ReferenceModel
-from sartor.reference.vouching.node_rewrites import NodeRewrites
+from sartor.reference.vouching.node_rewrites import NodeRewrites, is_quantised, steps_error
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.output_error import output_errors
+from sartor.runtime.output_error import output_error
 from sartor.tuning.workers.protocol import WorkerError
 
+# ONNX Runtime rounds some operators of quantised values after other steps, so that ties fall to the other side.
+_MOST_TIES = 0.2
 USUAL = 1e-3
 """Bound on the relative error in f32, as for a module."""
 
@@ -87,7 +89,7 @@ def _check(
     expectation = Expectation((path,), known, narrow=False, bound=bound)
     expected = expectation(feeds)
     own = ReferenceModel(prepared)(feeds)
-    errors = output_errors(own, expected.outputs, scales=expected.scales)
+    errors = list(map(_error_of, own, expected.outputs, expected.scales))
     allowed, error = tolerance(known, USUAL, tie_spread), max(errors, default=0.0)
     if error > allowed:
         name = reference.output_names[errors.index(error)]
@@ -96,3 +98,7 @@ def _check(
             f"{error:.2g}, allowed is {allowed:.2g}; please report it, with the model"
         )
     return True
+
+
+def _error_of(output: Array, right: Array, scale: Array) -> float:
+    return steps_error(output, right, _MOST_TIES) if is_quantised(right) else output_error(output, right, scale=scale)
