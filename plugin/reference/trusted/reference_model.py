@@ -66,7 +66,6 @@ class ReferenceModel:
         folder = model.parent if isinstance(model, Path) else None
         self._whole = partial(
             OnnxRuntimeReference,
-            self._model,
             folder=folder,
             threads=threads,
             optimises=optimises,
@@ -97,13 +96,16 @@ class ReferenceModel:
         if read is not None and has_deviations(read):
             return self._parts(read)
         try:
-            return self._whole()
+            return self._whole(self._model)
         except UnsupportedModelError as error:
             read = read or _read(self._model)
             if read is None:
                 raise
+            whole = named(read)
             try:
-                return self._parts(read)
+                parts = self._parts(whole)
+                # It also refuses models of which two nodes have one name.
+                return parts if parts.own else self._whole(whole.SerializeToString())
             except UncoveredError:
                 raise
             except UnsupportedModelError:

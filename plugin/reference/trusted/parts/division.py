@@ -20,6 +20,7 @@ from sartor.runtime.reference import OnnxRuntimeReference
 
 # Kernels read the values of such operands when they are made: axes, shapes, scales.
 _VALUES_READ = 1024
+_NOT_IMPLEMENTED = "Could not find an implementation"
 
 
 class Trust(Enum):
@@ -84,6 +85,7 @@ class Division:
 
     Raises:
         UncoveredError: if nobody is trusted with a node.
+        UnsupportedModelError: if ONNX Runtime has a kernel that refuses a node, which is not valid then.
     """
 
     def __init__(self, graph: GraphProto, types: Mapping[str, int], around: Surroundings) -> None:
@@ -105,6 +107,8 @@ class Division:
             return Trust.DEFINITION
         if not NARROW_FLOATS.isdisjoint(given) and not self._refusal(node, _widened(self.types)):
             return Trust.WIDENED
+        if _NOT_IMPLEMENTED not in refusal:
+            raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {describe_node(node)}: {refusal}")
         if is_evaluated(node):
             return Trust.EVALUATOR
         raise UncoveredError(

@@ -13,7 +13,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from sartor.errors import UsageError
+from sartor.errors import UnsupportedModelError, UsageError
 from sartor.reference.trusted.oracles.attention import attention
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.standard import run_node
@@ -267,10 +267,17 @@ def test_fused_activations_that_the_kernels_refuse(activation: str, alpha: float
 
 
 def test_nobody_is_trusted_with_an_unknown_operator() -> None:
-    built = model([node("PackedAttention", ["x"], ["y"], domain=MS)], [("x", (3, 4), FLOAT)], ["y"])
+    item = node("ReduceSumInteger", ["x"], ["y"], domain=MS, axes=[0])
+    built = model([item], [("x", (3, 4), TensorProto.INT8)], [("y", None, TensorProto.INT32)])
     with pytest.raises(
-        UncoveredError, match=r"node 'packedattention' .* has no reference that results can be checked by"
+        UncoveredError, match=r"node 'reducesuminteger' .* has no reference that results can be checked"
     ):
+        ReferenceModel(built.SerializeToString())
+
+
+def test_what_a_kernel_refuses_is_not_valid() -> None:
+    built = model([node("LRN", ["x"], ["y"], size=4)], [("x", (1, 2, 3, 4), FLOAT)], ["y"])
+    with pytest.raises(UnsupportedModelError, match=r"it requires size % 2 == 1"):
         ReferenceModel(built.SerializeToString())
 
 

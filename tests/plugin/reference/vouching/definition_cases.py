@@ -145,6 +145,12 @@ CASES: Mapping[str, Case] = {
         fed=[("x", (2, 8, 8), FLOAT)],
         constants={"b": weights(8), "s": weights(2, 8, 8, seed=1)},
     ),
+    "bias_split_gelu": _case(
+        "BiasSplitGelu",
+        ["x", "b"],
+        fed=_ROWS,
+        constants={"b": weights(8)},
+    ),
     "layer_norm": _case(
         "LayerNormalization",
         ["x", "g", "b"],
