@@ -35,6 +35,8 @@ def _multi_head_attention(operands: Operands) -> list[Shape]:
     heads = int(operands.attribute("num_heads", 0))
     if len(query) == 5:
         return [[query[0], query[1], times(query[2], query[4])]]
+    if key is not None and len(key) == 5:
+        return [[query[0], query[1], times(key[2], key[4])]]
     if value is not None and len(value) == 4:
         return [[query[0], query[1], times(value[1], value[3])]]
     width = value[-1] if value is not None else query[-1]

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.walk import nodes
-from sartor.reference.trusted.oracles import activations, attention, convolutions, fills, normalisations, quantised
+from sartor.reference.trusted.oracles import (
+    activations,
+    attention,
+    convolutions,
+    fills,
+    normalisations,
+    packed_attention,
+    quantised,
+)
 from sartor.reference.trusted.oracles.call import Definition
 
 _MICROSOFT = "com.microsoft"
@@ -63,6 +71,11 @@ def _is_cut(node: NodeProto, types: Sequence[int | None]) -> bool:
 DEVIATIONS: Mapping[Operator, Deviation] = {
     ("", "Cast"): Deviation(
         _is_cut, quantised.cut_to_four_bits, "it rounds floats to integers of four bits, where ONNX drops the fraction"
+    ),
+    (_MICROSOFT, "MultiHeadAttention"): Deviation(
+        lambda node, types: packed_attention.is_packed(node),
+        packed_attention.packed_attention,
+        "its CPU kernel takes no packed keys and values",
     ),
 }
 """What ONNX Runtime is not trusted with, though it has a kernel."""

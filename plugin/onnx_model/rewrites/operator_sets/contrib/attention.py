@@ -23,7 +23,15 @@ from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 
 @dataclass(frozen=True)
 class _Heads:
-    """Sizes of one attention: batch, query length, key length, heads, and the width of a key and of a value head."""
+    """Sizes of one attention.
+
+    Attributes:
+        batch: number of sequences.
+        length, key_length: number of queries, and of keys with the past ones.
+        count: number of heads.
+        key_width, value_width: of a head.
+        past: number of past keys.
+    """
 
     batch: int
     length: int
@@ -31,18 +39,23 @@ class _Heads:
     count: int
     key_width: int
     value_width: int
+    past: int = 0
 
 
 def _attention(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """``Attention(input, weights, bias, mask_index, past, attention_bias)``; input is [batch, length, width]."""
+    """``Attention(input, weights, bias, mask_index, past, attention_bias)``; input is [batch, length, width].
+
+    Past and present are [2, batch, heads, positions, width of a head], of keys and of values.
+    """
     shape, weights = editor.shape(node.input[0]), editor.shape(node.input[1])
-    if shape is None or weights is None:
+    past = optional_input(node, 4)
+    if shape is None or weights is None or (past and editor.shape(past) is None):
         return None
     found = attributes(node)
-    _refuse(node, editor, (4, 6), ("do_rotary", "past_present_share_buffer"))
-    count = int(found["num_heads"])
+    _refuse(node, editor, (6,), ("do_rotary", "past_present_share_buffer"), 2)
+    count, before = int(found["num_heads"]), (editor.shape(past) or (0,) * 4)[3] if past else 0
     sizes = [int(size) for size in found.get("qkv_hidden_sizes") or [weights[1] // 3] * 3]
-    heads = _Heads(shape[0], shape[1], shape[1], count, sizes[0] // count, sizes[2] // count)
+    heads = _Heads(shape[0], shape[1], before + shape[1], count, sizes[0] // count, sizes[2] // count, before)
     emit = Emitter(editor, node)
     projected = emit("MatMul", node.input[0], node.input[1], part="project")
     if bias := optional_input(node, 2):
@@ -50,62 +63,139 @@ def _attention(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     split = emit.constant(sizes, "sizes")
     query, key, value = emit.many("Split", projected, split, part="split", outputs=("", "", ""), axis=-1)
     mask = _mask(emit, optional_input(node, 3), heads)
-    _attend(emit, (query, key, value), heads, [mask, optional_input(node, 5)])
+    cache = _halves(emit, past, 0, "past") if past else ("", "")
+    present = _returned(node, editor, 1)
+    kept = _attend(emit, (query, key, value), heads, [mask, optional_input(node, 5)], cache, is_returned=bool(present))
+    if present:
+        raised = [emit("Unsqueeze", part, emit.constant([0], "pair"), part="pair") for part in kept]
+        emit("Concat", *raised, part="present", output=present, axis=0)
     return emit.nodes
 
 
 def _multi_head_attention(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """``MultiHeadAttention(query, key, value, bias, key_padding_mask, attention_bias)``, all [batch, length, width]."""
-    shapes = [editor.shape(optional_input(node, index)) for index in range(3)]
-    if any(shape is None for shape in shapes):
+    """``MultiHeadAttention(query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value)``.
+
+    Queries are [batch, length, width], and so are keys and values; or [batch, heads, length, width of a head]; or they
+    are packed: [batch, length, heads, 3 or 2, width of a head] of all three, or of the last two. Past and present are
+    [batch, heads, positions, width of a head].
+    """
+    if any(name and editor.shape(name) is None for name in node.input[:3]):
         return None
-    query, key, value = (shape or () for shape in shapes)
-    if not len(query) == len(key) == len(value) == 3:
-        raise UnsupportedModelError(f"{describe_node(node)} has packed operands; [batch, length, width] was expected")
-    found = attributes(node)
-    _refuse(node, editor, (6, 7, 8, 9), ())
-    count = int(found["num_heads"])
-    heads = _Heads(query[0], query[1], key[1], count, query[2] // count, value[2] // count)
-    emit = Emitter(editor, node)
-    operands = [node.input[0], node.input[1], node.input[2]]
+    past = (optional_input(node, 6), optional_input(node, 7))
+    if any(name and editor.shape(name) is None for name in past):
+        return None
+    _refuse(node, editor, (8, 9), (), 3)
+    emit, count = Emitter(editor, node), int(attributes(node)["num_heads"])
+    operands, shapes = _unpacked(emit, count)
+    (batch, length, width), key, value = shapes
+    before = (editor.shape(past[0]) or (0, 0, 0))[2] if past[0] else 0
+    heads = _Heads(batch, length, before + key[1], count, width // count, value[2] // count, before)
     if bias := optional_input(node, 3):
-        split = emit.constant([query[2], key[2], value[2]], "sizes")
+        split = emit.constant([width, key[2], value[2]], "sizes")
         parts = emit.many("Split", bias, split, part="split_bias", outputs=("", "", ""), axis=0)
         operands = [emit("Add", name, part, part="bias") for name, part in zip(operands, parts, strict=True)]
     mask = _mask(emit, optional_input(node, 4), heads)
-    _attend(emit, (operands[0], operands[1], operands[2]), heads, [mask, optional_input(node, 5)])
+    present = [_returned(node, editor, index) for index in (1, 2)]
+    triple = (operands[0], operands[1], operands[2])
+    kept = _attend(emit, triple, heads, [mask, optional_input(node, 5)], past, is_returned=any(present))
+    for name, output in zip(kept, present, strict=True):
+        if output:
+            emit("Identity", name, part="present", output=output)
     return emit.nodes
 
 
-def _refuse(node: NodeProto, editor: GraphEditor, inputs: tuple[int, ...], flags: tuple[str, ...]) -> None:
-    """Refuse a node that reads or returns past keys and values."""
-    found = attributes(node)
-    present = any(name and (editor.consumers(name) or editor.is_output(name)) for name in node.output[1:])
-    if present or any(optional_input(node, index) for index in inputs) or any(found.get(flag) for flag in flags):
+def _unpacked(emit: Emitter, count: int) -> tuple[list[str], list[tuple[int, ...]]]:
+    """Queries, keys and values, [batch, length, width] each, and their shapes.
+
+    Raises:
+        UnsupportedModelError: they are in none of the forms of the operator.
+    """
+    node, editor = emit.node, emit.editor
+    given = [optional_input(node, index) for index in range(3)]
+    shapes = [editor.shape(name) or () for name in given]
+    if len(shapes[0]) == 5 and not given[1]:
+        parts, last = _parts(emit, given[0], 3), shapes[0]
+        return parts, [(*last[:2], last[2] * last[4])] * 3
+    if len(shapes[1]) == 5 and not given[2]:
+        parts, last = _parts(emit, given[1], 2), shapes[1]
+        return [given[0], *parts], [shapes[0], *[(*last[:2], last[2] * last[4])] * 2]
+    if len(shapes[1]) == len(shapes[2]) == 4:
+        for index in (1, 2):
+            batch, _, length, width = shapes[index]
+            turned = emit("Transpose", given[index], part="length_first", perm=[0, 2, 1, 3])
+            shapes[index] = (batch, length, count * width)
+            given[index] = emit("Reshape", turned, emit.constant([*shapes[index]], "flat"), part="flat")
+    if any(len(shape) != 3 for shape in shapes):
         raise UnsupportedModelError(
-            f"{describe_node(node)} keeps past keys and values, which is not supported; "
-            "export the model without ONNX Runtime's attention fusion"
+            f"{describe_node(node)} has operands of ranks {[len(shape) for shape in shapes]}; three of 3, keys and "
+            "values of 4, or packed ones of 5 were expected"
+        )
+    return given, shapes
+
+
+def _parts(emit: Emitter, packed: str, count: int) -> list[str]:
+    """The parts of [batch, length, heads, count, width of a head] as [batch, length, width]."""
+    shape = emit.editor.shape(packed) or ()
+    ones = emit.constant([1] * count, "ones")
+    parts = emit.many("Split", packed, ones, part="unpack", outputs=("",) * count, axis=3)
+    flat = emit.constant([*shape[:2], shape[2] * shape[4]], "flat")
+    return [emit("Reshape", part, flat, part="flat") for part in parts]
+
+
+def _halves(emit: Emitter, pair: str, axis: int, part: str) -> tuple[str, str]:
+    """The two parts of a pair along an axis, without that."""
+    ones, axes = emit.constant([1, 1], "ones"), emit.constant([axis], "axis")
+    first, second = emit.many("Split", pair, ones, part=part, outputs=("", ""), axis=axis)
+    return emit("Squeeze", first, axes, part=part), emit("Squeeze", second, axes, part=part)
+
+
+def _returned(node: NodeProto, editor: GraphEditor, index: int) -> str:
+    """The name of a result that somebody reads; empty if there is none."""
+    name = node.output[index] if index < len(node.output) else ""
+    return name if name and (editor.consumers(name) or editor.is_output(name)) else ""
+
+
+def _refuse(
+    node: NodeProto, editor: GraphEditor, inputs: tuple[int, ...], flags: tuple[str, ...], results: int
+) -> None:
+    """Refuse a node that writes into a buffer of past keys and values, or returns more than ``results`` results."""
+    found = attributes(node)
+    more = any(_returned(node, editor, index) for index in range(results, len(node.output)))
+    if more or any(optional_input(node, index) for index in inputs) or any(found.get(flag) for flag in flags):
+        raise UnsupportedModelError(
+            f"{describe_node(node)} writes into a buffer of past keys and values, or returns its scores, which is not "
+            "supported; export the model without ONNX Runtime's attention fusion"
         )
 
 
-def _attend(emit: Emitter, operands: tuple[str, str, str], heads: _Heads, addends: list[str]) -> None:
-    """``softmax(q k^T * scale + addends) v`` per head (Vaswani et al. 2017, section 3.2)."""
-    source = emit.node.input[0]
+def _attend(
+    emit: Emitter,
+    operands: tuple[str, str, str],
+    heads: _Heads,
+    addends: list[str],
+    past: tuple[str, str],
+    *,
+    is_returned: bool,
+) -> tuple[str, str]:
+    """``softmax(q k^T * scale + addends) v`` per head (Vaswani et al. 2017, section 3.2).
+
+    Returns:
+        Keys and values [batch, heads, positions, width of a head] with the past ones, where these are asked for.
+    """
+    source, new = emit.node.input[0], heads.key_length - heads.past
     scale = attributes(emit.node).get("scale") or 1 / math.sqrt(heads.key_width)
     query = _per_head(
         emit, operands[0], "query", (heads.batch, heads.length, heads.count, heads.key_width), [0, 2, 1, 3]
     )
-    key = _per_head(
-        emit, operands[1], "key", (heads.batch, heads.key_length, heads.count, heads.key_width), [0, 2, 3, 1]
-    )
-    value = _per_head(
-        emit,
-        operands[2],
-        "value",
-        (heads.batch, heads.key_length, heads.count, heads.value_width),
-        [0, 2, 1, 3],
-    )
-    scores = emit("MatMul", query, key, part="scores")
+    is_kept = is_returned or bool(past[0])
+    order = [0, 2, 1, 3] if is_kept else [0, 2, 3, 1]
+    key = _per_head(emit, operands[1], "key", (heads.batch, new, heads.count, heads.key_width), order)
+    value = _per_head(emit, operands[2], "value", (heads.batch, new, heads.count, heads.value_width), [0, 2, 1, 3])
+    if past[0]:
+        key = emit("Concat", past[0], key, part="keys", axis=2)
+        value = emit("Concat", past[1], value, part="values", axis=2)
+    turned = emit("Transpose", key, part="turn_keys", perm=[0, 1, 3, 2]) if is_kept else key
+    scores = emit("MatMul", query, turned, part="scores")
     scores = emit("Mul", scores, emit.like(scale, source, "scale"), part="scale")
     for addend in addends:
         if addend:
@@ -114,6 +204,7 @@ def _attend(emit: Emitter, operands: tuple[str, str, str], heads: _Heads, addend
     merged = emit("Transpose", context, part="merge_heads", perm=[0, 2, 1, 3])
     target = emit.constant([heads.batch, heads.length, heads.count * heads.value_width], "shape")
     emit("Reshape", merged, target, part="flatten_heads", output=emit.node.output[0])
+    return key, value
 
 
 def _per_head(emit: Emitter, name: str, part: str, shape: tuple[int, ...], order: list[int]) -> str:
@@ -132,13 +223,13 @@ def _causal(emit: Emitter, mask: str, heads: _Heads) -> str:
     """
     if heads.length == 1:
         return mask
-    if heads.key_length > heads.length:
+    if heads.key_length - heads.past > heads.length:
         raise UnsupportedModelError(
             f"{describe_node(emit.node)} is unidirectional over {heads.key_length} keys for {heads.length} queries; "
             "as many keys as queries were expected"
         )
     source = emit.node.input[0]
-    future = np.triu(np.ones((heads.length, heads.key_length), np.bool_), k=1)
+    future = np.triu(np.ones((heads.length, heads.key_length), np.bool_), k=1 + heads.past)
     limits: Any = ml_dtypes.finfo(emit.dtype(source))  # type: ignore[no-untyped-call]
     least = emit.like(float(limits.min), source, "least")
     return emit("Where", emit.constant(future, "future"), least, mask or emit.like(0.0, source, "none"), part="causal")
