@@ -107,7 +107,7 @@ def write_quantised(work: Path, bert: Path) -> Iterator[tuple[str, onnx.ModelPro
         yield path.stem, onnx.load_model(path)
     yield "static_qoperator_u8_extended", _saved(work / "static_qoperator_u8.onnx", "ORT_ENABLE_EXTENDED")
     yield "static_qdq_u8_all", _saved(work / "static_qdq_u8.onnx", "ORT_ENABLE_ALL")
-    steps = _export(_Steps(), (5, 2, 12), work / "steps.onnx")
+    steps = _export(_Steps(), (5, 1, 12), work / "steps.onnx")
     for source, name in ((images, "images"), (steps, "lstm"), (bert, "bert")):
         for kind in (QuantType.QInt8, QuantType.QUInt8):
             path = work / f"dynamic_{name}_{'s8' if kind == QuantType.QInt8 else 'u8'}.onnx"

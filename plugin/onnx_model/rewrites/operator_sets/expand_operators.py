@@ -21,6 +21,7 @@ from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_
 from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM
 from sartor.onnx_model.rewrites.operator_sets.contrib.quantised_attention import QUANTISED_ATTENTION
 from sartor.onnx_model.rewrites.operator_sets.contrib.rotary import ROTARY
+from sartor.onnx_model.rewrites.recurrence.recurrent import unrolled_quantised
 
 _LOWERINGS: Mapping[str, Mapping[str, Lowering]] = {
     "": quantized.STANDARD,
@@ -33,6 +34,7 @@ _LOWERINGS: Mapping[str, Mapping[str, Lowering]] = {
         **GROUP_NORM,
         **QUANTISED_ATTENTION,
         **ROTARY,
+        "DynamicQuantizeLSTM": unrolled_quantised,
     },
 }
 CONTRIB_OPERATORS = frozenset(_LOWERINGS[CONTRIB_DOMAIN])

@@ -13,12 +13,21 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.recurrence.kept import extras, has_lengths, is_kept, is_plain, is_usual
-from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, State
-from sartor.onnx_model.rewrites.recurrence.recurrent_weights import ComputedWeights, ConstantWeights, Weights
+from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, Lstm, State
+from sartor.onnx_model.rewrites.recurrence.recurrent_weights import (
+    ComputedWeights,
+    ConstantWeights,
+    Matrix,
+    QuantisedMatrix,
+    Weights,
+)
 
 # Each step becomes about fifteen nodes; longer sequences would make compilation slow.
 _MAX_STEPS = 256
 _MATRICES = (1, 2)
+# Where the scales and zero points of matrices of bytes begin.
+_SCALES = 8
+_REVERSED = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
 @dataclass(frozen=True)
@@ -50,8 +59,28 @@ def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type not in CELLS or shape is None or is_kept(node, editor):
         return None
     sequence = _sequence(node, editor, shape)
-    if sequence is None:
+    return None if sequence is None else _steps(node, editor, sequence)
+
+
+def unrolled_quantised(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """The steps of ONNX Runtime's LSTM by matrices of bytes, [directions, width, gates * hidden].
+
+    Raises:
+        UnsupportedModelError: there are too many steps, an activation is unknown, or a matrix is not constant.
+    """
+    shape, recurrence = editor.shape(node.input[0]), editor.shape(node.input[2])
+    if shape is None or recurrence is None:
         return None
+    if not 1 <= shape[0] <= _MAX_STEPS:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} runs over {shape[0]} steps; 1 to {_MAX_STEPS} are supported: bind another length, "
+            "or quantise the model without its LSTMs (op_types_to_quantize)"
+        )
+    reverse = _REVERSED[attributes(node).get("direction", "forward")]
+    return _steps(node, editor, _Sequence(shape[0], shape[1], recurrence[1], batch_first=False, reversed=reverse))
+
+
+def _steps(node: NodeProto, editor: GraphEditor, sequence: _Sequence) -> list[NodeProto]:
     emit = Emitter(editor, node)
     source = node.input[0]
     if sequence.batch_first:
@@ -74,8 +103,7 @@ def _sequence(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _
         return None
     if not 1 <= steps <= _MAX_STEPS:
         raise UnsupportedModelError(_misfit(node, editor, steps))
-    reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
-    return _Sequence(steps, batch, recurrence[2], batch_first, reverse)
+    return _Sequence(steps, batch, recurrence[2], batch_first, _REVERSED[direction])
 
 
 def _misfit(node: NodeProto, editor: GraphEditor, steps: int) -> str:
@@ -93,8 +121,7 @@ def _run_direction(emit: Emitter, source: str, sequence: _Sequence, number: int)
     """Emit one direction; returns names of the hidden states by time step, each [batch, hidden], and the last state."""
     cell = _cell(emit, number, sequence)
     state = _initial_state(emit, sequence, number, cell)
-    weight = cell.weight.transposed(emit, slice(None), "weight")
-    projected = emit("MatMul", source, weight, part=f"input{number}" if number else "")
+    projected = cell.weight.product(emit, source, slice(None), "weight", f"input{number}" if number else "")
     projected = emit("Add", projected, cell.input_bias(emit), part="bias")
     order = range(sequence.steps)[::-1] if sequence.reversed[number] else range(sequence.steps)
     hidden = [""] * sequence.steps
@@ -148,7 +175,7 @@ class _Ends:
 def _cell(emit: Emitter, number: int, sequence: _Sequence) -> Cell:
     node, directions = emit.node, len(sequence.reversed)
     found: dict[str, Any] = attributes(node)
-    cell = CELLS[node.op_type]
+    cell = CELLS.get(node.op_type, Lstm)
     names = found.get("activations") or list(cell.default_activations) * directions
     count = len(cell.default_activations)
     if any(found.get(each) and not is_usual(each, found[each]) for each in ("activation_alpha", "activation_beta")):
@@ -157,13 +184,26 @@ def _cell(emit: Emitter, number: int, sequence: _Sequence) -> Cell:
     zeros = ConstantWeights(np.zeros(2 * cell.gate_count * sequence.hidden, dtype))
     return cell(
         hidden=sequence.hidden,
-        weight=_weights(emit, 1, number) or zeros,
-        recurrence=_weights(emit, 2, number) or zeros,
+        weight=_matrix(emit, 1, number) or zeros,
+        recurrence=_matrix(emit, 2, number) or zeros,
         bias=_weights(emit, 3, number) or zeros,
         activations=tuple(names[number * count : (number + 1) * count]),
         peepholes=_weights(emit, 7, number),
         options=found,
     )
+
+
+def _matrix(emit: Emitter, index: int, number: int) -> Matrix | None:
+    """A matrix of one direction; None if it is left out."""
+    if not emit.node.domain:
+        return _weights(emit, index, number)
+    places = (index, _SCALES + 2 * (index - 1), _SCALES + 2 * (index - 1) + 1)
+    values, scale, point = (emit.editor.constant(emit.node.input[place]) for place in places)
+    if values is None or scale is None or point is None:
+        raise UnsupportedModelError(
+            f"{describe_node(emit.node)} has weights of bytes that are not constant; use the float model"
+        )
+    return QuantisedMatrix(values[number], scale[number], point[number])
 
 
 def _weights(emit: Emitter, index: int, number: int) -> Weights | None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.rewrites.recurrence.recurrent_weights import Weights
+from sartor.onnx_model.rewrites.recurrence.recurrent_weights import Matrix, Weights
 
 _ACTIVATIONS = {
     "hardsigmoid": "HardSigmoid",
@@ -46,8 +46,8 @@ class Cell:
     """
 
     hidden: int
-    weight: Weights
-    recurrence: Weights
+    weight: Matrix
+    recurrence: Matrix
     bias: Weights
     activations: tuple[str, ...]
     peepholes: Weights | None
@@ -68,8 +68,7 @@ class Cell:
 
     def recurrent_product(self, emit: Emitter, hidden: str, rows: slice = slice(None)) -> str:
         """Emit ``H @ R^T`` for the gates in ``rows`` of the recurrence matrix."""
-        matrix = self.recurrence.transposed(emit, rows, f"recurrence{rows.start or 0}")
-        return emit("MatMul", hidden, matrix, part="recurrent")
+        return self.recurrence.product(emit, hidden, rows, f"recurrence{rows.start or 0}", "recurrent")
 
     def activate(self, emit: Emitter, index: int, value: str) -> str:
         """Emit activation ``index``, after clipping if the node has ``clip``.

@@ -7,12 +7,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from onnx import TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array
 
 
-class Weights(Protocol):
+class Matrix(Protocol):
+    """The matrix of one direction, by which inputs or the state are multiplied."""
+
+    def product(self, emit: Emitter, value: str, rows: slice, hint: str, part: str) -> str:
+        """The product of a value [..., width] and some of the first dimension of the matrix, transposed."""
+
+
+class Weights(Matrix, Protocol):
     """One operand's weights of one direction; the first dimension is that of the gates."""
 
     @property
@@ -29,8 +37,45 @@ class Weights(Protocol):
         """The sum of two parts of a vector, each joined from pieces; the second may be shorter."""
 
 
+class _Multiplied:
+    """Weights in floats as a matrix."""
+
+    def transposed(self, emit: Emitter, rows: slice, hint: str) -> str:
+        raise NotImplementedError
+
+    def product(self, emit: Emitter, value: str, rows: slice, hint: str, part: str) -> str:
+        return emit("MatMul", value, self.transposed(emit, rows, hint), part=part)
+
+
 @dataclass(frozen=True)
-class ConstantWeights:
+class QuantisedMatrix:
+    """A matrix of bytes, by which values are multiplied that are quantised by their own range.
+
+    Attributes:
+        values: [width, gates * hidden], transposed already.
+        scale, zero_point: of all, or of each column.
+    """
+
+    values: Array
+    scale: Array
+    zero_point: Array
+
+    def product(self, emit: Emitter, value: str, rows: slice, hint: str, part: str) -> str:
+        """The sums of integers are exact, and scaled in floats as ONNX Runtime does."""
+        scale, point = (
+            step.reshape(-1)[rows] if step.size > 1 else step.reshape(()) for step in (self.scale, self.zero_point)
+        )
+        quantised, step, zero = emit.many("DynamicQuantizeLinear", value, part=f"{hint}_range", outputs=("", "", ""))
+        matrix = emit.shared_constant(np.ascontiguousarray(self.values[:, rows]), hint)
+        points = emit.shared_constant(point, f"{hint}_zero_point")
+        sums = emit("MatMulInteger", quantised, matrix, zero, points, part=part)
+        floats = emit("Cast", sums, part=f"{hint}_floats", to=TensorProto.FLOAT)
+        scales = emit("Mul", step, emit.shared_constant(scale, f"{hint}_scale"), part=f"{hint}_step")
+        return emit("Mul", floats, scales, part=f"{hint}_scaled")
+
+
+@dataclass(frozen=True)
+class ConstantWeights(_Multiplied):
     """Weights that the model holds."""
 
     values: Array
@@ -53,7 +98,7 @@ class ConstantWeights:
 
 
 @dataclass(frozen=True)
-class ComputedWeights:
+class ComputedWeights(_Multiplied):
     """Weights that are an input or computed.
 
     Attributes:

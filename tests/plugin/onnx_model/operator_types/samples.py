@@ -56,6 +56,14 @@ SAMPLES: Mapping[str, Sample] = {
     "CDist": Sample([(3, 8), (4, 8)], attributes={"metric": "euclidean"}),
     "ConvTransposeWithDynamicPads": Sample([_IMAGE, _values(4, 2, 3, 3), np.array([1, 1, 0, 0])]),
     "DequantizeLinear": Sample([_X, _ONE, _NONE]),
+    "DynamicQuantizeLSTM": Sample(
+        [
+            *((4, 2, 3), _values(1, 3, 20), _values(1, 5, 20), None, None, None, None, None),
+            *(_values(1), np.zeros(1), _values(1), np.zeros(1)),
+        ],
+        results=3,
+        attributes={"hidden_size": 5},
+    ),
     "DynamicQuantizeMatMul": Sample([_X, _values(8, 5), _ONE, _NONE, _values(5)]),
     "EmbedLayerNormalization": Sample([_IDS, _IDS, *_TABLES, _ROW, _ROW, _IDS], 3),
     "ExpandDims": Sample([_X, np.asarray(1)]),

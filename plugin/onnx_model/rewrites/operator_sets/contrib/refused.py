@@ -23,10 +23,6 @@ CONTRIB_REASONS: Mapping[str, str] = {
     **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), _SEARCH),
     **dict.fromkeys(("MoE", "QMoE"), _EXPERTS),
     **dict.fromkeys(("MurmurHash3", "Tokenizer"), _STRINGS),
-    "DynamicQuantizeLSTM": (
-        "quantises its state anew at each step, which is not supported; quantise the model without its LSTMs "
-        "(op_types_to_quantize), or use the float model"
-    ),
     "Unique": "returns as many elements as the data contain; end the model before it, and compute it outside",
 }
 """ONNX Runtime's operators that are refused for a reason of their own."""
