@@ -62,6 +62,11 @@ class BlockEncoding:
         return _BYTE // self.bits
 
     @property
+    def packed_points(self) -> int:
+        """Bytes of zero points where those of a column are packed into whole bytes."""
+        return self.columns * -(-self.blocks * self.bits // _BYTE)
+
+    @property
     def middle(self) -> int:
         """The zero point of encodings that store none."""
         return 1 << (self.bits - 1)
@@ -101,3 +106,13 @@ def unpacked(data: np.ndarray, bits: int) -> np.ndarray:
     shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
     codes: np.ndarray = (data[..., None] >> shifts) & (2**bits - 1)
     return codes.reshape(*data.shape[:-1], -1)
+
+
+def packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """The inverse of ``unpacked``: the last axis has to fill whole bytes."""
+    if bits == _BYTE:
+        return codes
+    groups = codes.reshape(*codes.shape[:-1], -1, _BYTE // bits).astype(np.uint8)
+    shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
+    found: np.ndarray = np.bitwise_or.reduce(groups << shifts, axis=-1)
+    return found

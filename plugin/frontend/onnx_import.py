@@ -39,7 +39,7 @@ from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, graphs
 from sartor.onnx_model.rewrites.number_types.stored_constants import with_narrow_doubles
 from sartor.onnx_model.rewrites.number_types.unsigned_products import with_widened_operands
-from sartor.onnx_model.rewrites.operator_sets.contrib.encoded_products import with_encoded_products
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.encoded_products import with_encoded_products
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import with_recurrent_calls
 from sartor.reference.refused_node import reason_alone
 

@@ -66,6 +66,7 @@ from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reduc
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocked import plain_layouts
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.dequantised_products import encode_products
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_preview, expand_standard
 from sartor.onnx_model.rewrites.operator_sets.experimental import expand_experimental
@@ -137,6 +138,7 @@ MODERNISE: tuple[Rewrite, ...] = (
 SIMPLIFY: tuple[Rewrite, ...] = (
     plain_layouts,
     expand_operators,
+    encode_products,
     drop_windows,
     fold_constants,
     bound_sizes,

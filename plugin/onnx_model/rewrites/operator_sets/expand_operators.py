@@ -15,7 +15,7 @@ from sartor.onnx_model.operator_types.schemas import CONTRIB_DOMAIN
 from sartor.onnx_model.rewrites.number_types import quantized
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION
-from sartor.onnx_model.rewrites.operator_sets.contrib.block_quantised import BLOCK_QUANTISED, is_kept
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import BLOCK_QUANTISED, is_kept
 from sartor.onnx_model.rewrites.operator_sets.contrib.counterparts import COUNTERPARTS
 from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_FLOATS
 from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM

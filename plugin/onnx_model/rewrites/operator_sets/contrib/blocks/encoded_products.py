@@ -13,7 +13,8 @@ from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
-from sartor.onnx_model.rewrites.operator_sets.contrib.block_quantised import is_kept, split_points
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import is_kept
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import split_points
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import DOMAIN
 
 OPERATOR = "EncodedProduct"

@@ -1,0 +1,128 @@
+"""Lowers products and look-ups of weights that ONNX Runtime stores in few bits, quantised block by block.
+
+The weights must be constant. Those of products of f32 stay as they are; others are dequantised when the model is
+prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
+from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.number_types.quantized import Lowering
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import BlockWeight, constant_part
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.looked_up_rows import look_up
+
+DOMAIN = "com.microsoft"
+"""The domain of ONNX Runtime's operators."""
+_PRODUCT = "MatMulNBits"
+_SIZES = {"K", "N", "bits", "block_size"}
+_BITS = (2, 4, 8)
+# The LHS, codes, scales and zero points.
+_INPUTS = 4
+
+
+def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """``MatMulNBits(A, B, scales, zero_points, group_indices, bias)``; B is [N, blocks of K, packed block].
+
+    Products of f32 keep their weights as they are, in a node of its first inputs alone; others are dequantised.
+    """
+    if is_kept(node, editor):
+        return None
+    weight, groups, emit = _weight(node, editor), _groups(node, editor), Emitter(editor, node)
+    bias = optional_input(node, 5)
+    output = "" if bias else node.output[0]
+    is_even = groups is None or _fills_blocks(groups, weight.encoding)
+    if _may_stay(node, editor) and is_even:
+        lhs = node.input[0]
+        if groups is not None:
+            order = np.argsort(groups, kind="stable")
+            lhs = emit("Gather", lhs, emit.constant(order, "order"), part="order", axis=-1)
+            weight = weight.reordered(order)
+        product = encoded_product(emit, lhs, weight, output)
+    else:
+        values = weight.decoded(groups).astype(emit.dtype(node.input[0]))
+        product = emit("MatMul", node.input[0], emit.constant(np.ascontiguousarray(values), "weight"), output=output)
+    if bias:
+        emit("Add", product, bias, part="bias", output=node.output[0])
+    return emit.nodes
+
+
+def encoded_product(emit: Emitter, lhs: str, weight: BlockWeight, output: str = "") -> str:
+    """Emit a product by a weight that stays encoded; returns its result."""
+    of = weight.encoding
+    sizes: dict[str, Any] = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block}
+    return emit(_PRODUCT, lhs, *weight.stored(emit), output=output, domain=DOMAIN, **sizes)
+
+
+def _groups(node: NodeProto, editor: GraphEditor) -> Array | None:
+    """The block of each row of the weight; None if they are in order.
+
+    Raises:
+        UnsupportedModelError: if there are too few, or one is out of range.
+    """
+    given, of = constant_part(node, editor, 4), _encoding(node)
+    if given is None:
+        return None
+    groups = given.reshape(-1)[: of.depth].astype(np.int64)
+    if groups.size < of.depth or groups.min(initial=0) < 0 or groups.max(initial=0) >= of.blocks:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has group indices that do not name one of {of.blocks} blocks for each of "
+            f"{of.depth} rows; quantise the model again"
+        )
+    return None if np.array_equal(groups, np.arange(of.depth) // of.block) else groups
+
+
+def _fills_blocks(groups: Array, encoding: BlockEncoding) -> bool:
+    """Whether rows can be sorted such that each is in its own block."""
+    return np.array_equal(np.sort(groups), np.arange(encoding.depth) // encoding.block)
+
+
+def _weight(node: NodeProto, editor: GraphEditor) -> BlockWeight:
+    of = _encoding(node)
+    codes, scales, points = (constant_part(node, editor, index) for index in (1, 2, 3))
+    if codes is None or scales is None or of.bits not in _BITS or attributes(node).get("weight_prepacked"):
+        raise UnsupportedModelError(f"{describe_node(node)} has weights of {of.bits} bits; 2, 4 or 8 were expected")
+    return BlockWeight.of(node, of, codes, scales, points)
+
+
+def is_kept(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a node is a product whose weight stays encoded: of f32, with constant parts whose sizes fit, and without
+    a bias or any permission to round."""
+    is_product = node.op_type == _PRODUCT and node.domain == DOMAIN and _may_stay(node, editor)
+    if not is_product or len(node.input) > _INPUTS or set(attributes(node)) != _SIZES:
+        return False
+    of = _encoding(node)
+    shapes: list[Collection[tuple[int, ...]]] = [
+        [of.codes.shape],
+        [(of.columns * of.blocks,)],
+        [(of.packed_points,), (of.columns * of.blocks,)],
+    ]
+    parts = list(zip(node.input[1:], shapes, strict=False))
+    is_fitting = all(editor.is_constant(name) and editor.shape(name) in allowed for name, allowed in parts)
+    scales = editor.element_type(node.input[2])
+    is_supported = of.bits in _BITS and scales in (TensorProto.FLOAT, TensorProto.FLOAT16)
+    return is_fitting and is_supported
+
+
+def _may_stay(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether the LHS of a product is of f32, has elements, and belongs to the main graph."""
+    lhs = node.input[0]
+    is_real = editor.element_type(lhs) == TensorProto.FLOAT
+    return is_real and not editor.is_nested and 0 not in (editor.shape(lhs) or ())
+
+
+def _encoding(node: NodeProto) -> BlockEncoding:
+    found = attributes(node)
+    return BlockEncoding(found.get("bits", 4), found["block_size"], found["K"], found["N"])
+
+
+BLOCK_QUANTISED: Mapping[str, Lowering] = {"GatherBlockQuantized": look_up, "MatMulNBits": _matmul}

@@ -1,0 +1,125 @@
+"""Weights in blocks that models have in other forms: dequantised, in another order of rows, looked up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from sartor.errors import UnsupportedModelError
+from tests.plugin.onnx_model.builders import FLOAT, INT64, MS, Array, model, node, relative_error, run, weights
+from tests.plugin.onnx_model.conftest import Prepare
+
+_K, _N = 64, 24
+_ENCODED = "MatMulNBits"
+
+
+def _integers(dtype: Any, *shape: int, seed: int = 0) -> Array:
+    info = ml_dtypes.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.uint4, np.int8])
+@pytest.mark.parametrize("has_points", [False, True])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_dequantised_blocks_stay(dtype: Any, prepare_quickly: Prepare, *, has_points: bool, is_turned: bool) -> None:
+    shape, blocks = ((_N, _K), (_N, _K // 16)) if is_turned else ((_K, _N), (_K // 16, _N))
+    constants = {"q": _integers(dtype, *shape), "s": np.abs(weights(*blocks)) + 0.1, "b": weights(_N)}
+    if has_points:
+        constants["z"] = _integers(dtype, *blocks, seed=1)
+    read = ["q", "s", *(["z"] if has_points else [])]
+    nodes = [node("DequantizeLinear", read, ["w"], axis=1 if is_turned else 0, block_size=16)]
+    nodes.append(node("Gemm", ["x", "w", "b"], ["y"], transB=int(is_turned)))
+    built = model(nodes, [("x", (3, _K), FLOAT)], ["y"], constants, opset=21)
+    built.ir_version = 10
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node] == [_ENCODED, "Add"]
+    rows = weights(3, _K, seed=3)
+    found = run(prepared, {"x": rows})["y"]
+    values = constants["q"].astype(np.float64)
+    axis = 1 if is_turned else 0
+    if has_points:
+        values -= np.repeat(constants["z"].astype(np.float64), 16, axis)
+    values *= np.repeat(constants["s"].astype(np.float64), 16, axis)
+    expected = rows.astype(np.float64) @ (values.T if is_turned else values) + constants["b"]
+    assert relative_error(found, expected.astype(np.float32)) < 1e-5
+
+
+def test_a_scale_for_each_column_stays(prepare_quickly: Prepare) -> None:
+    constants = {"q": _integers(ml_dtypes.int4, 96, _N), "s": np.abs(weights(_N)) + 0.1}
+    nodes = [node("DequantizeLinear", ["q", "s"], ["w"], axis=1), node("MatMul", ["x", "w"], ["y"])]
+    built = model(nodes, [("x", (2, 3, 96), FLOAT)], ["y"], constants, opset=21)
+    built.ir_version = 10
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node] == [_ENCODED]
+    rows = weights(2, 3, 96, seed=3)
+    expected = rows @ (constants["q"].astype(np.float32) * constants["s"])
+    assert relative_error(run(prepared, {"x": rows})["y"], expected) < 1e-5
+
+
+def test_blocks_across_the_depth_are_dequantised(prepare_quickly: Prepare) -> None:
+    constants = {"q": _integers(ml_dtypes.int4, _K, 32), "s": np.abs(weights(_K, 2)) + 0.1}
+    nodes = [node("DequantizeLinear", ["q", "s"], ["w"], axis=1, block_size=16), node("MatMul", ["x", "w"], ["y"])]
+    built = model(nodes, [("x", (3, _K), FLOAT)], ["y"], constants, opset=21)
+    built.ir_version = 10
+    prepared = prepare_quickly(built).model
+    assert _ENCODED not in {each.op_type for each in prepared.graph.node}
+
+
+def _reordered(groups: Array) -> Any:
+    constants = {
+        "w": np.random.default_rng(0).integers(0, 256, (_N, 4, 8), dtype=np.uint8),
+        "s": np.abs(weights(_N * 4)) + 0.1,
+        "z": np.random.default_rng(1).integers(0, 256, _N * 2, dtype=np.uint8),
+        "g": groups.astype(np.int32),
+    }
+    product = node(
+        _ENCODED, ["x", "w", "s", "z", "g"], ["y"], domain=MS, K=_K, N=_N, bits=4, block_size=16, accuracy_level=0
+    )
+    return constants, model([product], [("x", (3, _K), FLOAT)], ["y"], constants)
+
+
+@pytest.mark.parametrize("is_even", [True, False])
+def test_rows_in_another_order(prepare_quickly: Prepare, *, is_even: bool) -> None:
+    random = np.random.default_rng(2)
+    groups = random.permutation(np.arange(_K) // 16) if is_even else random.integers(0, 4, _K)
+    constants, built = _reordered(groups)
+    prepared = prepare_quickly(built).model
+    assert (_ENCODED in {each.op_type for each in prepared.graph.node}) == is_even
+    codes = np.stack([constants["w"] & 15, constants["w"] >> 4], -1).reshape(_N, _K).astype(np.float64)
+    points = np.stack([constants["z"] & 15, constants["z"] >> 4], -1).reshape(_N, 4).astype(np.float64)
+    values = (codes - points[:, groups]) * constants["s"].reshape(_N, 4)[:, groups]
+    rows = weights(3, _K, seed=3)
+    expected = (rows @ values.T).astype(np.float32)
+    assert relative_error(run(prepared, {"x": rows})["y"], expected) < 1e-5
+
+
+@pytest.mark.parametrize("groups", [np.full(_K, 4), np.full(_K, -1), np.zeros(_K - 1)])
+def test_groups_out_of_range_are_refused(groups: Array, prepare_quickly: Prepare) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"'matmulnbits'.*group indices"):
+        prepare_quickly(_reordered(groups)[1])
+
+
+@pytest.mark.parametrize("bits", [4, 2])
+@pytest.mark.parametrize("has_points", [False, True])
+def test_rows_are_looked_up_in_few_bits(bits: int, prepare_quickly: Prepare, *, has_points: bool) -> None:
+    random = np.random.default_rng(0)
+    constants = {
+        "w": random.integers(0, 256, (40, 32 * bits // 8), dtype=np.uint8),
+        "s": np.abs(weights(40, 2)) + 0.1,
+        "z": random.integers(0, 256, (40, -(-2 * bits // 8)), dtype=np.uint8),
+    }
+    read = ["w", "i", "s", *(["z"] if has_points else [])]
+    look_up = node("GatherBlockQuantized", read, ["y"], domain=MS, bits=bits, block_size=16, quantize_axis=1)
+    built = model([look_up], [("i", (2, 3), INT64)], ["y"], constants)
+    prepared = prepare_quickly(built).model
+    assert all(len(each.raw_data) <= 40 * 32 * bits // 8 for each in prepared.graph.initializer)
+    shifts = np.arange(0, 8, bits)
+    codes = (constants["w"][..., None] >> shifts & (1 << bits) - 1).reshape(40, 32).astype(np.float32)
+    points = (constants["z"][..., None] >> shifts & (1 << bits) - 1).reshape(40, -1)[:, :2].astype(np.float32)
+    origin = np.repeat(points, 16, 1) if has_points else np.float32(1 << (bits - 1))
+    table = (codes - origin) * np.repeat(constants["s"], 16, 1)
+    indices = random.integers(0, 40, (2, 3))
+    assert np.array_equal(run(prepared, {"i": indices})["y"], table[indices])
