@@ -187,6 +187,8 @@ def multiplied(node: NodeProto, editor: GraphEditor) -> tuple[int, ...]:
 
 def multiplies_rows(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a node multiplies rows, which lie along the last axis of its first input, by a weight."""
+    if node.op_type == "MatMulNBits":
+        return True
     if node.op_type not in ("MatMul", "Gemm") or attributes(node).get("transA", 0):
         return False
     return rounded_weights(node, editor).keys() == {1}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.encoded.block_parts import BlockParts
 from sartor.codegen.kernels.encoded.codes import Codes
 from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.loops.access import ImageStrides
@@ -77,8 +78,8 @@ class _TileWriter:
     def __init__(self, of: BlockContraction, asm: Assembler, read: Sequence[ir.Value], tile: Tile) -> None:
         self._of = of
         self._asm = asm
-        self._lhs, self._codes, self._scales, *points = read
-        self._points = points[0] if points else None
+        self._lhs, *parts = read
+        self._parts = BlockParts(of.blocks, asm, parts, tile.panel)
         self._panel = tile.panel
         encoding = of.blocks.encoding
         self._numbers = Codes(encoding.bits, encoding.middle)
@@ -98,29 +99,16 @@ class _TileWriter:
         return add(self._block(whole, rest), totals) if rest else totals
 
     def _block(self, number: Index, rows: int) -> _Block:
-        asm, blocks, panel = self._asm, self._of.blocks, self._panel
-        first = asm.add(asm.mul(panel.index, blocks.panel_scales), asm.mul(number, blocks.width))
-        offsets = [asm.add(first, vector * blocks.lanes) for vector in range(panel.vectors)]
-        codes = asm.add(asm.mul(panel.index, blocks.panel_step), asm.mul(number, blocks.block_step))
-        scales = [asm.load(self._scales, offset, asm.lanes) for offset in offsets]
-        return _Block(scales, self._points_at(offsets), codes, asm.mul(number, blocks.encoding.block), rows)
+        parts, depth = self._parts, self._asm.mul(number, self._of.blocks.encoding.block)
+        return _Block(parts.scales(number), self._points_of(number), parts.codes(number), depth, rows)
 
-    def _points_at(self, offsets: Sequence[Index]) -> list[ir.Value] | None:
+    def _points_of(self, block: Index) -> list[ir.Value] | None:
         """Zero points minus the origin of codes; None if they are the origin."""
-        asm, origin = self._asm, self._numbers.origin(self._asm)
-        if self._points is None:
+        asm, origin, points = self._asm, self._numbers.origin(self._asm), self._parts.stored_points(block)
+        if points is None:
             missing = self._of.blocks.encoding.middle - origin
-            return [_real(asm, missing)] * len(offsets) if missing else None
-        points = [self._point(self._points, offset) for offset in offsets]
+            return [_real(asm, missing)] * self._panel.vectors if missing else None
         return [arith.subf(point, _real(asm, origin)) for point in points] if origin else points
-
-    def _point(self, memory: ir.Value, offset: Index) -> ir.Value:
-        asm = self._asm
-        if not isinstance(ir.MemRefType(memory.type).element_type, ir.IntegerType):
-            return asm.load(memory, offset, asm.lanes)
-        word = asm.vector_type(ir.IntegerType.get_signless(32))
-        loaded = arith.extui(word, asm.load_as_stored(memory, offset, asm.lanes))
-        return arith.sitofp(asm.vector_type(ir.F32Type.get()), loaded)
 
     def _sum_first(self, block: _Block, totals: list[ir.Value]) -> list[ir.Value]:
         """Add a block's sums, multiplied by its scales, to the totals of one row."""
@@ -179,7 +167,7 @@ class _TileWriter:
         def word(number: Index, codes: int, carried: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(block.codes, asm.mul(number, blocks.word_step))
             depth = asm.add(block.depth, asm.mul(number, blocks.codes_of_word))
-            words = self._load(start)
+            words = self._parts.words(start)
             for index in range(codes):
                 carried = step(block, words, asm.add(depth, index), index, carried)
             return carried
@@ -191,14 +179,6 @@ class _TileWriter:
 
         sums = asm.loop(0, whole, written, sums, every)
         return word(whole, rest, sums) if rest else sums
-
-    def _load(self, start: Index) -> list[ir.Value]:
-        """The words of each vector of the panel."""
-        asm, kind = self._asm, self._asm.vector_type(ir.IntegerType.get_signless(32))
-        step = self._of.blocks.lanes * 4
-        return [
-            asm.load_words(self._codes, asm.add(start, vector * step), kind) for vector in range(self._panel.vectors)
-        ]
 
     def _factor(self, row: int, depth: Index) -> ir.Value:
         """An element of the LHS, repeated."""

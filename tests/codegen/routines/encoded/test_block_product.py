@@ -16,7 +16,9 @@ from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
-from sartor.codegen.routines.encoded.block_product import BlockProduct
+from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
+from sartor.codegen.mlir.machine import machine_of
+from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -150,6 +152,38 @@ def test_variants_compute_the_definition(imported: ImportedModel) -> None:
             for variant in subject.implementations:
                 error = np.abs(run(program, subject, variant, inputs) - expected).max() / np.abs(expected).max()
                 assert error <= _TOLERANCE, (name, variant, threads, error)
+
+
+@pytest.mark.skipif(not INTEGER_DOTS.exists_on(machine_of(_TARGET, "f32")), reason="the CPU has no such instruction")
+def test_rounded_rows_are_multiplied_exactly(imported: ImportedModel) -> None:
+    subjects = {}
+    for layer in imported.graph.layers:
+        listed = BlockDotProduct().parameters(layer.task, _TARGET)
+        assert not isinstance(listed, Rejected), (layer.name, listed)
+        found = {str(dict(each)): BlockDotProduct().build(layer.task, each, _TARGET) for each in listed}
+        built = {name: code for name, code in found.items() if isinstance(code, Implementation)}
+        assert len(built) == len(found), found
+        subjects[layer.name] = Subject(layer, imported.weights, built)
+    content = compiled(subjects, _TARGET)
+    for threads in (1, 2):
+        program = opened(content, _TARGET, threads)
+        for name, subject in subjects.items():
+            inputs = subject.inputs()
+            expected = _expected(_CASES[name], _rounded(_CASES[name], inputs[0]))
+            for variant in subject.implementations:
+                error = np.abs(run(program, subject, variant, inputs) - expected).max() / np.abs(expected).max()
+                assert error <= _TOLERANCE, (name, variant, threads, error)
+
+
+def _rounded(case: _Case, rows: Array) -> Array:
+    """Rows rounded to 127 steps of each block's largest number, in f32 as the kernel finds it."""
+    block, depth = case.encoding.block, rows.shape[-1]
+    found = np.zeros(rows.shape)
+    for start in range(0, depth, block):
+        part = rows[..., start : start + block]
+        scale = np.abs(part).max(-1, keepdims=True) * np.float32(1 / 127)
+        found[..., start : start + block] = np.rint(part * (np.float32(1) / scale)) * scale.astype(np.float64)
+    return found
 
 
 def _expected(case: _Case, rows: Array) -> Array:

@@ -1,0 +1,70 @@
+"""Loads codes, scales and zero points of a panel's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, WORD_BYTES, PackedBlocks
+from sartor.codegen.kernels.loops.panels import Panel
+from sartor.codegen.mlir.iree_compiler import arith, ir
+
+
+class BlockParts:
+    """A panel of a weight while code that reads it is emitted.
+
+    Args:
+        blocks: the weight in memory.
+        asm: emits the code.
+        memories: codes, scales and, if there are any, zero points.
+        panel: the panel.
+    """
+
+    def __init__(self, blocks: PackedBlocks, asm: Assembler, memories: Sequence[ir.Value], panel: Panel) -> None:
+        self._blocks = blocks
+        self._asm = asm
+        self._codes, self._scales, *points = memories
+        self._points = points[0] if points else None
+        self._panel = panel
+
+    @property
+    def has_points(self) -> bool:
+        """Whether blocks have zero points of their own."""
+        return self._points is not None
+
+    def codes(self, block: Index) -> Index:
+        """Offset of a block's first word."""
+        asm, of = self._asm, self._blocks
+        return asm.add(asm.mul(self._panel.index, of.panel_step), asm.mul(block, of.block_step))
+
+    def words(self, offset: Index) -> list[ir.Value]:
+        """The words of each vector of the panel from ``offset`` on."""
+        asm, kind = self._asm, self._asm.vector_type(ir.IntegerType.get_signless(WORD_BITS))
+        step = self._blocks.lanes * WORD_BYTES
+        return [
+            asm.load_words(self._codes, asm.add(offset, vector * step), kind) for vector in range(self._panel.vectors)
+        ]
+
+    def scales(self, block: Index) -> list[ir.Value]:
+        """The scales of a block, for each vector of the panel."""
+        return [self._asm.load(self._scales, offset, self._asm.lanes) for offset in self._offsets(block)]
+
+    def stored_points(self, block: Index) -> list[ir.Value] | None:
+        """The zero points of a block, in f32; None if it has none of its own."""
+        if self._points is None:
+            return None
+        return [self._point(self._points, offset) for offset in self._offsets(block)]
+
+    def _offsets(self, block: Index) -> list[Index]:
+        asm, of = self._asm, self._blocks
+        first = asm.add(asm.mul(self._panel.index, of.panel_scales), asm.mul(block, of.width))
+        return [asm.add(first, vector * of.lanes) for vector in range(self._panel.vectors)]
+
+    def _point(self, memory: ir.Value, offset: Index) -> ir.Value:
+        asm = self._asm
+        if not isinstance(ir.MemRefType(memory.type).element_type, ir.IntegerType):
+            return asm.load(memory, offset, asm.lanes)
+        word = asm.vector_type(ir.IntegerType.get_signless(WORD_BITS))
+        loaded = arith.extui(word, asm.load_as_stored(memory, offset, asm.lanes))
+        return arith.sitofp(asm.vector_type(ir.F32Type.get()), loaded)

@@ -1,0 +1,169 @@
+"""Rounds the rows that a workgroup multiplies to 8 bits, block by block, each by its largest number.
+
+A block's numbers become ``q = round(x / scale)``, from -127 to 127. They are stored in the order in which codes come
+out of words: the first codes of each byte of a word, then the second ones, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.encoded.packed_blocks import WORD_BYTES, PackedBlocks
+from sartor.codegen.kernels.loops.access import ImageStrides
+from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+from sartor.codegen.mlir.iree_compiler import math as functions
+
+_MOST = 127.0
+# Smaller scales have no reciprocal in f32.
+_LEAST_SCALE = 1e-30
+# Floats near this are integers, so that adding it rounds to nearest even; and its bits.
+_LARGE, _LARGE_BITS = 1.5 * 2**23, 0x4B400000
+# Words for each block of a row: the scale, and the sum of its integers.
+_SCALE, _SUM, _RECORD = 0, 1, 2
+_LINE = 64
+
+
+@dataclass(frozen=True)
+class RoundedRows:
+    """How a workgroup's rows lie in its part of the workspace: all integers of a row, then a record for each block.
+
+    Attributes:
+        blocks: the weight that rows are multiplied by.
+        image: strides of the LHS, whose numbers are f32.
+        columns: rows of the LHS in a row of the nest.
+        most: most rows of the LHS that a workgroup multiplies.
+    """
+
+    blocks: PackedBlocks
+    image: ImageStrides
+    columns: int
+    most: int
+
+    @property
+    def _integers(self) -> int:
+        """Bytes of a row's integers."""
+        return self.blocks.encoding.blocks * self.blocks.encoding.block
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from row to row, an odd number of cache lines."""
+        size = self._integers + self.blocks.encoding.blocks * _RECORD * WORD_BYTES
+        return (-(-size // _LINE) | 1) * _LINE
+
+    @property
+    def elements(self) -> int:
+        """Bytes of a workgroup."""
+        return self.most * self.pitch
+
+    def write(
+        self, asm: Assembler, memories: tuple[ir.Value, ir.Value], begin: Index, rows: tuple[Index, Index]
+    ) -> None:
+        """Emit the rounding of a workgroup's rows.
+
+        Args:
+            asm: emits the code.
+            memories: the LHS and the workspace.
+            begin: offset of the workgroup's part.
+            rows: first row of the nest and its end.
+        """
+        lhs, space = memories
+        first, of = asm.mul(rows[0], self.image.row), self.blocks.encoding
+
+        def every(row: Index) -> None:
+            source, target = asm.add(first, asm.mul(row, self.image.column)), asm.add(begin, asm.mul(row, self.pitch))
+
+            def block(number: Index, size: int) -> None:
+                start = asm.mul(number, of.block)
+                found = self._block(asm, (lhs, asm.add(source, start)), (space, asm.add(target, start)), size)
+                for place, value in enumerate(found):
+                    asm.store_words(_first(value), space, self._record(asm, target, number, place))
+
+            whole = of.depth // of.block
+            asm.repeat(0, whole, 1, lambda number: block(number, of.block))
+            if whole < of.blocks:
+                block(whole, of.depth - whole * of.block)
+
+        asm.repeat(0, asm.mul(asm.sub(rows[1], rows[0]), self.columns), 1, every)
+
+    def group(self, asm: Assembler, row: Index, block: Index, word: Index, part: int) -> Index:
+        """Offset of the integers that a word's codes at one place of each byte are multiplied by; ``row`` is the offset
+        of the row."""
+        codes = asm.mul(word, self.blocks.codes_of_word)
+        return asm.add(row, asm.mul(block, self.blocks.encoding.block), codes, part * WORD_BYTES)
+
+    def scale(self, asm: Assembler, space: ir.Value, row: Index, block: Index) -> ir.Value:
+        """A vector that repeats the scale of a block of a row."""
+        return self._repeated(asm, space, self._record(asm, row, block, _SCALE), ir.F32Type.get())
+
+    def sum(self, asm: Assembler, space: ir.Value, row: Index, block: Index) -> ir.Value:
+        """A vector that repeats the sum of the integers of a block of a row."""
+        return self._repeated(asm, space, self._record(asm, row, block, _SUM), _integer(32))
+
+    def _repeated(self, asm: Assembler, space: ir.Value, offset: Index, kind: ir.Type) -> ir.Value:
+        return vector.broadcast(asm.vector_type(kind), asm.load_words(space, offset, ir.VectorType.get([1], kind)))
+
+    def _record(self, asm: Assembler, row: Index, block: Index, place: int) -> Index:
+        return asm.add(row, self._integers + place * WORD_BYTES, asm.mul(block, _RECORD * WORD_BYTES))
+
+    def _block(
+        self, asm: Assembler, source: tuple[ir.Value, Index], target: tuple[ir.Value, Index], size: int
+    ) -> tuple[ir.Value, ir.Value]:
+        """Emit the integers of a block, of which ``size`` exist; returns its scale and the sum of its integers."""
+        block, lanes = self.blocks.encoding.block, asm.lanes
+        counts = [max(0, min(lanes, size - start)) for start in range(0, block, lanes)]
+        words, zero = asm.vector_type(_integer(32)), _splat(asm, 0.0)
+        numbers = [
+            asm.load(source[0], asm.add(source[1], index * lanes), count) if count else zero
+            for index, count in enumerate(counts)
+        ]
+        most = zero
+        for each in numbers:
+            most = arith.maximumf(most, functions.absf(each))
+        most = _across(asm, most, arith.maximumf)
+        scale = arith.maximumf(arith.mulf(most, _splat(asm, 1 / _MOST)), _splat(asm, _LEAST_SCALE))
+        inverse = arith.divf(_splat(asm, 1.0), scale)
+        total, base = asm.splat(ir.IntegerAttr.get(_integer(32), 0)), _LARGE_BITS
+        for index, each in enumerate(numbers):
+            nearest = arith.addf(arith.mulf(each, inverse), _splat(asm, _LARGE))
+            integers = arith.subi(arith.bitcast(words, nearest), asm.splat(ir.IntegerAttr.get(_integer(32), base)))
+            total = arith.addi(total, integers)
+            stored = arith.trunci(asm.vector_type(_integer(8)), self._ordered(asm, integers))
+            asm.store_all(stored, target[0], asm.add(target[1], index * lanes), lanes)
+        return scale, _across(asm, total, arith.addi)
+
+    def _ordered(self, asm: Assembler, integers: ir.Value) -> ir.Value:
+        """Integers in the order in which codes come out of words."""
+        size, parts = self.blocks.codes_of_word, self.blocks.encoding.codes_of_byte
+        if parts == 1:
+            return integers
+        order = [
+            start + byte * parts + part
+            for start in range(0, asm.lanes, size)
+            for part in range(parts)
+            for byte in range(WORD_BYTES)
+        ]
+        return vector.shuffle(integers, integers, order)
+
+
+def _integer(bits: int) -> ir.Type:
+    return ir.IntegerType.get_signless(bits)
+
+
+def _splat(asm: Assembler, number: float) -> ir.Value:
+    return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), number))
+
+
+def _across(asm: Assembler, value: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
+    """Combine all lanes of a vector; each lane has the result."""
+    distance = asm.lanes // 2
+    while distance:
+        value, distance = combine(value, asm.rotated(value, distance)), distance // 2
+    return value
+
+
+def _first(numbers: ir.Value) -> ir.Value:
+    """The first element of a vector, as a vector of one."""
+    return vector.extract_strided_slice(ir.VectorType.get([1], numbers.type.element_type), numbers, [0], [1], [1])
