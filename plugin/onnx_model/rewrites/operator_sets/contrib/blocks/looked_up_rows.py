@@ -83,7 +83,7 @@ class _Table:
         number = emit("Cast", self._row(self.codes, "codes"), part="number", to=TensorProto.FLOAT)
         codes = emit("Concat", *self._parts(number), part="codes", axis=-1)
         blocks = emit("Reshape", codes, self._shape(self.block), part="blocks")
-        offset = emit.constant(np.float32(self.origin), "origin", np.float32)
+        offset = emit.constant(float(self.origin), "origin", np.float32)
         if self.points is not None:
             offset = self._of_blocks(emit("Cast", self._row(self.points, "points"), part="point", to=TensorProto.FLOAT))
         scale = emit("Cast", self._row(self.scales, "scales"), part="scale", to=TensorProto.FLOAT)
@@ -112,7 +112,7 @@ class _Table:
     def _parts(self, number: str) -> list[str]:
         """Codes of bytes that are given in f32, lowest bits first, each with a last dimension of one."""
         emit, parts = self.emit, []
-        size = emit.constant(np.float32(1 << self.bits), "size", np.float32)
+        size = emit.constant(float(1 << self.bits), "size", np.float32)
         for _ in range(8 // self.bits):
             rest = emit("Floor", emit("Div", number, size, part="quotient"), part="rest")
             part = emit("Sub", number, emit("Mul", rest, size, part="higher"), part="code")
