@@ -27,6 +27,8 @@ from tests.emulated import EmulatedProgram, Emulator, emulator
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, Value, model, node, weights
 
 _TOLERANCE = 1e-5
+# The error that compilations allow by default.
+_FORGIVEN = 1e-3
 _TARGET = Target.create("cpu")
 EMULATOR = emulator()
 
@@ -211,6 +213,27 @@ def test_variants_are_right_on_aarch64(imported: ImportedModel, tmp_path: Path) 
         expected = _expected(_CASES[name], inputs[0])
         found = run(program, subject, next(iter(subject.implementations)), inputs)
         assert np.abs(found - expected).max() <= _TOLERANCE * np.abs(expected).max(), name
+
+
+@pytest.mark.parametrize("part", ["s", "z"])
+def test_one_wrong_number_of_one_block_is_seen(imported: ImportedModel, part: str) -> None:
+    """It changes the result by more than a compilation allows."""
+    layer = next(layer for layer in imported.graph.layers if layer.name == "rest_of_block")
+    weight = encoded_weight(layer.task)
+    listed = BlockProduct().parameters(layer.task, _TARGET)
+    assert isinstance(weight, EncodedWeight)
+    assert not isinstance(listed, Rejected)
+    built = BlockProduct().build(layer.task, listed[0], _TARGET)
+    assert isinstance(built, Implementation)
+    name = layer.weights[weight.parts[1 if part == "s" else 2]]
+    wrong = imported.weights[name].copy()
+    wrong[3, 1] = wrong[3, 1] * 2 if part == "s" else wrong[3, 1] ^ 1
+    subject = Subject(layer, {**imported.weights, name: wrong}, {"kernel": built})
+    program = opened(compiled({"layer": subject}, _TARGET), _TARGET, 1)
+    inputs = subject.inputs()
+    expected = _expected(_CASES[layer.name], inputs[0])
+    error = np.abs(run(program, subject, "kernel", inputs) - expected).max() / np.abs(expected).max()
+    assert error > _FORGIVEN
 
 
 def test_weights_stay_as_small_as_they_are(imported: ImportedModel) -> None:
