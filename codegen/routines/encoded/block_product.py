@@ -32,10 +32,11 @@ from sartor.codegen.mlir.machine import Machine
 # Vectors of a panel. One row needs no more than hide latencies; with more rows, each word that is decoded should serve
 # as many as the registers hold.
 _WIDTHS_OF_ROW = (4, 2, 8, 1)
-_WIDTHS = (2, 4, 1)
-_MOST_ROWS = 12
-# Registers of a tile beside sums: for each vector a scale, a shift, words and an element, and the table of codes.
-_OF_VECTOR, _OTHERS = 3, 2
+_WIDTHS = (4, 2, 1)
+_MOST_ROWS = 8
+# Registers of a tile beside sums: for each vector a scale, words and an element, or words and codes in bytes; and the
+# table of codes, and a number of a row. Totals of integer sums are needed at the end of a block only.
+_OF_VECTOR, _OF_VECTOR_IN_BYTES, _OTHERS = 3, 2, 2
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class BlockProduct(_BlockRoutine):
 
     def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
         widths = _WIDTHS_OF_ROW if (shape.rows or 1) == 1 else _WIDTHS
-        return _tilings(shape, machine, widths, _OF_VECTOR, 1)
+        return _tilings(shape, machine, widths, _OF_VECTOR)
 
     def parts(self, product: EncodedProduct) -> KernelParts:
         return KernelParts(BlockContraction(product.nest, product.blocks, product.image, product.memories))
@@ -196,7 +197,8 @@ class BlockDotProduct(_BlockRoutine):
         return self.element.refusal(machine)
 
     def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
-        return _tilings(shape, machine, _WIDTHS_OF_ROW if (shape.rows or 1) == 1 else _WIDTHS, 1, 2)
+        widths = _WIDTHS_OF_ROW if (shape.rows or 1) == 1 else _WIDTHS
+        return _tilings(shape, machine, widths, _OF_VECTOR_IN_BYTES)
 
     def parts(self, product: EncodedProduct) -> KernelParts:
         nest = product.nest
@@ -206,15 +208,14 @@ class BlockDotProduct(_BlockRoutine):
         return KernelParts(code, code.workspace, product.memories[0])
 
 
-def _tilings(shape: MatmulShape, machine: Machine, widths: Sequence[int], of_vector: int, of_sum: int) -> list[Tiling]:
+def _tilings(shape: MatmulShape, machine: Machine, widths: Sequence[int], of_vector: int) -> list[Tiling]:
     """Sizes worth trying, best guess first.
 
     Args:
         shape: of the product.
         machine: the CPU.
         widths: vectors of a panel.
-        of_vector: registers for each vector beside sums.
-        of_sum: registers for each vector of the result.
+        of_vector: registers for each vector of a panel beside sums.
     """
     rows, vectors = shape.rows or 1, -(-shape.columns // machine.lanes)
     found = []
@@ -222,7 +223,7 @@ def _tilings(shape: MatmulShape, machine: Machine, widths: Sequence[int], of_vec
         if wide > vectors and wide > 1:
             continue
         free = machine.registers - _OTHERS - of_vector * wide
-        most = 1 if rows == 1 else min(rows, _MOST_ROWS, max(1, free // wide // of_sum))
+        most = 1 if rows == 1 else min(rows, _MOST_ROWS, max(1, free // wide))
         tile = -(-rows // -(-rows // most))
         panels = -(-vectors // wide)
         found.append(Tiling(1, tile, wide, 1, long_workgroups(panels, machine.threads), 1))
