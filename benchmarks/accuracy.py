@@ -26,9 +26,9 @@ from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
 from sartor.policies import Precision
 from sartor.reference.random_inputs import sample_inputs
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.benchmark import BLOCK, time_interleaved
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
 
 _LOWER = (Precision.BF16, Precision.INT8, Precision.MIXED)
@@ -85,7 +85,7 @@ def measure(model: Path, directory: Path, config: CompileConfig, samples: int) -
     timed = time_interleaved(
         {each: partial(run, feeds[0]) for each, run in runs.items()}, min_rounds=8, min_seconds=4.0, block=BLOCK
     )
-    reference = OnnxRuntimeReference(model, threads=config.threads)
+    reference = ReferenceModel(model, threads=config.threads)
     seconds = {each: timed[each].median for each in runs}
     return [
         Row(
@@ -109,9 +109,7 @@ def _compile(precision: Precision, model: Path, directory: Path, config: Compile
     return path, ", ".join(listed) or "stock"
 
 
-def errors(
-    run: Run, reference: OnnxRuntimeReference, feeds: Sequence[Mapping[str, Array]]
-) -> tuple[float, float, float]:
+def errors(run: Run, reference: ReferenceModel, feeds: Sequence[Mapping[str, Array]]) -> tuple[float, float, float]:
     """Relative error, cosine distance and top-1 disagreement over all samples."""
     kinds = (MeasureKind.RELATIVE, MeasureKind.COSINE, MeasureKind.TOP1)
     results = [(run(each), reference(each)) for each in feeds]

@@ -33,11 +33,11 @@ from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
 from sartor.publishing import written
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.benchmark import time_interleaved
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.waiting import computes, thread_times
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 
 OURS, STOCK, STOCK_CPU = "sartor", "iree", "iree on the CPU"
 _ROUNDS = 3
@@ -159,7 +159,7 @@ def measure(
     artifact = compile_model(model, output, CompileConfig(target=target, database=database))
     seconds, processor_seconds = time.monotonic() - begin, sum(os.times()[:4]) - processors
     feeds = sample_inputs(load_model(model))
-    reference = OnnxRuntimeReference(model, threads=os.cpu_count() or 1)(feeds)
+    reference = ReferenceModel(model, threads=os.cpu_count() or 1)(feeds)
     peers: dict[str, Run] = {OURS: sartor_peer(output, None, target.device)}
     errors, counted = {OURS: relative_error(peers[OURS](feeds), reference)}, {OURS: launches_of(output)}
     failures = dict[str, str]()

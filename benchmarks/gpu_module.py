@@ -19,9 +19,9 @@ import onnx
 from benchmarks.gpu_peers import measured
 from sartor.errors import SartorError
 from sartor.reference.random_inputs import sample_inputs
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.module_facts import module_signature, session_signature
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 
 _FAILED = 1
@@ -59,7 +59,7 @@ def timed(model: Path, module: Path, device: str, signature: str | None = None) 
     known = session_signature(module, module_signature(module, signature))
     with Session(module, device=device, signature=known) as session:
         session.settle()
-        error = relative_error(session.run(None, dict(feeds)), OnnxRuntimeReference(model)(feeds))
+        error = relative_error(session.run(None, dict(feeds)), ReferenceModel(model)(feeds))
         arrays = {name: session.to_device(each) for name, each in feeds.items()}
         return {"error": error, **measured(lambda: session.run_device(None, arrays))}
 

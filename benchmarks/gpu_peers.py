@@ -23,8 +23,8 @@ import numpy as np
 import onnx
 
 from sartor.reference.random_inputs import sample_inputs
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 
 NOT_INSTALLED = 3
 _WARM_UP, _LEAST_CALLS = 10, 20
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(error, file=sys.stderr)
         return NOT_INSTALLED
-    off = relative_error(made.outputs(), OnnxRuntimeReference(options.model)(_inputs(options.model)))
+    off = relative_error(made.outputs(), ReferenceModel(options.model)(_inputs(options.model)))
     print(json.dumps({"error": off, **measured(made.call), **made.versions}))
     return 0
 

@@ -22,9 +22,9 @@ from sartor.config import CompileConfig
 from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
 from sartor.policies import Precision
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.benchmark import BLOCK, PAUSE, time_interleaved
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 
 app = typer.Typer(help=__doc__)
 
@@ -41,7 +41,7 @@ def show_front(
     model = _model(network, directory)
     config = CompileConfig(threads=threads, precision=Precision.MIXED, database=directory / "tuning.db")
     feeds = sample_inputs(load_model(model))
-    reference = OnnxRuntimeReference(model, threads=threads)(feeds)
+    reference = ReferenceModel(model, threads=threads)(feeds)
     runs: dict[float, Run] = {}
     for allowed in sorted(budget):
         path = directory / f"{model.stem}.{threads}.{allowed:g}.vmfb"

@@ -29,9 +29,9 @@ from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
 from sartor.progress import Progress, silent
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.benchmark import time_interleaved
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
@@ -216,7 +216,7 @@ def _time(
     seconds: float,
 ) -> list[MeasuredStep]:
     feeds = imported.samples
-    reference = OnnxRuntimeReference(model, threads=config.threads)(feeds)
+    reference = ReferenceModel(model, threads=config.threads)(feeds)
     errors = {name: relative_error(each(feeds), reference) for name, each in built.items()}
     calls = {name: (lambda each=each: each(feeds)) for name, each in built.items()}
     slow = time_interleaved(calls, min_rounds=_FEWEST_ROUNDS, min_seconds=0.0)[BASELINE]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from sartor.comparison.peer_errors import errors_of
 from sartor.comparison.same_results import difference_of
 from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import check_files
@@ -69,9 +70,23 @@ class BenchRuns:
     bound: tuple[BoundInput, ...] = ()
 
 
-def time_in_worker(runs: BenchRuns) -> dict[str, Samples]:
-    """Time the runs in a worker process; returns times by name, those of the module under ``SELF``, and on a GPU those
-    without transfers under ``ON_DEVICE``.
+@dataclass(frozen=True)
+class BenchResults:
+    """What was measured of a module and the other runtimes.
+
+    Attributes:
+        samples: times by name, those of the module under ``SELF``, and on a GPU those without transfers under
+            ``ON_DEVICE``.
+        errors: relative errors of the module and its peers to what the model means, by name; empty without peers, or if
+            no reference runs the model.
+    """
+
+    samples: dict[str, Samples]
+    errors: dict[str, float]
+
+
+def time_in_worker(runs: BenchRuns) -> BenchResults:
+    """Time the runs in a worker process.
 
     Raises:
         CompileError: if the worker crashes, takes too long or runs out of memory.
@@ -82,7 +97,7 @@ def time_in_worker(runs: BenchRuns) -> dict[str, Samples]:
         return call(pool, time_runs, {"runs": runs}, "timing", timeout, quiet=True)
 
 
-def time_runs(runs: BenchRuns) -> dict[str, Samples] | WorkerError:
+def time_runs(runs: BenchRuns) -> BenchResults | WorkerError:
     """Worker side of ``time_in_worker``."""
     try:
         return _time(runs)
@@ -90,7 +105,7 @@ def time_runs(runs: BenchRuns) -> dict[str, Samples] | WorkerError:
         return WorkerError(error)
 
 
-def _time(runs: BenchRuns) -> dict[str, Samples]:
+def _time(runs: BenchRuns) -> BenchResults:
     if runs.model is not None:
         # Peers would read whatever external data it names, wherever that is.
         check_files(runs.model)
@@ -109,8 +124,16 @@ def _time(runs: BenchRuns) -> dict[str, Samples]:
         callables |= peers
         seconds = 0.0 if runs.exactly else _DEFAULT_SECONDS
         if not runs.peers:
-            return time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds)
-        return time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds, block=BLOCK, pause=PAUSE)
+            return BenchResults(time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds), {})
+        samples = time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds, block=BLOCK, pause=PAUSE)
+        return BenchResults(samples, _errors(whole, peers, runs))
+
+
+def _errors(
+    own: Callable[[], list[Array]], peers: Mapping[str, Callable[[], list[Array]]], runs: BenchRuns
+) -> dict[str, float]:
+    assert runs.model is not None
+    return errors_of({SELF: own, **peers}, runs.model, _whole_feeds(runs), runs.peer_threads)
 
 
 def _warn_of_another_network(
@@ -131,5 +154,10 @@ def _warn_of_another_network(
 
 def _peer(name: str, runs: BenchRuns) -> Callable[[], list[Array]]:
     reference = PEERS[name](runs.model, threads=runs.peer_threads)
-    feeds = {**runs.feeds, **bound_feeds(runs.bound)}
+    feeds = _whole_feeds(runs)
     return lambda: reference(feeds)
+
+
+def _whole_feeds(runs: BenchRuns) -> dict[str, Array]:
+    """The inputs of the model's file."""
+    return {**runs.feeds, **bound_feeds(runs.bound)}

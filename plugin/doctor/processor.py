@@ -20,6 +20,8 @@ _KERNELS_DIFFER = (
     *("amx_tile", "amx_bf16", "amx_int8", "asimd", "asimddp", "i8mm", "bf16", "sve"),
 )
 
+_DOTS = ("avx512_vnni", "avx_vnni", "amx_int8")
+
 
 def examine_processor(hardware: Hardware | None = None, caches: Path = _CACHES) -> Iterator[Finding]:
     """What the processor and the system's use of it mean for kernels."""
@@ -29,6 +31,7 @@ def examine_processor(hardware: Hardware | None = None, caches: Path = _CACHES) 
     yield _instruction_set(machine)
     yield Finding(_TOPIC, "caches", ", ".join(_caches(caches)) or "the system does not tell")
     if machine.architecture == "x86_64":
+        yield _quantised_products(machine)
         yield _matrix_unit(machine)
     yield _huge_pages()
 
@@ -41,6 +44,17 @@ def _instruction_set(machine: Hardware) -> Finding:
         advice = "kernels are written for AVX2 and newer; layers will mostly run IREE's own code"
         return Finding(_TOPIC, "instruction set", found, State.LIMITED, advice)
     return Finding(_TOPIC, "instruction set", found)
+
+
+def _quantised_products(machine: Hardware) -> Finding:
+    """Whether instructions add products of 8-bit integers in 32 bits: others add two in 16, and saturate."""
+    if any(each in machine.features for each in _DOTS):
+        return Finding(_TOPIC, "quantised models", "the processor multiplies 8-bit integers exactly")
+    advice = (
+        "ONNX Runtime's products of 8-bit integers saturate here, so its results of quantised models may be far off; "
+        "what Sartor compares modules with is exact, and modules compute products of 8 bits in f32"
+    )
+    return Finding(_TOPIC, "quantised models", "the processor has no VNNI", State.LIMITED, advice)
 
 
 def _matrix_unit(machine: Hardware) -> Finding:

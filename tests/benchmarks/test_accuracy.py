@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy import errors
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.reference import OnnxRuntimeReference
 
 
 def test_errors_are_those_of_the_worst_sample_and_the_share_of_other_answers() -> None:
@@ -22,7 +22,7 @@ def test_errors_are_those_of_the_worst_sample_and_the_share_of_other_answers() -
     def right(given: Mapping[str, Array]) -> list[Array]:
         return [given["x"]]
 
-    relative, cosine, top1 = errors(wrong, cast(OnnxRuntimeReference, right), feeds)
+    relative, cosine, top1 = errors(wrong, cast(ReferenceModel, right), feeds)
     assert relative == pytest.approx(0.2 / 4.0)
     assert 0 < cosine < 1e-2
     assert top1 == 0.5

@@ -30,7 +30,7 @@ def model(tmp_path: Path) -> Path:
 def _in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_peers, "_SECONDS", 0.0)
     monkeypatch.setattr(gpu_peers.measured, "__defaults__", (0.0,))
-    monkeypatch.setattr(gpu_peers, "OnnxRuntimeReference", lambda _: lambda feeds: [RIGHT])
+    monkeypatch.setattr(gpu_peers, "ReferenceModel", lambda _: lambda feeds: [RIGHT])
 
 
 def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> MagicMock:

@@ -16,7 +16,7 @@ from onnx import ModelProto
 
 from sartor.errors import SartorError
 from sartor.reference.random_inputs import sample_inputs
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.reference.trusted.reference_model import ReferenceModel
 from tools.fuzz.graph import Graph, UnfitError
 from tools.fuzz.operators import elementwise, integers, movement, products, quantised, reductions, windows
 
@@ -182,7 +182,7 @@ def _is_usable(model: ModelProto) -> bool:
     """Whether ONNX's checker and ONNX Runtime accept a model, and its outputs are finite."""
     try:
         onnx.checker.check_model(model, full_check=True)
-        outputs = OnnxRuntimeReference(model.SerializeToString(), threads=1, optimises=False)(sample_inputs(model, 0))
+        outputs = ReferenceModel(model.SerializeToString(), threads=1, optimises=False)(sample_inputs(model, 0))
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, SartorError):
         return False
     return all(bool(np.isfinite(each.astype(np.float64)).all()) for each in outputs)

@@ -14,8 +14,8 @@ from benchmarks.record.task import Found, Task
 from sartor.errors import SartorError
 from sartor.first_inference.cold_bench import COLD_PEERS, SELF, ColdRuns, time_cold
 from sartor.first_inference.sample import FirstRun
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 
 NETWORKS = ("squeezenet", "mobilenet_v2", "resnet50", "vgg16", "bert")
@@ -71,7 +71,7 @@ def _measured(task: Task, plans: tuple[ColdPlan, ...], peers: tuple[str, ...]) -
 
 def _errors(model: Path, timed: ColdRuns, modules: Mapping[ColdPlan, Path]) -> dict[ColdPlan, float]:
     """Relative errors of plans on the inputs that are timed; outputs of other runtimes are not compared."""
-    expected = OnnxRuntimeReference(model, threads=timed.threads)(timed.feeds)
+    expected = ReferenceModel(model, threads=timed.threads)(timed.feeds)
     found = {}
     for plan, module in modules.items():
         with Session(module, threads=timed.threads) as session:

@@ -26,7 +26,7 @@ from sartor.cli.output.terminal import milliseconds, show_json, show_table
 from sartor.cli.tables.cold_table import ColdTimes, cold_json, show_cold
 from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows, show_in_network
 from sartor.cli.tables.peak_table import bench_machine
-from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
+from sartor.comparison.bench_job import PEERS, SELF, BenchResults, BenchRuns, time_in_worker
 from sartor.errors import DeviceError, UsageError
 from sartor.first_inference.cold_bench import COLD_PEERS, DEFAULT_COLD_ROUNDS, STOCK, ColdRuns, time_cold
 from sartor.first_inference.layer_phases import Phases, layer_phases
@@ -35,7 +35,7 @@ from sartor.publishing import check_apart
 from sartor.report.page import write_json
 from sartor.report.trace import Slice
 from sartor.report.trace import trace as trace_of
-from sartor.runtime.benchmark import Ratio, Samples, time_ratio
+from sartor.runtime.benchmark import Ratio, time_ratio
 from sartor.runtime.dispatch_statistics import DispatchStatistics
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.device import device_settings
@@ -159,7 +159,7 @@ def bench(
     if is_counted:
         check_first_part(module, kind)
     plan = Plan.from_json(_later_plan(manifest), f"'{module}'") if manifest and is_counted else None
-    samples = time_in_worker(
+    results = time_in_worker(
         BenchRuns(
             module,
             session_signature(module, known),
@@ -177,12 +177,13 @@ def bench(
     statistics = (
         _statistics(module, inference_functions(manifest, known)[-1], feeds, kind, workers) if is_counted else None
     )
+    samples = results.samples
     speedups = {name: time_ratio(samples[name], samples[SELF]) for name in names}
     if trace is not None:
         write_json(trace, trace_of(samples, _slices(plan, statistics)))
     shown = statistics if dispatches else None
     rows = in_network_rows(shown, plan) if shown and plan else []
-    (_show_json if json else _show_tables)(samples, speedups, shown, rows)
+    (_show_json if json else _show_tables)(results, speedups, shown, rows)
 
 
 def _later_plan(manifest: Manifest) -> Mapping[str, Any]:
@@ -270,7 +271,7 @@ def _peer_names(vs: Path | None, peers: str | None, known: Sequence[str]) -> tup
 
 
 def _show_json(
-    samples: Mapping[str, Samples],
+    results: BenchResults,
     speedups: Mapping[str, Ratio],
     statistics: DispatchStatistics | None,
     layers: list[Row],
@@ -282,30 +283,38 @@ def _show_json(
             "minimum_ms": each.minimum * 1e3,
             "samples_ms": [seconds * 1e3 for seconds in each.seconds],
             "sartor_is_faster_by": asdict(speedups[name]) if name in speedups else None,
+            "relative_error": results.errors.get(name),
         }
-        for name, each in samples.items()
+        for name, each in results.samples.items()
     ]
     parts = None if statistics is None else asdict(statistics)
     show_json({"runs": runs, "dispatches": parts, "layers": in_network_json(layers)})
 
 
 def _show_tables(
-    samples: Mapping[str, Samples],
+    results: BenchResults,
     speedups: Mapping[str, Ratio],
     statistics: DispatchStatistics | None,
     layers: list[Row],
 ) -> None:
     rows = [
-        [name, milliseconds(each.median), milliseconds(each.minimum), _speedup(speedups.get(name))]
-        for name, each in samples.items()
+        [
+            *(name, milliseconds(each.median), milliseconds(each.minimum)),
+            *(_error(results.errors.get(name)), _speedup(speedups.get(name))),
+        ]
+        for name, each in results.samples.items()
     ]
-    rounds = len(samples[SELF].seconds)
-    columns = ("runtime", "median ms", "minimum ms", "Sartor is (95% interval)")
-    show_table(f"one inference, {rounds} rounds", columns, rows, right=(1, 2, 3))
+    rounds = len(results.samples[SELF].seconds)
+    columns = ("runtime", "median ms", "minimum ms", "relative error", "Sartor is (95% interval)")
+    show_table(f"one inference, {rounds} rounds", columns, rows, right=(1, 2, 3, 4))
     if statistics is not None:
         _show_dispatches(statistics)
     if layers:
         show_in_network(layers)
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f"{error:.2g}"
 
 
 def _speedup(ratio: Ratio | None) -> str:

@@ -189,7 +189,7 @@ def _with_times(
     runs = BenchRuns(
         path, own, device, workers, vs, names, read_threads(threads), feeds, _ROUNDS, False, manifest.bound
     )
-    samples = time_in_worker(runs)
+    samples = time_in_worker(runs).samples
     arrays = [feeds[spec.name] for spec in signature.inputs]
     settings = {"device": device, "threads": workers, "parameters": module_weights(path, manifest)}
     subject = replace(subject, times={name: each.seconds for name, each in samples.items()})

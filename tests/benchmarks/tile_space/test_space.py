@@ -68,9 +68,11 @@ def test_the_width_of_a_routine_of_the_cpu_is_none(tmp_path: Path) -> None:
     assert {width_of(each) for each in plain} == {None}
 
 
-@pytest.mark.parametrize("lanes", [4, 8, 32])
-def test_a_machine_of_another_width_holds_no_more_in_its_registers(lanes: int) -> None:
-    whole = machine_of(TARGET, "f32")
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("factor", [0.25, 0.5, 2])
+def test_a_machine_of_another_width_holds_no_more_in_its_registers(factor: float, level: str) -> None:
+    whole = machine_of(Target.create("cpu", level), "f32")
+    lanes = int(factor * whole.lanes)
     other = whole.with_lanes(lanes)
     assert (other.lanes, other.core.lanes) == (lanes, lanes)
     assert other.registers * max(1, lanes // whole.lanes) <= whole.registers

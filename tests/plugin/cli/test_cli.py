@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import sartor
+from sartor.comparison.bench_job import BenchResults
 from sartor.runtime.benchmark import Samples
 from tests.plugin.calling import assert_refused, call, parsed
 from tests.plugin.cli.compiled import Compiled
@@ -185,10 +186,13 @@ def test_without_arguments_there_is_the_help() -> None:
 def test_the_measure_of_the_speed_reads_well_both_ways(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"sartor": (2.0, 2.0), "onnxruntime": (0.5, 0.5), "openvino": (3.0, 3.0)}
     samples = {name: Samples(seconds) for name, seconds in times.items()}
-    monkeypatch.setattr("sartor.cli.commands.bench.time_in_worker", lambda _: samples)
+    results = BenchResults(samples, {"sartor": 1e-7, "onnxruntime": 0.25})
+    monkeypatch.setattr("sartor.cli.commands.bench.time_in_worker", lambda _: results)
     result = call("sartor", "bench", compiled.module, "--vs", compiled.model, "--peers", "onnxruntime,openvino")
     assert "4.00 times as slow (4.00 to 4.00)" in result.stdout
     assert "1.50 times as fast (1.50 to 1.50)" in result.stdout
+    assert "1e-07" in result.stdout
+    assert "0.25" in result.stdout
 
 
 def test_inspect_verifies_the_whole_file(compiled: Compiled, tmp_path: Path) -> None:

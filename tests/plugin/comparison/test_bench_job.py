@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from sartor.codegen.ir.target import Target
-from sartor.comparison.bench_job import ON_DEVICE, SELF, BenchRuns, time_runs
+from sartor.comparison.bench_job import ON_DEVICE, SELF, BenchResults, BenchRuns, time_runs
 from sartor.config import CompileConfig
 from sartor.pipeline import compile_model
 from tests.devices import needs_vulkan
@@ -26,9 +26,10 @@ def timed(device: str, folder: Path) -> list[str]:
     workers = 1 if device == "cpu" else None
     runs = BenchRuns(folder / "net.vmfb", None, device, workers, None, (), 1, feeds, rounds=3, exactly=True)
     found = time_runs(runs)
-    assert isinstance(found, dict), found
-    assert all(len(each.seconds) == 3 and each.minimum > 0 for each in found.values())
-    return [*found]
+    assert isinstance(found, BenchResults), found
+    assert all(len(each.seconds) == 3 and each.minimum > 0 for each in found.samples.values())
+    assert found.errors == {}
+    return [*found.samples]
 
 
 def test_a_cpu_has_no_transfers(tmp_path: Path) -> None:

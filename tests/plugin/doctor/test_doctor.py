@@ -45,6 +45,15 @@ def test_a_matrix_unit_that_the_system_withholds_is_said(monkeypatch: pytest.Mon
     assert refused.advice
 
 
+def test_what_the_processor_means_for_quantised_models_is_said(tmp_path: Path) -> None:
+    without = replace(MACHINE, features=tuple(each for each in MACHINE.features if "vnni" not in each))
+    for feature, state in (("avx2", State.LIMITED), ("avx_vnni", State.OK), ("avx512_vnni", State.OK)):
+        machine = replace(without, features=(*without.features, feature))
+        found = _named(list(processor.examine_processor(machine, tmp_path)), "quantised models")
+        assert found.state is state
+        assert ("saturate" in found.advice) == (state is State.LIMITED)
+
+
 def test_caches_are_listed_by_level(tmp_path: Path) -> None:
     for index, (level, kind, size) in enumerate([("1", "Data", "32K"), ("3", "Unified", "16384K")]):
         folder = tmp_path / f"index{index}"

@@ -12,9 +12,8 @@ import pytest
 from sartor.cli.commands import bench
 from sartor.codegen.linking.several.switching import LATER_ENTRY
 from sartor.comparison import model_comparison
-from sartor.comparison.bench_job import BenchRuns, _time
+from sartor.comparison.bench_job import BenchResults, BenchRuns, _time
 from sartor.policies import Precision
-from sartor.runtime.benchmark import Samples
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.session import Session
 from tests.plugin.calling import call, parsed
@@ -29,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def test_bench_times_later_inferences(made: Made, called: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def here(runs: BenchRuns) -> dict[str, Samples]:
+    def here(runs: BenchRuns) -> BenchResults:
         return _time(runs)
 
     monkeypatch.setattr(bench, "time_in_worker", here)
