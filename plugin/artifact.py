@@ -59,6 +59,7 @@ class Artifact:
         pareto: the front, if one was asked for.
         measure: of the error.
         allowed: the largest error with which it counts as right; None if it was not run.
+        layers: what comparing its layers one by one says, where the error is larger; else empty.
         samples: number of samples on which the error was measured.
         unchecked: outputs that are constant or arbitrary on these samples, so their error means nothing.
         others: how many processors other programs took while something was measured, if that left too few; else 0.
@@ -78,6 +79,7 @@ class Artifact:
     pareto: ParetoFront | None = None
     measure: ErrorMeasure = RELATIVE
     allowed: float | None = None
+    layers: str = ""
     samples: int = 1
     unchecked: tuple[str, ...] = ()
     others: float = 0.0

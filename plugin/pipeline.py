@@ -63,6 +63,7 @@ from sartor.samples.rewritten_samples import check_rewrites
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.store.store import Store
@@ -119,10 +120,10 @@ def _compile_on(
             return _compile_only(found, bench, output, config, publication)
         with explaining:
             tuned = tune_network(found, config, bench, output.parent)
-            refined, error = publish_best(
+            refined, run = publish_best(
                 tuned.refined, tuned.refiner, Publisher(tuned.builder, tuned.runner, output, publication).publish
             )
-        shipped = _artifact(refined.plan, error, output, config, publication)
+        shipped = _artifact(refined.plan, run, output, config, publication)
         checked = _checked(shipped, tuned.runner, tuned.samples)
         return replace(checked, others=pool.others, pareto=tuned.pareto, rejections=found.candidates.rejections)
 
@@ -198,15 +199,16 @@ def _replay(
         if run.status is not Status.OK:
             with explaining_wrong_outputs(pool, model, imported.prepared, imported.samples):
                 raise refusal([run], runner.budget)
-        shipped = _artifact(plan, run.error, output, config, publication)
+        shipped = _artifact(plan, run, output, config, publication)
         return replace(_checked(shipped, runner, samples), rejections=replayed.candidates.rejections)
 
 
 def _artifact(
-    plan: Plan, error: float | None, output: Path, config: CompileConfig, publication: Publication
+    plan: Plan, run: NetRun | None, output: Path, config: CompileConfig, publication: Publication
 ) -> Artifact:
     size = publication.place_of(output).stat().st_size
-    return Artifact(output, plan, error, size, config.external_weights, measure=config.error_measure)
+    error, layers = (None, "") if run is None else (run.error, run.layers)
+    return Artifact(output, plan, error, size, config.external_weights, measure=config.error_measure, layers=layers)
 
 
 def _checked(artifact: Artifact, runner: NetRunner, samples: SampleSet) -> Artifact:

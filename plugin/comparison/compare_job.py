@@ -20,7 +20,7 @@ from sartor.reference.expected_outputs import Expectation
 from sartor.reference.random_inputs import sample_inputs
 from sartor.reference.sample_styles import dependent_outputs, silent_outputs
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
-from sartor.reference.tolerance import tolerance
+from sartor.reference.tolerance import has_half_precision, tolerance
 from sartor.runtime.driver.bound_input import Bindings, BoundInput
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.tuning.workers.calls import call
@@ -63,6 +63,7 @@ class Answer:
         scales: for each output the scales by which differences of its elements are divided (``scales_of``).
         shapes: of inputs with open dimensions, as ``bound_shapes`` finds them.
         allowed: the largest relative error of a right module.
+        amplifies: whether a module with a larger error may be right by its layers, and the user gave no bound.
         unchecked: outputs that are constant or arbitrary on these inputs, so that they cannot be compared.
         reference: who computed the outputs, as messages say it.
     """
@@ -74,6 +75,7 @@ class Answer:
     allowed: float
     unchecked: tuple[str, ...]
     reference: str
+    amplifies: bool = False
 
 
 def ask(pool: WorkerPool, question: Question) -> Answer:
@@ -115,14 +117,17 @@ def _answer(question: Question) -> Answer:
         spread = 0.0
         if is_rounding:
             alike = [question.feeds, *(sample_inputs(asked, seed) for seed in range(TIE_SAMPLES))]
-            spread = tie_spread(question.model, b"".join(serialised(prepared)), alike, question.bound)
+            spread = tie_spread(b"".join(serialised(prepared)), alike)
         allowed = tolerance(model, question.usual, spread)
     else:
         allowed = question.max_error
     silent = silent_outputs(dict(zip(names, expected.outputs, strict=True)))
     unchecked = tuple(name for name in silent if name in dependent)
     reference = expectation.described
-    return Answer(names, tuple(expected.outputs), tuple(expected.scales), shapes, allowed, unchecked, reference)
+    amplifies = question.max_error is None and (is_rounding or has_half_precision(model))
+    return Answer(
+        names, tuple(expected.outputs), tuple(expected.scales), shapes, allowed, unchecked, reference, amplifies
+    )
 
 
 def _check_bound(model: ModelProto, bindings: Bindings) -> None:

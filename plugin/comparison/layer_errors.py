@@ -28,8 +28,10 @@ from sartor.frontend.layer_tensors import LayerTensors
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
 from sartor.profiling.builder import Builder
+from sartor.profiling.layerwise.layer_verdict import LayerJudge, LayerVerdict
 from sartor.progress import Progress, silent
 from sartor.runtime.driver.signature import Array
+from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.records.plan import LayerChoice
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
@@ -159,6 +161,13 @@ class LayerComparison:
         """
         found = self._measure(list(self.graph), alone=True)
         return [self._row(layer, found) for layer in self.recipe.graph.layers]
+
+    def verdict(self, module: Path) -> LayerVerdict:
+        """Whether each layer of a module, which the recipe is of, is what the user's nodes define (``LayerJudge``)."""
+        shop = self.workshop
+        threads = shop.threads or self.recipe.plan.threads
+        judge = LayerJudge(self.imported, shop.pool, shop.directory, shop.header, shop.device, threads, shop.progress)
+        return judge.verdict(self.recipe, NetFiles(module.absolute(), None), [self.feeds])
 
     def bisect(self, bound: float) -> FirstBeyond:
         """The first layer whose error exceeds a bound.

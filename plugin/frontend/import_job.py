@@ -28,9 +28,10 @@ from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.split_layers import find_childnets
 from sartor.errors import SartorError, UnsupportedModelError
 from sartor.frontend.asked_children import AskedChildren
-from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.imported_model import ImportedModel, StoredIntegers
 from sartor.frontend.layer_tensors import value_names
 from sartor.frontend.onnx_import import import_model
+from sartor.onnx_model.graphs.graph import GraphEditor, optional_input
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.names import naming_origins
@@ -44,11 +45,12 @@ from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.onnx_model.quantisation.equalised_products import Exponents, equalise_products
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
+from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantises
 from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.reference.trusted.oracles.table import is_vouched_by_definitions
-from sartor.runtime.driver.bound_input import Bindings, BoundInput
+from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
@@ -132,6 +134,7 @@ def _imported(
     sampler = InputSampler(asked)
     samples = sampler(_SAMPLE_SEED)
     nan_weights = tuple(tensor.name for tensor in prepared.model.graph.initializer if _has_nan(tensor))
+    sources = _stored_integers(prepared.model)
     named = take_out_quantisation(prepared.model)
     saving = beside.submit(_saved, serialised(prepared.model), directory)
     # ONNX Runtime takes long to read a long model, and needs no interpreter for it.
@@ -157,13 +160,14 @@ def _imported(
         node_count=len(prepared.model.graph.node),
         ranges={ref: named[name] for ref, name in names.items() if name in named},
         is_quantised=bool(named),
+        integers={name: sources[name] for name in named if name in sources},
         names=names,
         styles=chosen.styles,
         doubts=chosen.doubts,
         nan_weights=nan_weights,
         is_rounding=is_rounding,
         bound=prepared.bound,
-        tie_spread=_drawn_tie_spread(path, saved, asked, chosen.styles, prepared.bound) if is_rounding else 0.0,
+        tie_spread=_drawn_tie_spread(saved, asked, chosen.styles) if is_rounding else 0.0,
         external=read.external,
         exponents={name: tuple(each) for name, each in fixed.exponents.items()},
         has_definitions=read.has_definitions,
@@ -227,13 +231,23 @@ def _layered(prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, dir
     return _Layered(graph, StoredArrays.write(directory / "weights.bin", weights), unsplit)
 
 
-def _drawn_tie_spread(
-    path: Path, saved: bytes | Path, asked: ModelProto, styles: Sequence[Style], bound: Sequence[BoundInput]
-) -> float:
+def _stored_integers(model: ModelProto) -> dict[str, StoredIntegers]:
+    """The integers for which dequantised tensors stand, by name of these, where one scale and zero point are known."""
+    editor = GraphEditor(model.graph)
+    found: dict[str, StoredIntegers] = {}
+    for node in filter(dequantises, model.graph.node):
+        scale = editor.constant(node.input[1])
+        zero = editor.constant(node.input[2]) if optional_input(node, 2) else np.zeros((), np.uint8)
+        if scale is not None and zero is not None and scale.size == zero.size == 1:
+            found[node.output[0]] = StoredIntegers(node.input[0], float(scale.item()), int(zero.item()))
+    return found
+
+
+def _drawn_tie_spread(saved: bytes | Path, asked: ModelProto, styles: Sequence[Style]) -> float:
     """The relative error on drawn samples of all styles by rounding ties to the other side."""
     sampler = InputSampler(asked)
     drawn = [sampler(seed, style) for seed in range(TIE_SAMPLES) for style in styles]
-    return tie_spread(path, saved, drawn, bound)
+    return tie_spread(saved, drawn)
 
 
 def _has_nan(tensor: TensorProto) -> bool:

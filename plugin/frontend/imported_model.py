@@ -18,6 +18,20 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 
 @dataclass(frozen=True)
+class StoredIntegers:
+    """Integers of the user's file, which stand for ``scale * (integer - zero)``.
+
+    Attributes:
+        name: of the tensor in the file.
+        scale, zero: of all its elements.
+    """
+
+    name: str
+    scale: float
+    zero: int
+
+
+@dataclass(frozen=True)
 class ImportedModel:
     """A model as layers, with its weights and the facts that later steps need.
 
@@ -33,6 +47,7 @@ class ImportedModel:
         node_count: nodes of the prepared model.
         ranges: 8-bit ranges of values that may be quantised: a quantised model's own, and calibrated ones.
         is_quantised: whether the file itself quantises values.
+        integers: what tensors of the prepared model stand for, by their name.
         names: ONNX's name of each value of the graph that has one.
         styles: how samples are drawn; the first is that of ``samples``.
         doubts: about outputs that are constant or not finite on such samples.
@@ -56,6 +71,7 @@ class ImportedModel:
     node_count: int
     ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
     is_quantised: bool = False
+    integers: Mapping[str, StoredIntegers] = field(default_factory=dict)
     names: Mapping[ValueRef, str] = field(default_factory=dict)
     styles: tuple[Style, ...] = (USUAL,)
     doubts: Doubts = NO_DOUBTS

@@ -59,11 +59,14 @@ class SizedRunner:
         """The bound on the error."""
         return self.runner.budget
 
-    def verify(self, build: Build) -> NetRun:
-        """As of ``NetRunner``, at all sizes; the first failure, or the run with the largest error."""
-        worst = self.runner.verify(build)
+    def judged(self, build: Build) -> NetRun:
+        """The judged run at all sizes: the first failure, or the run with the largest error.
+
+        Errors alone decide, as layers are compared at fixed sizes only.
+        """
+        worst = judged(self.runner.verify(build), self.budget)
         for name, runner in self.others:
-            if judged(worst, self.budget).status is not Status.OK:
+            if worst.status is not Status.OK:
                 return worst
             run = judged(runner.verify(build), runner.budget)
             if run.status is not Status.OK:

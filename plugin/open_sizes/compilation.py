@@ -130,8 +130,8 @@ class _Making:
         tuned = tune_network(found, self.config, self.bench, self.output.parent, whole=False)
         runner = self._sized(tuned.runner)
         publisher = Publisher(tuned.builder, runner, self.output, self.publication)
-        refined, error = publish_best(tuned.refined, tuned.refiner, publisher.publish)
-        return replace(self._artifact(refined.plan, error, runner), rejections=found.candidates.rejections)
+        refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
+        return replace(self._artifact(refined.plan, run.error, runner), rejections=found.candidates.rejections)
 
     def replayed(self, plan: Plan) -> Artifact:
         """Build a saved plan, and publish its file.

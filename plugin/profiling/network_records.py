@@ -16,8 +16,9 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.profiling import verify_job
 from sartor.profiling.layers import dispatch_job
+from sartor.profiling.layerwise import check_job, instrumented
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.verdicts import judged_again
+from sartor.profiling.verdicts import is_open, judged_again
 from sartor.samples import sample_sets
 from sartor.tuning.cost_tables import in_network
 from sartor.tuning.networks import build_job, profile_job
@@ -36,11 +37,13 @@ from sartor.tuning.records.measurement import (
 from sartor.tuning.store.store import Store
 
 _UNSPLIT = "unsplit"
-_VERIFIED, _FIRST = "verified", "first"
+_VERIFIED, _FIRST, _LAYERS = "verified", "first", "layers"
 _THREADS, _COMPARED = "threads:", "compared:"
 # Modules whose source determines the time and the error of a network: its stitching, its inputs, its runs and the
 # comparison of its outputs.
 _JOBS = (
+    check_job.__name__,
+    instrumented.__name__,
     dispatch_job.__name__,
     import_job.__name__,
     in_network.__name__,
@@ -94,20 +97,24 @@ class NetworkRecords:
         if key in self._contradicted:
             return self._contradicted[key]
         if not self.runner.verifies:
-            return self._judged(key)
-        run, verified = self.store.get(key), self._judged(self.key(recipe, _VERIFIED))
+            return self._judged(key, recipe)
+        run, verified = self.store.get(key), self._judged(self.key(recipe, _VERIFIED), recipe)
         if run is None or verified is None or run.status is not Status.OK:
             return run
         return replace(run, status=verified.status, error=verified.error, message=verified.message)
 
     def is_verified(self, recipe: Recipe) -> bool:
         """Whether the error of a recipe on all samples is known, or there is only the sample on which it ran."""
-        return not self.runner.verifies or self._judged(self.key(recipe, _VERIFIED)) is not None
+        return not self.runner.verifies or self._judged(self.key(recipe, _VERIFIED), recipe) is not None
 
-    def _judged(self, key: MeasurementKey) -> Measurement | None:
-        """A stored run, judged; None if it must be measured again."""
-        found = self.store.get(key)
-        return None if found is None else judged_again(found, self.runner.budget)
+    def _judged(self, key: MeasurementKey, recipe: Recipe) -> Measurement | None:
+        """A stored run, judged, by the layers where these were compared; None if it must be measured again."""
+        found, budget = self.store.get(key), self.runner.budget
+        if found is None:
+            return None
+        if is_open(found, budget, recipe) and (wrong := self.store.get(self.key(recipe, _LAYERS))) is not None:
+            return replace(found, status=wrong.status, message=wrong.message)
+        return judged_again(found, budget, recipe)
 
     def put(self, recipe: Recipe, run: NetRun, others: float) -> None:
         """Store a run, which replaces an earlier one, and beside which other programs took so many processors."""
@@ -136,13 +143,17 @@ class NetworkRecords:
         Raises:
             DisturbedError: if the later run was disturbed.
         """
-        keys = [self.key(recipe), *([self.key(recipe, _VERIFIED)] if self.runner.verifies else [])]
+        if run.layers:
+            # The error of the outputs, by which other compilations may judge, stays what it is.
+            keys = [self.key(recipe, _LAYERS)]
+        else:
+            keys = [self.key(recipe), *([self.key(recipe, _VERIFIED)] if self.runner.verifies else [])]
         found = [Measurement(key, run.status, error=run.error, message=run.message) for key in keys]
         if found[0].is_transient:
             raise DisturbedError(f"checking the module was disturbed: {run.message}; try again")
         self.store.put_many(found)
         # The store may not keep measurements.
-        self._contradicted[found[0].key] = found[0]
+        self._contradicted[self.key(recipe)] = replace(found[0], key=self.key(recipe))
 
     def first_of(self, recipes: Sequence[Recipe]) -> dict[str, FirstSeconds]:
         """Stored times of the first inference, by digest of the recipe; unknown ones are missing."""

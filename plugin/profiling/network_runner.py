@@ -7,6 +7,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 
 from sartor.codegen.ir.layer import ENTRY
@@ -22,7 +24,8 @@ from sartor.errors import (
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
-from sartor.profiling.verdicts import judged
+from sartor.profiling.layerwise.layer_verdict import LayerJudge
+from sartor.profiling.verdicts import is_open, judged, provisional
 from sartor.profiling.verify_job import Check, Computed, Verified, compute_references, verify, verify_elsewhere
 from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun
 from sartor.runtime.dispatch_statistics import Dispatch
@@ -48,6 +51,8 @@ from sartor.tuning.workers.protocol import WorkerError
 _LOG = logging.getLogger(__name__)
 _Run = TypeVar("_Run")
 _VERIFY_SECONDS = 10.0
+# On which layers are compared.
+_LAYER_SAMPLES = 2
 # With IREE's profiler a run takes three times as long, and there are two passes.
 _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 3, 50
@@ -142,6 +147,34 @@ class NetRunner:
             # Both ran in one process: alone, ONNX Runtime shows whether the module is to blame.
             self._check_reference(build)
             return NetRun.failed(error)
+
+    def judged(self, build: Build) -> NetRun:
+        """``verify`` and judge the run: by its error or, if that may be amplified rounding, by its layers.
+
+        Raises:
+            UsageError, DisturbedError, ReferenceFailedError: as ``verify``.
+        """
+        run = self.verify(build)
+        if not is_open(run, self._budget, build.recipe):
+            return judged(run, self._budget)
+        few = list(islice(self._samples.source.since(0), _LAYER_SAMPLES))
+        builder, target = self._builder, self._target
+        judge = LayerJudge(
+            self._imported,
+            builder.pool,
+            builder.directory,
+            builder.header,
+            target.device,
+            target.threads,
+            builder.progress,
+        )
+        verdict = judge.verdict(build.recipe, build.files, few)
+        if verdict.reason:
+            run = judged(run, self._budget)
+            return replace(run, message=f"{run.message}; {verdict.sentence}")
+        status = Status.OK if verdict.is_right else Status.WRONG_RESULT
+        message = run.message if verdict.is_right else verdict.sentence
+        return replace(run, status=status, message=message, layers=verdict.sentence)
 
     def _verified(self, build: Build) -> NetRun:
         """Run a module on all samples.
@@ -272,13 +305,13 @@ class NetRunner:
 
     def _near(self, builds: Sequence[Build], runs: Mapping[str, NetRun]) -> list[Build]:
         """The builds that may be the best."""
-        right = [each for each in builds if self._may_be_right(runs[each.digest])]
+        right = [each for each in builds if self._may_be_right(each, runs[each.digest])]
         best = min((runs[each.digest].seconds for each in right), default=0.0)
         return [each for each in right if runs[each.digest].seconds <= _NEAR * best]
 
-    def _may_be_right(self, run: NetRun) -> bool:
+    def _may_be_right(self, build: Build, run: NetRun) -> bool:
         """Whether a run may be right, by its error on one sample."""
-        return (run if self.verifies else judged(run, self._budget)).status is Status.OK
+        return (run if self.verifies else provisional(run, self._budget, build.recipe)).status is Status.OK
 
     def first(self, builds: Sequence[Build]) -> dict[str, FirstSamples]:
         """Time the loading of each build from its file with its first inference; returns samples by digest.

@@ -21,7 +21,7 @@ from sartor.policies import PlanPolicy
 from sartor.profiling.builder import Builder
 from sartor.profiling.network_records import FirstSeconds, NetworkRecords
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.verdicts import is_rounded, judged, refusal, unmet_by_runs
+from sartor.profiling.verdicts import is_rounded, provisional, refusal, unmet_by_runs
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, Symbols
 from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.networks.profile_job import NetRun
@@ -281,17 +281,17 @@ class Profiler:
         self._runner.begin()
         builds = self._builder.build(recipes)
         runs, others = self._watched(functools.partial(self._runner.profile, builds))
-        if [each for each in recipes if self._is_wrong(runs.get(each.digest)) and self._builder.forget(each)]:
+        if [each for each in recipes if self._is_wrong(each, runs.get(each.digest)) and self._builder.forget(each)]:
             builds = self._builder.build(recipes)
             runs, others = self._watched(functools.partial(self._runner.profile, builds))
         for recipe in recipes:
             self._records.put(recipe, runs.get(recipe.digest) or self._builder.failure(recipe), others)
 
-    def _is_wrong(self, run: NetRun | None) -> bool:
+    def _is_wrong(self, recipe: Recipe, run: NetRun | None) -> bool:
         """Whether a network's own code is wrong, as far as its error on one sample tells: that is a relative one."""
         if run is None or self._runner.budget.measure.kind is not MeasureKind.RELATIVE:
             return False
-        found = judged(run, self._runner.budget)
+        found = provisional(run, self._runner.budget, recipe)
         return found.status is Status.WRONG_RESULT and not is_rounded(found, self._runner.budget)
 
     def _watched(self, measure: Callable[[], _Measured]) -> tuple[_Measured, float]:

@@ -13,7 +13,7 @@ from typing import Protocol
 from sartor.errors import CompileError, DisturbedError
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Build, Builder
-from sartor.profiling.verdicts import is_rounded, judged
+from sartor.profiling.verdicts import is_rounded
 from sartor.publishing import Publication
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.networks.net_files import NetFiles
@@ -28,8 +28,8 @@ class Verifier(Protocol):
     def budget(self) -> ErrorBudget:
         """The bound on the error."""
 
-    def verify(self, build: Build) -> NetRun:
-        """Measure the error of the outputs; the run is not judged yet."""
+    def judged(self, build: Build) -> NetRun:
+        """Measure the error of the outputs, and judge the run."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Publisher:
         with ExitStack() as dropping:
             dropping.callback(self.publication.drop, self.output, *([external] if external else []))
             files = stage_files(build.files, self.output, external, self.publication)
-            run = judged(self.runner.verify(replace(build, files=files)), self.runner.budget)
+            run = self.runner.judged(replace(build, files=files))
             if run.status is Status.OK:
                 self.builder.keep(build)
                 dropping.pop_all()

@@ -14,7 +14,8 @@ from onnx import ModelProto
 
 from sartor.errors import CompileError, WrongOutputsError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.reference.tolerance import tolerance
+from sartor.planning.recipe import Recipe
+from sartor.reference.tolerance import has_half_precision, tolerance
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import MeasureKind
@@ -34,7 +35,8 @@ def budget_of_model(budget: ErrorBudget, imported: ImportedModel, samples: Sampl
     if budget.measure.kind is not MeasureKind.RELATIVE:
         return budget
     skeleton = ModelProto.FromString(imported.skeleton)
-    return replace(budget, inherent=tolerance(skeleton, budget.usual, samples.tie_spread))
+    amplifies = imported.is_rounding or has_half_precision(skeleton)
+    return replace(budget, inherent=tolerance(skeleton, budget.usual, samples.tie_spread), amplifies=amplifies)
 
 
 def judged(run: _Run, budget: ErrorBudget) -> _Run:
@@ -46,19 +48,31 @@ def judged(run: _Run, budget: ErrorBudget) -> _Run:
     return replace(run, status=Status.WRONG_RESULT, message=message)
 
 
+def is_open(run: Measurement | NetRun, budget: ErrorBudget, recipe: Recipe) -> bool:
+    """Whether only the layers can tell if a run is right; those of a model that IREE compiles whole cannot."""
+    is_beyond = run.error is not None and run.error > budget.accepted
+    return budget.asks_layers and not recipe.plan.unsplit and is_beyond
+
+
+def provisional(run: _Run, budget: ErrorBudget, recipe: Recipe) -> _Run:
+    """A run judged as far as its error tells: right if its layers decide, which is asked before it is published."""
+    return run if is_open(run, budget, recipe) and run.status is Status.OK else judged(run, budget)
+
+
 def is_rounded(run: Measurement | NetRun, budget: ErrorBudget) -> bool:
     """Whether a run was judged wrong by the user's bound alone: without one its error would be accepted."""
     usual = replace(budget, given=None).accepted
     return run.status is Status.WRONG_RESULT and run.error is not None and run.error <= usual
 
 
-def judged_again(run: Measurement, budget: ErrorBudget) -> Measurement | None:
-    """A stored run with its status by this budget; None if it must be run again.
+def judged_again(run: Measurement, budget: ErrorBudget, recipe: Recipe) -> Measurement | None:
+    """A stored run with its status by this budget, as of ``provisional``; None if it must be run again.
 
     A run whose error exceeded all earlier bounds was not timed.
     """
     is_wrong = run.status is Status.WRONG_RESULT and run.error is not None
-    return None if is_wrong and (run.error or 0.0) <= budget.accepted else judged(run, budget)
+    is_right = (run.error or 0.0) <= budget.accepted or is_open(run, budget, recipe)
+    return None if is_wrong and is_right else provisional(run, budget, recipe)
 
 
 def unmet_by_runs(quantity: Quantity, bound: float, least: float) -> LimitError:

@@ -8,8 +8,9 @@ from onnx import AttributeProto, ModelProto, TensorProto, TypeProto
 
 from sartor.onnx_model.graphs.walk import messages
 
-# docs/accuracy.md derives these bounds.
-_HALF_PRECISION = 3e-2
+MOST_BY_ITSELF = 1e-2
+"""The largest bound that comes about without the user's; beyond it the layers are compared one by one."""
+
 # The error may be larger on samples other than the measured ones, if their outputs are smaller.
 _OTHER_SAMPLES = 1.5
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
@@ -18,15 +19,20 @@ _TYPE_ATTRIBUTES = frozenset({"dtype", "to"})
 
 
 def tolerance(model: ModelProto, max_error: float, tie_spread: float = 0.0) -> float:
-    """The larger of the user's bound and the error by rounding in the model's own element types.
+    """The larger of the usual bound and the error by rounding in the model's own element types, within a limit.
 
     Args:
         model: the original or the prepared one; its subgraphs and functions count too.
-        max_error: the largest relative error that the user allows.
+        max_error: the usual bound on the relative error.
         tie_spread: result of ``tie_spread`` for a model that rounds to integers.
     """
-    allowed = max(max_error, _OTHER_SAMPLES * tie_spread)
-    return allowed if _HALF.isdisjoint(_element_types(model)) else max(allowed, _HALF_PRECISION)
+    rounding = MOST_BY_ITSELF if has_half_precision(model) else _OTHER_SAMPLES * tie_spread
+    return max(max_error, min(rounding, MOST_BY_ITSELF))
+
+
+def has_half_precision(model: ModelProto) -> bool:
+    """Whether any value of a model is of half precision."""
+    return not _HALF.isdisjoint(_element_types(model))
 
 
 def _element_types(model: ModelProto) -> Iterator[int]:

@@ -18,8 +18,6 @@ from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
 _STEP = "running the model on samples"
-# A bound above this relative error may hide a defect, so the user is warned.
-_MUCH_BY_TIES = 0.1
 
 
 def checked_samples(imported: ImportedModel, given: Path | None, pool: WorkerPool, *, narrow: bool) -> SampleSet:
@@ -42,14 +40,7 @@ def checked_samples(imported: ImportedModel, given: Path | None, pool: WorkerPoo
         _warn_of_oddities(look, len(samples))
         samples = replace(samples, doubts=look.doubts)
         if imported.is_rounding:
-            original = {"path": imported.path, "bound": imported.bound}
-            samples = replace(samples, tie_spread=call(pool, tie_spread_on, {**original, **job}, _STEP))
-    if samples.tie_spread > _MUCH_BY_TIES:
-        _LOG.warning(
-            "the model rounds to integers so often that a number next to a tie moves an output by up to %.0f%%: "
-            "errors up to that cannot be told from it",
-            100 * samples.tie_spread,
-        )
+            samples = replace(samples, tie_spread=call(pool, tie_spread_on, job, _STEP))
     _warn(samples.doubts)
     return samples
 

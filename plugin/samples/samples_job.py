@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from sartor.errors import SartorError
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts, dependent_outputs, doubts_of
 from sartor.reference.tie_spread import TIE_SAMPLES, tie_spread
 from sartor.reference.trusted.reference_model import ReferenceModel
-from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
 from sartor.samples.given_samples import SampleSource
 from sartor.samples.odd_samples import Extent, extents, oddities, united
@@ -77,10 +76,10 @@ def measured_on_itself(
         return WorkerError(error)
 
 
-def tie_spread_on(path: Path, prepared: Path | bytes, source: SampleSource, bound: Sequence[BoundInput] = ()) -> float:
+def tie_spread_on(prepared: Path | bytes, source: SampleSource) -> float:
     """The result of ``tie_spread`` on the user's first samples; 0 if the model fails on them."""
     try:
-        return tie_spread(path, prepared, list(itertools.islice(source.since(0), TIE_SAMPLES)), bound)
+        return tie_spread(prepared, list(itertools.islice(source.since(0), TIE_SAMPLES)))
     except SartorError as error:
         _LOG.warning("what rounding does to the outputs on the samples is not known: %s", error)
         return 0.0

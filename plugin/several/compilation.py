@@ -21,7 +21,7 @@ from sartor.frontend.target_check import check_target
 from sartor.profiling.builder import Build
 from sartor.profiling.compilation.outputs import check_files
 from sartor.profiling.publisher import stage_files
-from sartor.profiling.verdicts import judged, refusal
+from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.runtime.manifest import Manifest
@@ -198,7 +198,7 @@ def _verified(made: Sequence[Made], places: Mapping[str, Place], files: NetFiles
         if key in done:
             continue
         done.add(key)
-        run = judged(each.runner.verify(Build(each.recipe, files)), each.runner.budget)
+        run = each.runner.judged(Build(each.recipe, files))
         if run.status is not Status.OK:
             raise refusal([run], each.runner.budget)
         errors[index] = run.error

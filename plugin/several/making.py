@@ -27,7 +27,7 @@ from sartor.profiling.compilation.tuned_network import (
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.refiner import Refined
 from sartor.profiling.replay import replay
-from sartor.profiling.verdicts import budget_of_model, judged, refusal
+from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.samples.checked_samples import check_measure, checked_samples
 from sartor.samples.sample_sets import check_shapes
 from sartor.several.file_manifest import Made
@@ -75,10 +75,10 @@ def tuned_plan(
         return Made(config.target, config.shapes, found.imported, recipe, recipe.plan, rejections=rejections)
     tuned = tune_network(found, config, bench, output.parent, whole=False)
     builder, runner = tuned.builder, tuned.runner
-    refined, error = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, builder, runner))
+    refined, run = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, builder, runner))
     plan = _beside_stock(refined, tuned, found, config, bench)
     return Made(
-        config.target, config.shapes, found.imported, refined.recipe, plan, error, runner, rejections=rejections
+        config.target, config.shapes, found.imported, refined.recipe, plan, run.error, runner, rejections=rejections
     )
 
 
@@ -132,7 +132,7 @@ def _checked(recipe: Recipe, builder: Builder, runner: NetRunner) -> NetRun:
         (build,) = builder.build([recipe])
     except CompileError as error:
         return NetRun(Status.COMPILE_FAILED, message=str(error))
-    return judged(runner.verify(build), runner.budget)
+    return runner.judged(build)
 
 
 def _beside_stock(refined: Refined, tuned: Tuned, found: Candidacy, config: CompileConfig, bench: Bench) -> Plan:

@@ -28,7 +28,7 @@ from sartor.profiling.compilation.tuned_network import Bench, Candidacy, Tuned, 
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.publisher import Publisher, stage_files
 from sartor.profiling.refiner import Refined
-from sartor.profiling.verdicts import judged, refusal
+from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.runtime.manifest import SWITCHING_FORMAT, Manifest
@@ -130,8 +130,8 @@ def _make(found: Candidacy, config: CompileConfig, bench: Bench, folder: Path) -
     own = bench.directory / config.objective
     own.mkdir()
     tuned = tune_network(found, config, replace(bench, directory=own), folder, whole=False)
-    refined, error = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, tuned))
-    return Made(tuned, refined, error)
+    refined, run = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, tuned))
+    return Made(tuned, refined, run.error)
 
 
 def _checked(recipe: Recipe, tuned: Tuned) -> NetRun:
@@ -140,7 +140,7 @@ def _checked(recipe: Recipe, tuned: Tuned) -> NetRun:
         (build,) = tuned.builder.build([recipe])
     except CompileError as error:
         return NetRun(Status.COMPILE_FAILED, message=str(error))
-    return judged(tuned.runner.verify(build), tuned.runner.budget)
+    return tuned.runner.judged(build)
 
 
 def _staged(
@@ -265,7 +265,7 @@ def _verified(first: Made, later: Made, files: NetFiles) -> tuple[float | None, 
 
 
 def _run(runner: NetRunner, recipe: Recipe, files: NetFiles) -> NetRun:
-    run = judged(runner.verify(Build(recipe, files)), runner.budget)
+    run = runner.judged(Build(recipe, files))
     if run.status is not Status.OK:
         raise refusal([run], runner.budget)
     return run

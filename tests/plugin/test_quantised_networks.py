@@ -84,7 +84,7 @@ def test_ties_move_outputs_by_few_steps(tmp_path: Path, prepare_quickly: Prepare
     steps = {each.name: onnx.numpy_helper.to_array(each) for each in prepared.graph.initializer}
     (scale,) = (steps[each.input[1]] for each in prepared.graph.node if "y" in each.output)
     smallest = min(float(np.abs(run(prepared, {"x": image(seed)})["y"]).max()) for seed in SEEDS[:4])
-    spread = tie_spread(path, prepared.SerializeToString(), [{"x": image(seed)} for seed in SEEDS[:4]])
+    spread = tie_spread(prepared.SerializeToString(), [{"x": image(seed)} for seed in SEEDS[:4]])
     assert 0 < spread < 4 * scale / smallest
 
 
@@ -173,7 +173,7 @@ def test_weights_of_8_bits_alone_are_dequantised_exactly(block: int, tmp_path: P
     np.testing.assert_array_equal(run(prepared, feeds)["y"], run(onnx.load(path), feeds)["y"])
 
 
-def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path) -> None:
     """Also drawn samples fill the ranges that the model quantises its inputs to, whatever its pairs become."""
     imported = run_import(quantised(BY_CHANNEL, tmp_path), {}, None)
     assert isinstance(imported, ImportedModel), imported
@@ -186,6 +186,5 @@ def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path, capl
     with WorkerPool(1) as pool:
         faint = checked_samples(imported, tmp_path / "given.npz", pool, narrow=False)
     assert faint.tie_spread not in (0.0, imported.tie_spread)
-    assert ("next to a tie" in caplog.text) == (faint.tie_spread > 0.1)
     budgets = [budget_of_model(config.error_budget, imported, each) for each in (faint, drawn)]
     assert budgets[0].accepted != budgets[1].accepted

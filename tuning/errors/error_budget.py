@@ -47,6 +47,8 @@ class ErrorBudget:
         given: the user's bound; None for the default.
         narrow: whether layers may compute in narrower types than the model.
         inherent: error of right outputs by rounding in the model's own types, by the measure; 0 if it is not known.
+        amplifies: whether the model rounds so much that right outputs may have any error, so that beyond the bound its
+            layers are compared one by one.
     """
 
     measure: ErrorMeasure
@@ -54,6 +56,7 @@ class ErrorBudget:
     given: float | None = None
     narrow: bool = False
     inherent: float = 0.0
+    amplifies: bool = False
 
     @property
     def allowed(self) -> float:
@@ -73,7 +76,12 @@ class ErrorBudget:
     @property
     def timed(self) -> float:
         """The largest error with which a network is timed: another compilation may allow more than this one."""
-        return max(self.accepted, MOST_ROUNDED)
+        return math.inf if self.amplifies else max(self.accepted, MOST_ROUNDED)
+
+    @property
+    def asks_layers(self) -> bool:
+        """Whether a network with a larger error than is accepted may be right by its layers: the user gave no bound."""
+        return self.amplifies and self.given is None
 
     @property
     def allowed_relative(self) -> float:

@@ -39,6 +39,7 @@ class NetRun:
         error: relative error against the reference.
         message: why it failed, or in which output the largest error is (``told_output``).
         memory: bytes of weights, activations, inputs and outputs; None if not counted.
+        layers: what comparing its layers says, a sentence; empty if they were not compared.
     """
 
     status: Status
@@ -46,6 +47,7 @@ class NetRun:
     error: float | None = None
     message: str = ""
     memory: int | None = None
+    layers: str = ""
 
     @property
     def seconds(self) -> float:

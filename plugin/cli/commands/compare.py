@@ -23,18 +23,20 @@ from sartor.cli.options.common import (
     existing_file,
 )
 from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
-from sartor.cli.output.terminal import show_json, show_table, tuning_progress
+from sartor.cli.output.terminal import show_facts, show_json, show_table, tuning_progress
 from sartor.cli.tables.layer_error_table import first_json, layer_errors_json, show_first, show_layer_errors
 from sartor.comparison.compare_job import Answer, Question, ask
 from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
 from sartor.errors import SartorError, UsageError
 from sartor.policies import DEFAULT_MAX_ERROR
+from sartor.profiling.layerwise.layer_verdict import LayerVerdict
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import bound_inputs, inference_functions, module_manifest, module_signature
 from sartor.runtime.output_error import count_not_finite, output_error
 from sartor.runtime.session import Session
+from sartor.runtime.several.choice import PlanChoice
 from sartor.samples.feeds import make_feeds, read_archive
 from sartor.tuning.workers.calls import open_pool
 
@@ -119,7 +121,11 @@ def compare(
     errors = {name: max(each[name] for each in found) for name in found[0]}
     # Of a file with two plans, the one that is further off is of interest.
     later = max(found[-1].values(), default=0.0) > max(found[0].values(), default=0.0)
-    if layers or bisect is not None:
+    missing = {*results[0]} ^ {*right.names}
+    worst = max(errors, key=lambda name: (name in missing, errors[name]), default=None)
+    is_wrong = worst is not None and (worst in missing or errors[worst] > right.allowed)
+    judges = is_wrong and not missing and right.amplifies and len(results) == 1 and _has_layers(module, choice)
+    if layers or bisect is not None or judges:
         with (
             tuning_progress() as progress,
             open_comparison(
@@ -127,16 +133,22 @@ def compare(
             ) as comparison,
         ):
             inside = _look_inside(comparison, layers, _bound(bisect, right.allowed))
+            inside = replace(inside, verdict=comparison.verdict(module) if judges else None)
         inside = replace(inside, plan=_plan_names(len(found))[later])
     if json:
         _show_json(errors, right, inside)
     else:
         _show_tables(module, errors, right, inside)
-    missing = {*results[0]} ^ {*right.names}
-    worst = max(errors, key=lambda name: (name in missing, errors[name]), default=None)
-    if worst is not None and (worst in missing or errors[worst] > right.allowed):
+    if worst is not None and is_wrong and not (inside.verdict is not None and inside.verdict.is_right):
         where = _which_plan([each[worst] for each in found]) if len(found) > 1 else ""
-        raise DifferentResultError(_difference(worst, errors[worst], right, results[0]) + where)
+        told = "" if inside.verdict is None else f"; {inside.verdict.sentence}"
+        raise DifferentResultError(_difference(worst, errors[worst], right, results[0]) + where + told)
+
+
+def _has_layers(module: Path, choice: PlanChoice) -> bool:
+    """Whether a file has one plan, which is of layers."""
+    manifest = module_manifest(module, choice)
+    return manifest is not None and not manifest.alternatives and not manifest.plan.get("unsplit", True)
 
 
 def _plan_names(count: int) -> Sequence[str]:
@@ -197,13 +209,15 @@ def _warn_of_what_is_not_finite(feeds: Mapping[str, Array], right: Answer) -> No
 class _Inside:
     """Results about the module's layers; None for those that were not requested.
 
-    ``plan`` says which inferences the plan is for that has them, of a file with two.
+    ``plan`` says which inferences the plan is for that has them, of a file with two. ``verdict`` is that of the layers
+    where the outputs are further off than is allowed.
     """
 
     layers: list[LayerError] | None = None
     bound: float = 0.0
     first: FirstBeyond | None = None
     plan: str = ""
+    verdict: LayerVerdict | None = None
 
 
 def _look_inside(comparison: LayerComparison, layers: bool, bound: float | None) -> _Inside:
@@ -240,6 +254,9 @@ def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> N
     }
     if inside.plan:
         data["plan_for"] = inside.plan
+    if inside.verdict is not None:
+        data["layers_compared"] = inside.verdict.sentence
+        data["layers_right"] = inside.verdict.is_right
     if inside.layers is not None:
         data["layers"] = layer_errors_json(inside.layers)
     if inside.first is not None:
@@ -265,6 +282,8 @@ def _show_tables(module: Path, errors: Mapping[str, float], right: Answer, insid
     show_table(
         str(module), ("output", f"relative error to {right.reference}", f"within {right.allowed:g}"), rows, right=(1,)
     )
+    if inside.verdict is not None:
+        show_facts("layers one by one", [("verdict", inside.verdict.sentence)])
     if inside.layers is not None:
         show_layer_errors(inside.layers, f"layers of the plan for {inside.plan}" if inside.plan else "layers")
     if inside.first is not None:

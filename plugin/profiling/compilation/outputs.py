@@ -94,10 +94,8 @@ def check_beside(output: Path, weights: Path | None) -> None:
         )
 
 
-def publish_best(
-    refined: Refined, refiner: Refiner, publish: Callable[[Recipe], NetRun]
-) -> tuple[Refined, float | None]:
-    """Stage the best network whose file passes the check; returns it with the error of its outputs.
+def publish_best(refined: Refined, refiner: Refiner, publish: Callable[[Recipe], NetRun]) -> tuple[Refined, NetRun]:
+    """Stage the best network whose file passes the check; returns it with the run of that file.
 
     ``publish`` builds a recipe's file, checks it and stages it if it is right. A file that fails replaces
     the stored run of its recipe, and the next best network is built.
@@ -109,7 +107,7 @@ def publish_best(
     while True:
         run = publish(refined.recipe)
         if run.status is Status.OK:
-            return refined, run.error
+            return refined, run
         _LOG.warning("the best plan is not what it was measured as (%s); the next best is built", run.message)
         refiner.profiler.contradict(refined.recipe, run)
         refined = refiner.next_best(refined)

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from sartor.codegen.ir.graph import LayerGraph
 from sartor.errors import CompileError
-from sartor.profiling.verdicts import is_rounded, judged, judged_again, refusal
+from sartor.planning.recipe import Recipe
+from sartor.profiling.verdicts import is_open, is_rounded, judged, judged_again, provisional, refusal
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError
 
 STRICT = ErrorBudget(RELATIVE, 1e-2, given=1e-4, narrow=True)
 USUAL = ErrorBudget(RELATIVE, 1e-2, narrow=True)
+AMPLIFYING = ErrorBudget(RELATIVE, 1e-3, inherent=1e-2, amplifies=True)
+
+
+def recipe(*, unsplit: bool = False) -> Recipe:
+    """A plan of no layers."""
+    plan = Plan(
+        model_sha256="",
+        target="cpu:",
+        threads=1,
+        unsplit=unsplit,
+        layers=(),
+        adapts=(),
+        objective="latency",
+        solver="none",
+        optimal=False,
+        gap=None,
+        predicted=None,
+        measured=None,
+        baseline=None,
+        memory=None,
+        first=None,
+        peak=None,
+        versions={},
+    )
+    return Recipe(plan, LayerGraph((), (), ()), {})
 
 
 def run(error: float, status: Status = Status.OK) -> NetRun:
@@ -64,10 +93,35 @@ def test_a_crash_stays_a_crash() -> None:
 
 
 def test_what_was_wrong_for_all_others_runs_again_for_who_allows_more() -> None:
-    assert judged_again(stored(1e-3, Status.WRONG_RESULT), USUAL) is None
-    again = judged_again(stored(1e-3, Status.OK), STRICT)
+    assert judged_again(stored(1e-3, Status.WRONG_RESULT), USUAL, recipe()) is None
+    again = judged_again(stored(1e-3, Status.OK), STRICT, recipe())
     assert again is not None
     assert again.status is Status.WRONG_RESULT
+
+
+def test_layers_decide_where_rounding_may_be_amplified_and_the_user_gave_no_bound() -> None:
+    right = provisional(run(0.3), AMPLIFYING, recipe())
+    assert (right.status, right.error) == (Status.OK, 0.3)
+    assert is_open(right, AMPLIFYING, recipe())
+    assert not is_open(run(5e-3), AMPLIFYING, recipe())
+    for budget, other in (
+        (USUAL, recipe()),
+        (replace(AMPLIFYING, given=0.1), recipe()),
+        (AMPLIFYING, recipe(unsplit=True)),
+    ):
+        assert provisional(run(0.3), budget, other).status is Status.WRONG_RESULT
+    assert provisional(run(0.3), replace(AMPLIFYING, given=0.5), recipe()).status is Status.OK
+    assert AMPLIFYING.timed == math.inf
+
+
+def test_a_stored_run_beyond_the_bound_is_not_judged_by_another_that_was_given() -> None:
+    again = judged_again(stored(0.3, Status.OK), AMPLIFYING, recipe())
+    assert again is not None
+    assert again.status is Status.OK
+    assert judged_again(stored(0.3, Status.WRONG_RESULT), AMPLIFYING, recipe()) is None
+    whole = judged_again(stored(0.3, Status.OK), AMPLIFYING, recipe(unsplit=True))
+    assert whole is not None
+    assert whole.status is Status.WRONG_RESULT
 
 
 def test_a_network_as_exact_as_its_types_is_no_defect() -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from sartor.reference.tolerance import tolerance
+from sartor.reference.tolerance import MOST_BY_ITSELF, tolerance
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
 
-HALF = 3e-2
+HALF = 1e-2
 SHAPE = [4]
 
 
@@ -62,3 +62,8 @@ def test_what_ties_move_is_allowed_and_no_more() -> None:
     assert tolerance(single(), 1e-3, 4e-3) == 6e-3
     assert tolerance(single(), 1e-2, 4e-3) == 1e-2
     assert tolerance(inputs(), 1e-3, 4e-3) == HALF
+
+
+def test_no_bound_above_one_percent_comes_about_by_itself() -> None:
+    for built in (single(), inputs()):
+        assert tolerance(built, 1e-3, 0.2) == MOST_BY_ITSELF == 1e-2
