@@ -33,6 +33,7 @@ from sartor.codegen.routines.iree_tiled.tiled import TiledConvolution
 from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
 from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
+from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
 from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.direct import Direct
@@ -145,6 +146,7 @@ ROUTINES: tuple[Routine, ...] = (
     TensorSeparable(arithmetic="tf32"),
     TensorSeparable(storage="bf16"),
     TensorSeparable(storage="f16"),
+    OpenAttentionKernel(),
     AttentionKernel(),
     AttentionKernel(arithmetic="tf32"),
     AttentionKernel(storage="bf16"),

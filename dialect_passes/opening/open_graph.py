@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import Layer, NetworkValue, OpenedTask, Task, TensorType, task_key
+from sartor.codegen.ir.layer import Fusion, Layer, NetworkValue, OpenedTask, Task, TensorType, task_key
 from sartor.codegen.ir.sizes.fit import Fit
+from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.opening.open_body import open_body, open_type
 from sartor.errors import UnsupportedModelError
+
+# A product, a softmax and a product.
+_ATTENTION = 3
 
 Weights = Mapping[str, np.ndarray]
 
 
 def open_graph(one: tuple[LayerGraph, Weights], other: tuple[LayerGraph, Weights], fit: Fit) -> LayerGraph:
-    """The network for any size, without fusions and childnets.
+    """The network for any size, with fusions of attention alone, and without childnets.
 
     Args:
         one: the network with the largest sizes, and its weights, which that for any size has too.
@@ -52,7 +56,16 @@ class _Opening:
             tuple(map(self._value, *ends))
             for ends in ((self._one.inputs, self._other.inputs), (self._one.outputs, self._other.outputs))
         )
-        return LayerGraph(layers, inputs, outputs)
+        return LayerGraph(layers, inputs, outputs, tuple(self._fusions()))
+
+    def _fusions(self) -> Iterator[Fusion]:
+        """The products and softmaxes of attention, which a kernel computes together."""
+        pairs = (
+            find_fusions(replace(each, fusions=(), childnets=()), attends=True) for each in (self._one, self._other)
+        )
+        for one, other in zip(*(each.fusions for each in pairs), strict=False):
+            if one.members == other.members and len(one.members) == _ATTENTION:
+                yield replace(one, layer=self._layer(one.layer, other.layer))
 
     def _layer(self, layer: Layer, twin: Layer) -> Layer:
         for name, other in zip(layer.weights, twin.weights, strict=True):

@@ -70,7 +70,8 @@ class SizedRunner:
                 return worst
             run = judged(runner.verify(build), runner.budget)
             if run.status is not Status.OK:
-                return replace(run, message=f"with {name}: {run.message}")
+                # Without its error it is not judged again, which would forget the sizes.
+                return replace(run, error=None, message=f"with {name}: {run.message}")
             worst = max(worst, run, key=lambda each: each.error or 0.0)
         return worst
 

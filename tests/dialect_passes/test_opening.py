@@ -18,8 +18,9 @@ from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
-from sartor.codegen.routines import routines_for
+from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.dialect_passes.annotate import annotate
+from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.dialect_passes.opening.open_body import open_body
 from sartor.dialect_passes.opening.open_graph import open_graph
 from sartor.errors import UnsupportedModelError
@@ -96,6 +97,29 @@ def test_an_encoder_is_right_for_any_batch_and_number_of_tokens(by_kernels: bool
     session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=by_kernels)
     reference = OnnxRuntimeReference(path, threads=1)
     for batch, length in [(1, 1), (4, 64), (1, 64), (3, 7), (1, 16), (2, 31), (4, 1), (1, 23), (3, 61)]:
+        feeds = tokens(batch, length)
+        assert relative_error(session.run(None, feeds), reference(feeds)) < 1e-5, (batch, length)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_attention_is_one_kernel_for_any_number_of_queries_and_keys(number: int, tmp_path: Path) -> None:
+    path = saved(encoder(width=40, heads=2), tmp_path / "model.onnx")
+    names = "input_ids", "attention_mask"
+    graph, model = opened(
+        path, [BATCH, SEQUENCE], lambda sizes: dict.fromkeys(names, (sizes["batch"], sizes["sequence"]))
+    )
+    variants = annotate(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
+    (fusion,) = graph.fusions
+    kernels = [each for each in variants[fusion.layer.task.key] if each.implementation.kernel is not None]
+    assert [each.routine for each in kernels] == ["open_attention"] * 4
+    fused = apply_fusions(graph, [fusion.layer.name])
+    code = {layer.name: variants[layer.task.key][0] for layer in fused.layers} | {fusion.layer.name: kernels[number]}
+    build_net(SplitNetwork(fused, code), model.weights, TARGET, "", NetFiles(tmp_path / "model.vmfb", None))
+    session = Session(
+        tmp_path / "model.vmfb", signature=net_signature((fused.inputs, fused.outputs)), threads=1 + number % 2
+    )
+    reference = OnnxRuntimeReference(path, threads=1)
+    for batch, length in [(1, 1), (4, 64), (1, 64), (3, 7), (1, 16), (2, 31), (4, 1), (1, 23), (3, 61), (2, 5)]:
         feeds = tokens(batch, length)
         assert relative_error(session.run(None, feeds), reference(feeds)) < 1e-5, (batch, length)
 

@@ -95,10 +95,10 @@ def _is_softmax(stage: Stage, scores: MatmulShape) -> bool:
             form = row_form(rewrite.function)
         except ValueError:
             return False
-        return form.length == scores.columns and _computes_softmax(form, stage.task.results[0])
+        return form.length == scores.columns and computes_softmax(form, stage.task.results[0])
 
 
-def _computes_softmax(form: RowForm, result: TensorType) -> bool:
+def computes_softmax(form: RowForm, result: TensorType) -> bool:
     """Whether steps are exactly those of a softmax over the last dimension."""
     steps = list(form.steps.values())
     if len(steps) != len(_SOFTMAX) or form.length != result.shape[-1]:

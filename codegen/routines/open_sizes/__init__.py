@@ -1,0 +1,1 @@
+"""Routines for layers whose sizes are known only when they run."""

@@ -1,0 +1,72 @@
+"""Attention over any number of queries and keys on a CPU, by one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.loops.partition import many_workgroups
+from sartor.codegen.kernels.open_sizes.attention_form import attention_form, open_attention_form
+from sartor.codegen.kernels.open_sizes.open_attention import OpenAttention
+from sartor.codegen.mlir.kernel_machine import kernel_machine
+
+# Queries of a tile, and vectors of keys whose scores are computed at once.
+_TILES = ((4, 4), (6, 2), (8, 2), (4, 2))
+
+
+@dataclass(frozen=True)
+class OpenAttentionKernel:
+    """Scores of queries and keys, their softmax, and the sums of values, for any number of each.
+
+    Parameters: ``rows`` of a tile, ``vectors`` of keys, and ``groups``, workgroups that partition the tiles.
+
+    Attributes:
+        name: the algorithm in descriptors.
+    """
+
+    name: str = "open_attention"
+
+    @property
+    def traits(self) -> Traits:
+        sizes = ("rows", "vectors", "groups")
+        return Traits(fuses=True, opens=True, slowdown=LOWERED.slowdown / 2, sizes=sizes)
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        if task.opened is None:
+            return Rejected("its sizes are known")
+        machine = kernel_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        tiles = task.results[0].elements // task.results[0].shape[-1]
+        return [
+            {"rows": rows, "vectors": vectors, "groups": many_workgroups(-(-tiles // rows), machine.threads)}
+            for rows, vectors in _TILES
+        ]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a fused task.
+
+        Raises:
+            ValueError: if there is no kernel for it.
+        """
+        machine = kernel_machine(task, target)
+        if isinstance(machine, Rejected) or task.opened is None:
+            raise ValueError("not an attention of open sizes for kernels")
+        one, rewrites = attention_form(task)
+        other, others = attention_form(task.opened.twin)
+        with rewrites[0].module.context:
+            form = open_attention_form(one, other, task.opened.fit)
+        rows, vectors, groups = (integer(parameters[each]) for each in ("rows", "vectors", "groups"))
+        code = OpenAttention(form, rows, vectors, machine.lanes, groups)
+        code.check()
+        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
+        return KernelLayer(task, (*rewrites, *others), inputs, outputs[0], code)

@@ -1,0 +1,199 @@
+"""One plan for any size: compiled, checked, run by sessions and stock tools, and replayed."""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sartor.artifact import Artifact
+from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.target import Target
+from sartor.config import CompileConfig
+from sartor.errors import CompileError, UnsupportedModelError, UsageError
+from sartor.open_sizes.checking import checked_sizes
+from sartor.open_sizes.compilation import OpenConfig, compile_open
+from sartor.open_sizes.symbols import OpenDims
+from sartor.policies import Precision
+from sartor.profiling.network_runner import NetRunner
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.files.open_sizes import OpenSize, Place
+from sartor.runtime.manifest import OPEN_FORMAT, read_manifest
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.settings.size_range import SizeRange
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Status
+from tests.open_models import feed_forward, saved
+
+WIDTH, MOST = 24, 40
+SHAPES = {"x": (SizeRange(1, MOST), WIDTH)}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file for any number of rows, and the model that it was made of."""
+
+    artifact: Artifact
+    model: Path
+    config: CompileConfig
+
+    def expected(self, x: Array) -> list[Array]:
+        return OnnxRuntimeReference(self.model, threads=1)({"x": x})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("open")
+    model = saved(feed_forward(WIDTH), folder / "net.onnx")
+    config = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", plans=1)
+    return Made(compile_open(model, folder / "net.vmfb", OpenConfig(config, SHAPES)), model, config)
+
+
+def rows(count: int, seed: int = 0) -> Array:
+    return np.random.default_rng([count, seed]).standard_normal((count, WIDTH)).astype(np.float32)
+
+
+def test_a_session_takes_any_number_of_rows_in_the_range(made: Made) -> None:
+    session = Session(made.artifact.path)
+    for count in [1, MOST, 2, 3, 7, 13, 17, 29, 37, 39, 1]:
+        found, expected = session.run(None, {"x": rows(count)}), made.expected(rows(count))
+        assert found[0].shape == expected[0].shape
+        assert relative_error(found, expected) < 1e-5, count
+
+
+def test_layers_run_kernels_and_the_file_is_checked_at_several_sizes(made: Made) -> None:
+    routines = {each.variant.partition("{")[0] for each in made.artifact.plan.layers}
+    assert routines == {"cpu:f32/matmul.product", "cpu:f32/block.rowwise"}
+    assert made.artifact.samples >= 4
+    assert made.artifact.error is not None
+    assert made.artifact.error < 1e-5
+
+
+def test_the_manifest_has_the_range(made: Made) -> None:
+    manifest = read_manifest(made.artifact.path)
+    assert manifest.sizes == (OpenSize("rows", 1, MOST, 1, (Place("x", 0),)),)
+    assert (manifest.format, manifest.inputs[0].shape, manifest.outputs[0].shape) == (
+        OPEN_FORMAT,
+        (None, WIDTH),
+        (None, 19),
+    )
+    assert type(manifest).from_json(manifest.to_json()) == manifest
+
+
+@pytest.mark.parametrize("count", [0, MOST + 1])
+def test_a_size_out_of_the_range_is_refused_by_name(made: Made, count: int) -> None:
+    session = Session(made.artifact.path)
+    with pytest.raises(UsageError, match=rf"dimension 0 of input 'x' has the size {count}.* 'rows' from 1 to {MOST}"):
+        session.run(None, {"x": rows(count)})
+    assert relative_error(session.run(None, {"x": rows(3)}), made.expected(rows(3))) < 1e-5
+
+
+def test_concurrent_calls_of_different_sizes_leave_nothing_of_each_other(made: Made) -> None:
+    session = Session(made.artifact.path, threads=2)
+    counts = [1 + 7 * index % MOST for index in range(60)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda count: session.run(None, {"x": rows(count, 1)}), counts))
+    expected = {count: made.expected(rows(count, 1)) for count in set(counts)}
+    assert all(relative_error(each, expected[count]) < 1e-5 for each, count in zip(found, counts, strict=True))
+
+
+def test_stock_tools_run_any_size_and_the_module_refuses_others(made: Made, tmp_path: Path) -> None:
+    tool = Path(sysconfig.get_path("scripts")) / "iree-run-module"
+    for count in (1, 11, MOST, MOST + 1):
+        np.save(tmp_path / "x.npy", rows(count))
+        options = ["--device=local-sync", "--function=main_graph", f"--input=@{tmp_path / 'x.npy'}"]
+        command = [tool, f"--module={made.artifact.path}", *options, f"--output=@{tmp_path / 'y.npy'}"]
+        result = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+        if count > MOST:
+            assert result.returncode != 0
+            assert f"a size is not in the range rows=1..{MOST}" in result.stderr
+        else:
+            assert relative_error([np.load(tmp_path / "y.npy")], made.expected(rows(count))) < 1e-5
+
+
+def test_a_saved_plan_gives_the_same_bytes(made: Made, tmp_path: Path) -> None:
+    files = []
+    for name in ("one.vmfb", "other.vmfb"):
+        replayed = compile_open(
+            made.model, tmp_path / name, OpenConfig(made.config, SHAPES), plan=made.artifact.plan.unmeasured()
+        )
+        files.append(replayed.path.read_bytes())
+    assert files[0] == files[1]
+
+
+def test_a_plan_for_another_range_is_refused(made: Made, tmp_path: Path) -> None:
+    other = OpenConfig(made.config, {"x": (SizeRange(1, MOST - 1), WIDTH)})
+    with pytest.raises(UsageError, match="another model, or for other shapes"):
+        compile_open(made.model, tmp_path / "net.vmfb", other, plan=made.artifact.plan)
+    assert not (tmp_path / "net.vmfb").exists()
+
+
+def test_a_file_that_is_wrong_at_one_size_is_not_written(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked, real = list[NetRunner](), NetRunner.verify
+
+    def planted(self: NetRunner, build: object) -> NetRun:
+        checked.append(self)
+        run = real(self, build)  # type: ignore[arg-type]
+        return NetRun(Status.OK, run.samples, 0.5) if len(checked) == 3 else run
+
+    monkeypatch.setattr(NetRunner, "verify", planted)
+    with pytest.raises(CompileError, match=r"with rows=\d+: relative error 0.5"):
+        compile_open(
+            made.model, tmp_path / "net.vmfb", OpenConfig(made.config, SHAPES), plan=made.artifact.plan.unmeasured()
+        )
+    assert not (tmp_path / "net.vmfb").exists()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "complaint"),
+    [
+        ({"z": (SizeRange(1, 8), WIDTH)}, "the input 'z', which the model does not have"),
+        ({"x": (SizeRange(1, 8), SizeRange(1, 8))}, "the model fixes it to 24"),
+        ({"x": (SizeRange(1, 8),)}, "1 dimensions, and the model declares 2"),
+    ],
+)
+def test_ranges_that_do_not_fit_the_model_are_refused(
+    shapes: dict[str, tuple[int | SizeRange, ...]], complaint: str, made: Made, tmp_path: Path
+) -> None:
+    with pytest.raises((UsageError, UnsupportedModelError), match=complaint):
+        compile_open(made.model, tmp_path / "net.vmfb", OpenConfig(made.config, shapes))
+
+
+@pytest.mark.parametrize(
+    ("config", "option"),
+    [
+        (CompileConfig(memory_limit=1 << 20), "--memory-limit"),
+        (CompileConfig(precision=Precision.INT8), "--precision int8"),
+        (CompileConfig(target=Target.create("vulkan")), "--target vulkan"),
+    ],
+)
+def test_what_is_not_for_any_size_yet_is_refused(config: CompileConfig, option: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot be made with {option}"):
+        OpenConfig(config, SHAPES)
+
+
+def test_a_symbol_has_one_range_in_all_inputs() -> None:
+    declared: dict[str, tuple[int | str, ...]] = {"a": ("n", 3), "b": ("n", "m"), "c": (2, 2)}
+    dims = OpenDims(declared, {"a": (SizeRange(1, 8), 3), "b": (SizeRange(1, 8), 5)})
+    assert dims.symbols == (Symbol("n", 1, 8),)
+    assert dims.shapes({"n": 4}) == {"a": (4, 3), "b": (4, 5)}
+    with pytest.raises(UsageError, match=r"'n' the sizes 1\.\.8 and 1\.\.9"):
+        OpenDims(declared, {"a": (SizeRange(1, 8), 3), "b": (SizeRange(1, 9), 5)})
+
+
+def test_sizes_are_checked_from_the_least_on_at_odd_ones() -> None:
+    batch, tokens, width = Symbol("b", 1, 8), Symbol("t", 1, 512), Symbol("w", 32, 640, 32)
+    assert checked_sizes([tokens]) == [{"t": 1}, {"t": 5}, {"t": 49}]
+    found = checked_sizes([batch, tokens, width])
+    assert all(each.allows(sizes[each.name]) for sizes in found for each in (batch, tokens, width))
+    assert found[0] == {"b": 1, "t": 1, "w": 32}
+    assert found[-1]["b"] == 1
