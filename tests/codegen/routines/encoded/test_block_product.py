@@ -193,12 +193,27 @@ def _expected(case: _Case, rows: Array) -> Array:
     return product + case.parts().get("b", np.zeros(1))
 
 
-@pytest.mark.parametrize("architecture", ["x86-64-v3", "aarch64:generic"])
-def test_variants_compile_for_other_cpus(imported: ImportedModel, architecture: str) -> None:
-    target = Target.create("cpu", architecture)
+_OTHERS = ("rest_of_word", "bytes", "pairs", "short_scales")
+
+
+def test_variants_compile_for_aarch64(imported: ImportedModel) -> None:
+    target = Target.create("cpu", "aarch64:generic")
     subjects = _subjects(imported, target)
-    few = {name: subjects[name] for name in ("rest_of_word", "bytes", "pairs", "short_scales")}
-    assert compiled(few, target)
+    assert compiled({name: subjects[name] for name in _OTHERS}, target)
+
+
+@pytest.mark.skipif("avx2" not in machine_of(_TARGET, "f32").features, reason="the CPU has no AVX2")
+def test_variants_by_avx2_compute_the_definition(imported: ImportedModel) -> None:
+    target = Target.create("cpu", "x86-64-v3")
+    subjects = _subjects(imported, target)
+    few = {name: subjects[name] for name in _OTHERS}
+    program = opened(compiled(few, target), target, 1)
+    for name, subject in few.items():
+        inputs = subject.inputs()
+        expected = _expected(_CASES[name], inputs[0])
+        for variant in subject.implementations:
+            error = np.abs(run(program, subject, variant, inputs) - expected).max() / np.abs(expected).max()
+            assert error <= _TOLERANCE, (name, variant, error)
 
 
 @pytest.mark.skipif(isinstance(EMULATOR, str), reason=str(EMULATOR))
