@@ -8,7 +8,7 @@ from contextlib import suppress
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.dynamic import compaction, indexing, passing, reducing, sizes, suppression
+from sartor.onnx_model.dynamic import compaction, indexing, passing, reducing, scattering, sizes, suppression
 from sartor.onnx_model.dynamic.steps import Steps, Tail
 from sartor.onnx_model.dynamic.unique import unique
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, opset, optional_input
@@ -164,6 +164,7 @@ _RULES: Mapping[str, Rule] = {
     "NonZero": compaction.non_zero,
     "Range": indexing.range_,
     "Reshape": passing.reshape,
+    "ScatterND": scattering.scatter_nd,
     "Shape": sizes.shape_of,
     "Size": sizes.size_of,
     "Slice": indexing.slice_,

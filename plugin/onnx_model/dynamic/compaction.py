@@ -46,6 +46,8 @@ def non_zero(steps: Steps) -> None:
     rows = [steps("Unsqueeze", row, steps.integers(0)) for row in coordinates(steps, indices, shape)]
     steps("Concat", *rows, axis=0, output=node.output[0])
     steps.set_counted(node.output[0], 1, count)
+    if node.input[0] not in steps.tail.counted:
+        steps.tail.true_elements[node.input[0]] = count
 
 
 def coordinates(steps: Steps, indices: str, shape: tuple[int, ...]) -> list[str]:

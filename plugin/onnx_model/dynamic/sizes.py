@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -47,6 +48,9 @@ def known_sizes(steps: Steps, name: str) -> tuple[Size, ...] | None:
 def track(steps: Steps) -> None:
     """Note the sizes in a result that is computed from sizes by the kept node."""
     node = steps.node
+    if node.op_type == "ReduceSum" and (count := _true_elements(steps)) is not None:
+        steps.tail.sizes[node.output[0]] = (count,)
+        return
     rule = _RULES.get(node.op_type)
     operands = [known_sizes(steps, name) if name else None for name in node.input]
     is_used = any(name in steps.tail.sizes for name in node.input)
@@ -57,6 +61,21 @@ def track(steps: Steps) -> None:
         steps.tail.sizes[node.output[0]] = found
 
 
+def _true_elements(steps: Steps) -> Count | None:
+    """The count that a sum over all of a mask is, whose true elements are selected elsewhere."""
+    editor, name = steps.editor, steps.node.input[0]
+    result = editor.shape(steps.node.output[0])
+    # A sum in a narrow type may overflow.
+    is_wide = editor.element_type(name) in (TensorProto.INT64, TensorProto.INT32)
+    if result is None or math.prod(result) != 1 or not is_wide:
+        return None
+    while (node := editor.producer(name)) is not None and node.op_type in _OF_SAME_ELEMENTS and not node.domain:
+        name = node.input[0]
+    is_mask = editor.element_type(name) == TensorProto.BOOL
+    return steps.tail.true_elements.get(name) if is_mask else None
+
+
+_OF_SAME_ELEMENTS = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _Operands = list[tuple[Size, ...] | None]
 _Found = tuple[Size, ...] | None
 

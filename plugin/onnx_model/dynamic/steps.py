@@ -58,12 +58,14 @@ class Tail:
         version: the standard operator set.
         counted: the counted values by name.
         sizes: elements of small integer values that are computed from shapes, by name, in row-major order.
+        true_elements: how many elements of a value are not 0, where these are selected.
     """
 
     editor: GraphEditor
     version: OperatorSetIdProto
     counted: dict[str, Counted] = field(default_factory=dict)
     sizes: dict[str, tuple[Size, ...]] = field(default_factory=dict)
+    true_elements: dict[str, Count] = field(default_factory=dict)
 
     def infer(self, node: NodeProto) -> None:
         """Note the types of a node's outputs."""

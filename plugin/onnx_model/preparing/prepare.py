@@ -90,6 +90,7 @@ from sartor.onnx_model.rewrites.structure.fold_batch_norm import fold_batch_norm
 from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
 from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
+from sartor.onnx_model.rewrites.structure.masked_assignments import select_assigned
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.onnx_model.rewrites.structure.sorted_selections import sort_selections
 from sartor.onnx_model.rewrites.windowed.cropped_pads import concatenate_pads, crop_pads
@@ -141,6 +142,8 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     encode_products,
     drop_windows,
     fold_constants,
+    select_assigned,
+    drop_unused,
     bound_sizes,
     eliminate_identity,
     slice_shuffled,

@@ -11,9 +11,8 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.dynamic.suggested_shapes import shape_options, suggested_shapes
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
-from sartor.onnx_model.graphs.walk import describe_node, names_read, subgraphs
+from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.onnx_model.preparing.shape_inputs import deciding_operands
-from sartor.onnx_model.rewrites.control_flow.unroll_loops import goes_on
 
 # Inputs with more elements are data, not settings, and their values are not known at compile time.
 _MOST_ELEMENTS = 16
@@ -72,8 +71,7 @@ def _with_shape_values(
     """The refusal with the advice to bind all inputs that decide shapes if these are not known, or the refused node."""
     editor = GraphEditor(model.graph)
     unknown = [name for node in editor.nodes for name in node.output if name and editor.shape(name) is None]
-    deciding = {name: each for name, each in deciding_operands(model).items() if name in settings}
-    operands = {name: each for name, each in deciding.items() if not _decides_itself(each[0], editor)}
+    operands = {name: operand for name, operand in deciding_operands(model).items() if name in settings}
     if not unknown:
         operands = {name: each for name, each in operands.items() if _is_about(error, name, each[0])}
     if not operands:
@@ -89,11 +87,6 @@ def _with_shape_values(
 def _is_about(error: UnsupportedModelError, name: str, node: NodeProto) -> bool:
     """Whether a refusal is about a node, and does not yet advise to bind an input."""
     return describe_node(node) in str(error) and f"--bind {name}=" not in str(error)
-
-
-def _decides_itself(node: NodeProto, editor: GraphEditor) -> bool:
-    """Whether a node is a loop that ends when its body says so, however many steps it is allowed."""
-    return node.op_type == "Loop" and any(not goes_on(body, editor) for body in subgraphs(node))
 
 
 def _reading(name: str, node: NodeProto, error: UnsupportedModelError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.rewrites.control_flow.inline_if import renamed_node
+from sartor.onnx_model.rewrites.control_flow.trip_counts import counted_steps
 
 # Nodes that a loop may become; more would make compilation slow.
 _MAX_NODES = 4096
@@ -77,40 +79,83 @@ def _is_constant(inner: NodeProto) -> bool:
 
 
 def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    emit = Emitter(editor, node)
-    body = Body(attributes(node)["body"], emit)
-    trip, condition = optional_input(node, 0), optional_input(node, 1)
-    count, first = editor.constant(trip), editor.constant(condition)
-    if count is None or not goes_on(body.graph, editor):
+    body = Body(attributes(node)["body"], Emitter(editor, node))
+    first = editor.constant(optional_input(node, 1))
+    may_not_begin = bool(optional_input(node, 1)) and first is None
+    known = _steps(node, body.graph, editor, version)
+    if known is None or not body.is_small(known.count):
         return None
-    steps = max(0, int(count.item())) if first is None or bool(first.item()) else 0
-    carried = list(node.input[2:])
-    collected: list[list[str]] = [[] for _ in node.output[len(carried) :]]
-    may_not_begin = bool(condition) and first is None
-    if not body.is_small(steps) or (collected and may_not_begin):
-        return None
+    steps = known.count if first is None or bool(first.item()) else 0
     if not steps and not _collects_nothing(body.graph, node, editor):
         return None
-    if may_not_begin and any(
-        editor.shape(old) is None or editor.shape(old) != editor.shape(new)
-        for old, new in zip(carried, node.output, strict=False)
-        if new
-    ):
+    is_flagged = may_not_begin or (known.may_end and steps > 1)
+    if is_flagged and not _keeps_shapes(node, body.graph, editor):
         return None
+    live = body.emit("Reshape", node.input[1], body.emit.constant([], "scalar"), part="begun") if may_not_begin else ""
+    carried, collected, flags = _run(body, node, steps, live, may_end=known.may_end)
+    _write(body.emit, carried, [(values, 0) for values in collected], version, flags if is_flagged else [])
+    return body.emit.nodes
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """How many steps a loop takes: ``count``, or fewer if it ``may_end`` by what it computes."""
+
+    count: int
+    may_end: bool
+
+
+def _steps(node: NodeProto, body: GraphProto, editor: GraphEditor, version: int) -> _Steps | None:
+    """The number of a loop's steps; None if it has no bound that is known."""
+    trips = editor.constant(optional_input(node, 0)) if optional_input(node, 0) else None
+    is_bounded = trips is not None or not optional_input(node, 0)
+    most = None if trips is None else max(0, int(trips.item()))
+    if goes_on(body, editor):
+        return None if most is None else _Steps(most, may_end=False)
+    counted = counted_steps(node, body, editor, version, most) if is_bounded else None
+    if counted is not None:
+        return _Steps(counted, may_end=False)
+    return None if most is None else _Steps(most, may_end=True)
+
+
+def _run(
+    body: Body, node: NodeProto, steps: int, live: str, *, may_end: bool
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """Emit all steps; returns the last states, the collected results of each step, and whether each step is taken.
+
+    A step that is not taken is computed and leaves the states alone.
+
+    Args:
+        live: whether the first step is taken; empty if it is.
+        may_end: whether the condition that a step computes counts.
+    """
+    emit, carried = body.emit, list(node.input[2:])
+    collected: list[list[str]] = [[] for _ in node.output[len(carried) :]]
+    flags = list[str]()
     # ONNX's are scalars; ONNX Runtime passes vectors of one element where the body declares such.
-    step_shape, true_shape = ([1] * len(static_shape(each.type) or ()) for each in body.graph.input[:2])
-    true = emit.constant(np.full(true_shape, True), "true")
+    step_shape, true_shape = ([1] * len(static_shape(value.type) or ()) for value in body.graph.input[:2])
+    true, scalar = emit.constant(np.full(true_shape, True), "true"), emit.constant([], "scalar")
     for step in range(steps):
+        flags.append(live or emit.constant(np.full((), True), "taken"))
         results = body.step([emit.constant(np.full(step_shape, step, np.int64), "step"), true, *carried])
-        carried, added = results[1 : 1 + len(carried)], results[1 + len(carried) :]
+        new, added = results[1 : 1 + len(carried)], results[1 + len(carried) :]
+        pairs = zip(new, carried, strict=True)
+        carried = [emit("Where", live, value, old, part="if_taken") if live else value for value, old in pairs]
         for values, value in zip(collected, added, strict=True):
             values.append(value)
-    if may_not_begin:
-        begun = emit("Reshape", condition, emit.constant([], "scalar"), part="begun")
-        pairs = zip(carried, node.input[2:], strict=True)
-        carried = [emit("Where", begun, value, initial, part="if_begun") for value, initial in pairs]
-    _write(emit, carried, [(values, 0) for values in collected], version)
-    return emit.nodes
+        if may_end and step < steps - 1:
+            going = emit("Reshape", results[0], scalar, part="going")
+            live = emit("And", live, going, part="taken") if live else going
+    return carried, collected, flags
+
+
+def _keeps_shapes(node: NodeProto, body: GraphProto, editor: GraphEditor) -> bool:
+    """Whether all states have one known shape, so that a step that is not taken can leave them alone."""
+    for old, new, result in zip(node.input[2:], node.output, body.output[1:], strict=False):
+        before, after = editor.shape(old), editor.shape(new) if new else None
+        if before is None or before != (static_shape(result.type) if after is None else after):
+            return False
+    return True
 
 
 def _collects_nothing(body: GraphProto, node: NodeProto, editor: GraphEditor) -> bool:
@@ -186,8 +231,18 @@ def _slice(emit: Emitter, name: str, axis: int, step: int) -> str:
     return emit("Gather", name, emit.constant(np.asarray(step, np.int64), "step"), part="slice", axis=axis)
 
 
-def _write(emit: Emitter, carried: list[str], collected: list[tuple[list[str], int]], version: int) -> None:
-    """Name the last states and the joined results of all steps as the loop's outputs."""
+def _write(
+    emit: Emitter,
+    carried: list[str],
+    collected: list[tuple[list[str], int]],
+    version: int,
+    flags: Sequence[str] = (),
+) -> None:
+    """Name the last states and the joined results of all steps as the loop's outputs.
+
+    Args:
+        flags: whether each step is taken, if some may not be: only results of steps that are taken are joined.
+    """
     node = emit.node
     for value, output in zip(carried, node.output, strict=False):
         if output:
@@ -195,4 +250,10 @@ def _write(emit: Emitter, carried: list[str], collected: list[tuple[list[str], i
     for (values, axis), output in zip(collected, node.output[len(carried) :], strict=True):
         if output and values:
             raised = [emit.raised(value, axis, version) for value in values]
-            emit("Concat", *raised, part="stack", output=output, axis=axis)
+            stacked = emit("Concat", *raised, part="stack", output="" if flags else output, axis=axis)
+            if flags:
+                one = emit.constant([1], "shape")
+                taken = emit(
+                    "Concat", *(emit("Reshape", flag, one, part="flag") for flag in flags), part="taken", axis=0
+                )
+                emit("Compress", stacked, taken, part="rows", output=output, axis=axis)

@@ -221,11 +221,11 @@ def test_other_models_are_not_changed(prepare_quickly: Prepare) -> None:
     assert not any(counted_axis(each.name) for each in prepared.outputs)
 
 
-def test_loops_that_end_by_what_they_compute_are_refused(prepare_quickly: Prepare) -> None:
+def test_loops_without_a_bound_that_end_by_what_they_compute_are_refused(prepare_quickly: Prepare) -> None:
     """IREE's importer drops their condition, so that they would run on."""
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y)
-        <int64 trips = {9}, bool begin = {1}, float[3] one = {1, 1, 1}, float limit = {10}> {
-            y = Loop (trips, begin, x) <body = body (int64 i, bool going, float[3] v) => (bool more, float[3] w) {
+        <bool begin = {1}, float[3] one = {1, 1, 1}, float limit = {10}> {
+            y = Loop (, begin, x) <body = body (int64 i, bool going, float[3] v) => (bool more, float[3] w) {
                 w = Add (v, one)
                 sum = ReduceSum <keepdims = 0> (w)
                 more = Less (sum, limit)

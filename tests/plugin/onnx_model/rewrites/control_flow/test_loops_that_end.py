@@ -1,0 +1,130 @@
+"""Loops that end by a condition: on data within a bound, or on their own counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from sartor.errors import UnsupportedModelError
+from sartor.runtime.driver.counts import cut_outputs
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, model, node, run
+from tests.plugin.onnx_model.conftest import Prepare
+
+BOOL = TensorProto.BOOL
+
+
+def _body(nodes: Sequence[NodeProto], inputs: Sequence[Value], outputs: Sequence[Value]) -> GraphProto:
+    return helper.make_graph(list(nodes), "body", _infos(inputs), _infos(outputs))
+
+
+def _infos(values: Sequence[Value]) -> list[ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, kind, shape) for name, shape, kind in values]
+
+
+def _doubling(*, collects: bool, first: bool = False, bound: int = 8, condition_rank: int = 0) -> ModelProto:
+    """Doubles a state until its sum passes a limit; a step's result is the state before it.
+
+    Args:
+        collects: whether the results of the steps are an output.
+        first: whether the first condition is an input.
+        bound: the trip count.
+        condition_rank: 1 for a condition that is a vector of one element.
+    """
+    shape = (1,) * condition_rank
+    axes = {} if condition_rank else {"keepdims": 0}
+    nodes = [
+        node("Add", ["state", "state"], ["next"]),
+        node("ReduceSum", ["next"], ["sum"], **axes)
+        if not condition_rank
+        else node("ReduceSum", ["next", "axes"], ["sum"]),
+        node("Less", ["sum", "limit"], ["goes_on"]),
+        node("Identity", ["state"], ["row"]),
+    ]
+    inputs: list[Value] = [("step", (), INT64), ("going", shape, BOOL), ("state", (3,), FLOAT)]
+    outputs: list[Value] = [("goes_on", shape, BOOL), ("next", (3,), FLOAT)]
+    body = _body(nodes, inputs, [*outputs, ("row", (3,), FLOAT)] if collects else outputs)
+    loop = node("Loop", ["bound", "first", "x"], ["last", "rows"] if collects else ["last"], body=body)
+    constants: dict[str, Array] = {
+        "bound": np.asarray(bound, np.int64),
+        "limit": np.asarray(10.0, np.float32),
+        "axes": np.asarray([0], np.int64),
+    }
+    if not first:
+        constants["first"] = np.full(shape, True)
+    given: list[Value] = [("x", (3,), FLOAT), *([("first", (), BOOL)] if first else [])]
+    results: list[str | Value] = ["last", *([("rows", ("taken", 3), FLOAT)] if collects else [])]
+    return model([loop], given, results, constants)
+
+
+def _cut(prepared: ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    values = run(prepared, feeds)
+    return cut_outputs(list(values), list(values.values()))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("collects", [False, True])
+@pytest.mark.parametrize("size", [100.0, 1.0, 0.1, 1e-5])
+def test_a_loop_within_a_bound_ends_by_data(
+    size: float, rank: int, prepare_quickly: Prepare, *, collects: bool
+) -> None:
+    original = _doubling(collects=collects, condition_rank=rank)
+    prepared = prepare_quickly(original).model
+    assert all(item.op_type != "Loop" for item in prepared.graph.node)
+    feeds: dict[str, Array] = {"x": np.full(3, size, np.float32)}
+    expected = list(run(original, feeds).values())
+    for value, right in zip(_cut(prepared, feeds), expected, strict=True):
+        np.testing.assert_array_equal(value, right)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("bound", [1, 5])
+def test_a_loop_that_may_not_begin_and_may_end(bound: int, prepare_quickly: Prepare, *, first: bool) -> None:
+    original = _doubling(collects=True, first=True, bound=bound)
+    prepared = prepare_quickly(original).model
+    feeds: dict[str, Array] = {"x": np.full(3, 1.0, np.float32), "first": np.asarray(first)}
+    for value, right in zip(_cut(prepared, feeds), run(original, feeds).values(), strict=True):
+        np.testing.assert_array_equal(value, right)
+
+
+def test_numbers_that_steps_behind_the_end_overflow_to_do_not_show(prepare_quickly: Prepare) -> None:
+    original = _doubling(collects=False)
+    prepared = prepare_quickly(original).model
+    feeds: dict[str, Array] = {"x": np.full(3, 3e38, np.float32)}
+    np.testing.assert_array_equal(run(prepared, feeds)["last"], run(original, feeds)["last"])
+
+
+def _counting(limit: int, trips: int | None = None) -> ModelProto:
+    """``while i < limit: i, x = i + 2, x * 1.5``, as exporters write a counter."""
+    nodes = [
+        node("Add", ["i", "two"], ["i_next"]),
+        node("Mul", ["x_in", "factor"], ["x_next"]),
+        node("Less", ["i_next", "limit"], ["goes_on"]),
+    ]
+    inputs: list[Value] = [("step", (), INT64), ("going", (), BOOL), ("i", (), INT64), ("x_in", (4,), FLOAT)]
+    body = _body(nodes, inputs, [("goes_on", (), BOOL), ("i_next", (), INT64), ("x_next", (4,), FLOAT)])
+    constants: dict[str, Array] = {
+        **{name: np.asarray(value, np.int64) for name, value in (("two", 2), ("limit", limit), ("zero", 0))},
+        "factor": np.asarray(1.5, np.float32),
+        "true": np.asarray(True),
+    }
+    if trips is not None:
+        constants["trips"] = np.asarray(trips, np.int64)
+    loop = node("Loop", ["" if trips is None else "trips", "true", "zero", "x"], ["count", "y"], body=body)
+    return model([loop], [("x", (4,), FLOAT)], ["y"], constants)
+
+
+@pytest.mark.parametrize(("limit", "trips"), [(7, None), (1, None), (-3, None), (7, 2), (7, 100), (7, 2**62)])
+def test_a_counter_ends_a_loop(limit: int, trips: int | None, prepare_quickly: Prepare) -> None:
+    original = _counting(limit, trips)
+    prepared = prepare_quickly(original).model
+    assert all(item.op_type not in ("Loop", "Where") for item in prepared.graph.node)
+    feeds: dict[str, Array] = {"x": np.arange(4, dtype=np.float32)}
+    np.testing.assert_array_equal(run(prepared, feeds)["y"], run(original, feeds)["y"])
+
+
+def test_a_counter_without_end_is_refused(prepare_quickly: Prepare) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"node 'loop' \(Loop\)"):
+        prepare_quickly(_counting(2**60))
