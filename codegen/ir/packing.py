@@ -179,7 +179,7 @@ class Quantise:
         packed = numbers
         for step in self.steps:
             packed = step.apply(packed)
-        rows = packed.reshape(packed.shape[0], -1)
+        rows = self._as_bytes(packed.reshape(packed.shape[0], -1))
         return np.concatenate([rows, self._panels(scales.reshape(-1, 1)), self._panels(sums)], axis=1)
 
     def _before(self, sums: np.ndarray) -> np.ndarray:
@@ -193,8 +193,18 @@ class Quantise:
         for step in self.steps:
             packed = step.type_of(packed)
         panels = packed.shape[0]
+        numbers = packed.elements // panels * self.bytes
         scale_and_sums = 1 + math.prod(tensor.shape[axis] + 1 for axis in self.taps)
-        return TensorType((panels, packed.elements // panels + scale_and_sums * self.panel * _FLOAT_BYTES), "i8")
+        return TensorType((panels, numbers + scale_and_sums * self.panel * _FLOAT_BYTES), "i8")
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an integer."""
+        return 1
+
+    def _as_bytes(self, numbers: np.ndarray) -> np.ndarray:
+        """Integers ``[panels, numbers]`` as they are stored."""
+        return numbers
 
     def is_exact(self, array: np.ndarray) -> bool:
         """Whether quantising loses nothing, because each channel's weights are 8-bit integers times its scale."""
@@ -209,6 +219,18 @@ class Quantise:
         filled = np.pad(values, ((0, -len(values) % self.panel), (0, 0)))
         turned = filled.reshape(-1, self.panel, values.shape[1]).transpose(0, 2, 1)
         return np.ascontiguousarray(turned).reshape(len(turned), -1).view(np.int8)
+
+
+@dataclass(frozen=True)
+class QuantiseWide(Quantise):
+    """``Quantise`` with each integer of 8 bits stored in 16."""
+
+    @property
+    def bytes(self) -> int:
+        return 2
+
+    def _as_bytes(self, numbers: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(numbers, "<i2").view(np.int8)
 
 
 @dataclass(frozen=True)

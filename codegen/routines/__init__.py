@@ -46,6 +46,7 @@ from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
 from sartor.codegen.routines.vector.single import FewChannels, SingleChannel
 from sartor.codegen.routines.vector.window import SlidingWindow
+from sartor.codegen.routines.widened.pairs import WORD_PAIR_ROUTINES
 
 _VULKAN, _CUDA = ("vulkan",), ("cuda",)
 
@@ -206,6 +207,7 @@ ROUTINES: tuple[Routine, ...] = (
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
     *NEON_DOTS,
+    *WORD_PAIR_ROUTINES,
     # For models that find quantisation ranges at run time.
     IntegerFactor(TileConvolution(storage="i8", element=INTEGER)),
     IntegerFactor(TileProduct(storage="i8", element=INTEGER)),

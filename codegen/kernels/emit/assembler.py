@@ -98,6 +98,10 @@ class Assembler(ControlFlow):
         number = arith.fptosi(ir.IntegerType.get_signless(8), memref.load(numbers, [self.value(1)]))
         self._scales[memory] = Scale(step, inverse, zero, number, known)
 
+    def copy_scale(self, memory: ir.Value, other: ir.Value) -> None:
+        """Declare that ``memory`` holds numbers with the scale of ``other``."""
+        self._scales[memory] = self._scales[other]
+
     def scale_of(self, memory: ir.Value) -> Scale:
         """The scale of a quantised memory.
 

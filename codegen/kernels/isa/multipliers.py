@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.packing import Scaled, Storage
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -244,6 +245,10 @@ class DotElement(MultiplyInstruction):
         if any(machine.features.issuperset(each) for each in sets):
             return None
         return Rejected(f"the CPU has no {_alternatives(sets)}")
+
+    def core(self, core: Core) -> Core:
+        """The core as the analytic models see it, with the rate and latency of this instruction."""
+        return core
 
     def multiplier(self, *, has_sign: bool = True) -> Multiplier:
         """The multiplier by this instruction; an image of numbers without a sign needs no bias."""

@@ -151,7 +151,19 @@ class Nest(Loops):
             group: position of the workgroup.
             accumulate: emits the sums of a tile, given a function that emits the values that they start from.
         """
-        rows = workgroup_range(asm, self.rows.output, self.groups[0], group[0])
+        self.write_share(
+            asm, memories, group, workgroup_range(asm, self.rows.output, self.groups[0], group[0]), accumulate
+        )
+
+    def write_share(
+        self,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        group: tuple[Index, Index, Index],
+        rows: tuple[Index, Index],
+        accumulate: Accumulate,
+    ) -> None:
+        """Emit code for a range of rows and a workgroup's share of the panels."""
         panels = workgroup_range(asm, self.grid.panels, self.groups[1], group[1])
         has_last = asm.equal(group[1], self.groups[1] - 1)
         _Writer(self, asm, memories, accumulate).write(Region(group[2], rows, panels, has_last))

@@ -106,7 +106,11 @@ class Contraction(NestCode):
 
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
         """The function that emits the sums of a tile."""
-        return _TileWriter(self, asm, memories).accumulate
+        return self.shifted_accumulation(asm, memories, 0)
+
+    def shifted_accumulation(self, asm: Assembler, memories: Sequence[ir.Value], shift: Index) -> Accumulate:
+        """The same for an image whose elements lie ``shift`` after where its strides say."""
+        return _TileWriter(self, asm, memories, shift).accumulate
 
 
 @dataclass(frozen=True)
@@ -131,9 +135,10 @@ class _Run:
 class _TileWriter:
     """Emits the reduction of a tile, from the kernel's rows inwards."""
 
-    def __init__(self, contraction: Contraction, asm: Assembler, memories: Sequence[ir.Value]) -> None:
+    def __init__(self, contraction: Contraction, asm: Assembler, memories: Sequence[ir.Value], shift: Index) -> None:
         self._of = contraction
         self._asm = asm
+        self._shift = shift
         self._image, self._filters = (memories[each] for each in contraction.memories)
 
     def accumulate(self, tile: Tile, starts: Starts) -> list[ir.Value]:
@@ -151,6 +156,7 @@ class _TileWriter:
             asm.mul(origin.batch, of.image.batch),
             asm.mul(origin.column, columns.stride * of.image.column),
             -columns.padding * of.image.column,
+            self._shift,
         )
         panel = asm.add(asm.mul(origin.batch, of.filters.batch), asm.mul(tile.panel.index, of.filters.panel))
         prefetch = self._prefetch(tile, panel)
