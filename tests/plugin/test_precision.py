@@ -204,6 +204,10 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         ("i8", "neon_matrix_dots"): "i8mm",
         ("i8", "whole_neon_dots"): "dotprod",
         ("i8", "whole_neon_matrix_dots"): "i8mm",
+        **{
+            ("i8", f"{name}word_pairs{end}"): "avx2 or avx512bw or sse2"
+            for name, end in (("", ""), ("wide_", ""), ("", "_to_f32"), ("factor_", ""), ("whole_", ""))
+        },
         ("bf16", "neon_dots"): "bf16",
         ("bf16", "neon_matrix_dots"): "bf16",
         ("bf16", "fused_winograd_neon"): "bf16",

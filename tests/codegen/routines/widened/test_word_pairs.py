@@ -28,7 +28,7 @@ HOST = Target.create("cpu", "host")
 # Vectors of 32 bytes, of 64, and of 16.
 CPUS = ("x86-64-v3", "skylake-avx512", "x86-64-v2")
 ELEMENTS = (WORD_PAIRS, WIDE_WORD_PAIRS)
-COUNT = int(os.environ.get("SARTOR_PAIR_LAYERS", "14"))
+COUNT = int(os.environ.get("SARTOR_PAIR_LAYERS", "8"))
 """Layers of each vector length; a thorough run has some hundreds."""
 
 
@@ -133,7 +133,7 @@ def _routine(layer: Layer, element: WordPairElement) -> IntegerFactor:
 def _extremes() -> Iterator[Parameters]:
     """Strips and tiles that nobody would choose, and more workgroups than there is work."""
     names = ("band", "columns", "vectors", "row_groups", "panel_groups", "unroll")
-    for row in ((1, 1, 1, 9, 1, 1), (3, 2, 2, 2, 3, 2), (5, 4, 3, 1, 99, 1), (7, 9, 1, 3, 2, 4), (999, 3, 4, 1, 1, 2)):
+    for row in ((1, 1, 1, 9, 1, 1), (3, 2, 2, 2, 3, 2), (5, 4, 3, 1, 99, 1), (7, 9, 1, 3, 2, 4)):
         yield dict(zip(names, row, strict=True))
 
 
