@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import pytest
 
+from tests.plugin.quantised_networks import forms
+
 _T = TypeVar("_T")
 _TURNS = 5
 
@@ -91,6 +93,12 @@ TESTS = (
     *(
         f"plugin/test_emulated_networks.py::test_networks_are_right_under_emulation[{each}]"
         for each in ("bert", "lenet5", "squeezenet")
+    ),
+    # Other forms of quantised networks.
+    *(
+        f"plugin/test_quantised_networks.py::test_code_without_vnni_gives_the_bits_of_code_with_it[{form}]"
+        for form in forms()
+        if form.layout == "qoperator" or form.symmetric or form.reduced or not form.by_channel
     ),
     # Other searches, plans and settings.
     "plugin/test_pipeline.py::test_a_full_search_measures_all",

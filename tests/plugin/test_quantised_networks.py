@@ -9,6 +9,9 @@ import onnx
 import pytest
 from onnx import ModelProto, helper
 
+from sartor.codegen.ir.target import Target
+from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
+from sartor.codegen.mlir.machine import machine_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.import_job import run_import
@@ -33,6 +36,8 @@ from tests.plugin.quantised_networks import CONVOLUTIONS, POOLINGS, Form, dynami
 SEEDS = range(100, 116)
 # In steps. Sums of up to 72 products in another order differ by less.
 NEAR = 2.0**-12
+HOST = Target.create("cpu")
+MULTIPLYING = ("conv", "last", "product")
 BY_CHANNEL = Form("qdq", "int8", "int8", by_channel=True, symmetric=False, reduced=True)
 BY_TENSOR = Form("qoperator", "uint8", "int8", by_channel=False, symmetric=False, reduced=True)
 INTEGER = dict.fromkeys((*CONVOLUTIONS, *POOLINGS, "product"), "cpu:i8/*")
@@ -88,12 +93,12 @@ def test_ties_move_outputs_by_few_steps(tmp_path: Path, prepare_quickly: Prepare
     assert 0 < spread < 4 * scale / smallest
 
 
-def _built(path: Path, folder: Path, pins: dict[str, str]) -> tuple[Session, Recipe]:
+def _built(path: Path, folder: Path, pins: dict[str, str], cpu: str = "host") -> tuple[Session, Recipe]:
     """The network with the variants that are expected to be fastest, none of which was measured."""
     imported = run_import(path, {}, None)
     assert isinstance(imported, ImportedModel), imported
     listed = tuple(Pin(f"{name}*", routines) for name, routines in pins.items())
-    config = CompileConfig(threads=1, jobs=1, pins=listed)
+    config = CompileConfig(Target.create("cpu", cpu), threads=1, jobs=1, pins=listed)
     recipe = guessed_recipe(
         imported, find_candidates(imported, config.planning, everything=False).variants, config.planning
     )
@@ -136,6 +141,25 @@ def test_modules_give_the_bits_of_onnx_runtime(
     if pins is INTEGER:
         assert sum(each.dtype == "i8" for each in recipe.variants.values()) >= len(INTEGER)
     _assert_equal(session, path, prepared)
+
+
+@pytest.mark.skipif(INTEGER_DOTS.refusal(machine_of(HOST, "f32")) is not None, reason="this CPU has no VNNI")
+@pytest.mark.parametrize("form", list(forms()), ids=str)
+def test_code_without_vnni_gives_the_bits_of_code_with_it(form: Form, tmp_path: Path) -> None:
+    path = quantised(form, tmp_path)
+    sessions = []
+    for cpu, name in (("host", ""), ("x86-64-v3", "word_pairs")):
+        folder = tmp_path / cpu
+        folder.mkdir()
+        session, recipe = _built(path, folder, {}, cpu)
+        sessions.append(session)
+        if form.kind == "int8":
+            # Both convolutions that are not depthwise, and the product.
+            found = [each.descriptor for each in recipe.variants.values() if each.traits.instruction is not None]
+            assert sum(name in each for each in found) == len(MULTIPLYING)
+    for seed in SEEDS:
+        one, other = (session.run(None, {"x": image(seed)})[0] for session in sessions)
+        np.testing.assert_array_equal(one, other)
 
 
 def test_ranges_of_run_time_give_whole_numbers_of_onnx_runtime(tmp_path: Path, prepare_quickly: Prepare) -> None:  # noqa: F811
