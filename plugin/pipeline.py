@@ -29,6 +29,7 @@ with several plans goes the same way for each of them (``several/compilation.py`
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,7 @@ from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.store.store import Store
+from sartor.tuning.workers.beside.stopping import NEVER, stoppable
 
 _LOG = logging.getLogger(__name__)
 
@@ -102,7 +104,7 @@ def _compile_on(
     """Tune for the machines that measure."""
     time = TimeBudget.of(config.time_budget)
     with (
-        open_workspace(config.target, config.jobs, machines.opening, time.end) as (pool, directory),
+        open_workspace(config.target, config.jobs, machines.opening, time.patience) as (pool, directory),
         Store.open(config.database, goes_on=True, hardware=machines.hardware) as store,
     ):
         bench = Bench(pool, directory, store, time, progress)
@@ -118,7 +120,8 @@ def _compile_on(
         if not (machines.are_elsewhere or is_here):
             check_measurable(config.target)
             return _compile_only(found, bench, output, config, publication)
-        with explaining:
+        with explaining, nullcontext(NEVER) if machines.are_elsewhere else stoppable() as stop:
+            bench = replace(bench, time=replace(time, stop=stop))
             tuned = tune_network(found, config, bench, output.parent)
             refined, run = publish_best(
                 tuned.refined, tuned.refiner, Publisher(tuned.builder, tuned.runner, output, publication).publish

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, replace
 
 from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.workers.beside.stopping import NEVER, Stop
 
 # Seconds of building and running the tuned and the stock network side by side, on two cores of about 2.5 GHz.
 _SECONDS = 3.0
@@ -31,11 +32,13 @@ class TimeBudget:
         end: by ``time.monotonic()``; infinite without a budget.
         seconds: given by the user; infinite without a budget.
         finishing: seconds that the steps after tuning took for an earlier plan; None if there was none.
+        stop: by which the user ends it early.
     """
 
     end: float = math.inf
     seconds: float = math.inf
     finishing: float | None = None
+    stop: Stop = NEVER
 
     @property
     def is_bounded(self) -> bool:
@@ -43,9 +46,16 @@ class TimeBudget:
         return math.isfinite(self.end)
 
     @property
+    def patience(self) -> float:
+        """Until when other compilations are waited for, by ``time.monotonic()``: not at all within a budget, but for
+        measuring, as what must be done takes as long beside them.
+        """
+        return -math.inf if self.is_bounded else math.inf
+
+    @property
     def is_spent(self) -> bool:
         """Whether the compilation should have ended by now."""
-        return time.monotonic() >= self.end
+        return self.stop.is_requested or time.monotonic() >= self.end
 
     @staticmethod
     def of(seconds: float | None) -> TimeBudget:
@@ -58,7 +68,7 @@ class TimeBudget:
 
     def leaves(self, seconds: float) -> bool:
         """Whether more than so many seconds are left."""
-        return time.monotonic() + seconds < self.end
+        return self._allows(seconds)
 
     def until_finished(self, seconds: float) -> TimeBudget:
         """The budget, after a plan was made: what follows tuning takes so many seconds."""
@@ -96,7 +106,7 @@ class TimeBudget:
         return self._allows(count * (_finishing_seconds(imported) if taken is None else _BUILD_AND_RUN * taken))
 
     def _allows(self, seconds: float) -> bool:
-        return time.monotonic() + seconds < self.end
+        return not self.stop.is_requested and time.monotonic() + seconds < self.end
 
 
 def _finishing_seconds(imported: ImportedModel) -> float:

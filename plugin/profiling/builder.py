@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -72,7 +74,17 @@ class Builder:
     _seconds: list[float] = field(default_factory=list)
     _restored: set[str] = field(default_factory=set)
     _has_forgotten: bool = False
+    _deadline: float = math.inf
     _ahead: dict[str, tuple[Build, Ahead[int]]] = field(default_factory=dict)
+
+    @contextmanager
+    def until(self, deadline: float) -> Iterator[None]:
+        """What is not compiled by ``deadline``, by ``time.monotonic()``, fails meanwhile as if it was disturbed."""
+        self._deadline = deadline
+        try:
+            yield
+        finally:
+            self._deadline = math.inf
 
     def begin(self, recipe: Recipe) -> None:
         """Begin to compile a recipe beside what the pool does, as it will be built later; its failure is told then."""
@@ -193,11 +205,15 @@ class Builder:
         files = {name: replace(self._files(name), devices=recipe.devices) for name, recipe in builds.items()}
         # The unsplit model takes longest to compile, so it starts first.
         jobs = [(name, self._job(builds[name], files[name])) for name in reversed(builds)]
-        for done, result in enumerate(self.pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):
+        late = NetRun(Status.STARVED, message="there was no time to compile it")
+        self._failed |= {recipe.digest: late for recipe in recipes}
+        found = self.pool.map_unordered(_BUILD, jobs, _TIMEOUT, deadline=self._deadline)
+        for done, result in enumerate(found, 1):
             self.progress("compiling plans", done, len(jobs))
             self._seconds.append(result.seconds)
             recipe = builds[result.job_id]
             if result.status is JobStatus.OK:
+                del self._failed[recipe.digest]
                 self._done[recipe.digest] = Build(recipe, replace(files[result.job_id], weight_bytes=result.value))
             else:
                 status = Status(result.status.value) if result.status.is_transient else Status.COMPILE_FAILED

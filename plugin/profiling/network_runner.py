@@ -58,6 +58,8 @@ _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 3, 50
 # Loaded again, at other addresses, the same network's time differs by up to a tenth.
 _PASSES, _ROUNDS, _BLOCK = 3, 6, 4
+# Within a time budget.
+_HURRIED_ROUNDS = 3
 # A network that is slower than the best by more than this in one process is not run in others.
 _NEAR = 1.15
 # The time of networks that fit the second-level cache does not depend on their addresses.
@@ -444,7 +446,7 @@ class NetRunner:
             threads=self._target.threads,
             # A network that another compilation may accept is timed; one whose error exceeds all bounds is not.
             max_error=math.inf if self.verifies else self._budget.timed,
-            rounds=2 if self._is_slow else _ROUNDS,
+            rounds=2 if self._is_slow else _HURRIED_ROUNDS if self._is_hurried else _ROUNDS,
             seconds=30.0 if self._is_slow else 4.0,
             block=0 if self._is_slow else _BLOCK,
         )

@@ -77,14 +77,17 @@ class Profiler:
         builder: compiles recipes.
         runner: runs them.
         policy: the objective and constraints.
+        is_hurried: whether stored runs hold that other programs disturbed: to ask whether they still do takes a second.
     """
 
-    def __init__(self, store: Store, builder: Builder, runner: NetRunner, policy: PlanPolicy) -> None:
+    def __init__(
+        self, store: Store, builder: Builder, runner: NetRunner, policy: PlanPolicy, *, is_hurried: bool = False
+    ) -> None:
         self._store = store
         self._builder = builder
         self._runner = runner
         self._policy = policy
-        self._doubts = Doubts(lambda: builder.pool.is_quiet())
+        self._doubts = Doubts(lambda: not is_hurried and builder.pool.is_quiet())
         self._records = NetworkRecords(store, builder.imported, policy.target, runner, self._doubts)
 
     @property

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from sartor.errors import DisturbedError, SystemRefusedError
 from sartor.tuning.workers.beside.ahead import Ahead, request_of
+from sartor.tuning.workers.beside.stopping import current
 from sartor.tuning.workers.channel import wait
 from sartor.tuning.workers.process import JobResult, WorkerProcess, first_line
 from sartor.tuning.workers.protocol import JobStatus, Logged, Request, Setup
@@ -373,7 +374,8 @@ def _collect(active: list[WorkerProcess], deadline: float) -> list[JobResult]:
     """Wait until a worker answers, dies or takes too long, or until the deadline; returns jobs that have ended."""
     begin = time.monotonic()
     patience = max(0.0, min(deadline - begin, _HEARTBEAT, *(worker.seconds_left for worker in active)))
-    speaking = wait([worker.channel for worker in active], patience)
+    with current().waiting():
+        speaking = wait([worker.channel for worker in active], patience)
     late = time.monotonic() - begin - patience
     results = []
     for worker in active:

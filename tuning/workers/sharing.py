@@ -16,6 +16,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from sartor.tuning.workers.beside.stopping import current
 from sartor.tuning.workers.disturbances import computed_by_groups
 
 _LOG = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Turns:
     @contextmanager
     def awaited_until(self, end: float) -> Iterator[None]:
         """No turn is waited for after ``end``, by ``time.monotonic()``, as after that of a time budget."""
-        before, self._end = self._end, min(self._end, end)
+        before, self._end = self._end, end
         try:
             yield
         finally:
@@ -75,7 +76,9 @@ class Turns:
                 os.close(lock)
 
     def place_beside(self) -> Callable[[], None] | None:
-        """A turn among those that work side by side, taken at once; returns what ends it, None if somebody measures."""
+        """A turn among those that work side by side, taken at once; returns what ends it, None if somebody measures and
+        there is time to wait for that.
+        """
         lock = self._file()
         if lock is None:
             return _nothing
@@ -83,7 +86,7 @@ class Turns:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            return None
+            return _nothing if time.monotonic() >= self._end else None
         except OSError:
             # A file system without locks.
             os.close(lock)
@@ -111,16 +114,20 @@ class Turns:
                 fcntl.flock(lock, kind | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                self._tell("another compilation is at work on this machine: they take turns, so that both measure well")
+                pass
             except OSError:
                 # A file system without locks.
                 return
             now = time.monotonic()
-            if now >= min(deadline, end, self._end):
-                self._is_hopeless = now >= end
+            if now >= min(deadline, self._end):
+                return
+            self._tell("another compilation is at work on this machine: they take turns, so that both measure well")
+            if now >= end:
+                self._is_hopeless = True
                 self._tell("another compilation does not end its turn: what is measured now may be too slow")
                 return
-            time.sleep(_POLL_SECONDS)
+            with current().waiting():
+                time.sleep(_POLL_SECONDS)
 
     def _tell(self, message: str) -> None:
         if message not in self._told:

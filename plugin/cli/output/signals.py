@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from sartor.tuning.workers.beside.stopping import can_stop, current
+
 _STDERR = 2
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 # Seconds within which a second signal counts as the same: terminals and wrappers may send it twice.
 _SAME_SIGNAL_SECONDS = 1.0
 _first: list[float] = []
+_stopped: list[float] = []
+_STOPPING = b"stopping: the best plan so far is built, checked and written; Ctrl-C again aborts\n"
 
 
 class Interrupted(BaseException):
@@ -54,8 +58,12 @@ def ending_at_once() -> Iterator[None]:
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """Raise ``Interrupted`` on a signal; a second signal some time later ends the process at once."""
+    """Raise ``Interrupted`` on a signal; a second signal some time later ends the process at once.
+
+    The first Ctrl-C ends tuning early if what runs can do with what is there.
+    """
     _first.clear()
+    _stopped.clear()
     with _handling(_unwind):
         yield
 
@@ -107,6 +115,15 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def _unwind(number: int, frame: FrameType | None) -> None:
     now = time.monotonic()
+    if number == signal.SIGINT and not _first:
+        if can_stop():
+            _stopped.append(now)
+            with suppress(OSError):
+                os.write(_STDERR, _STOPPING)
+            current().request()
+            return
+        if _stopped and now - _stopped[0] <= _SAME_SIGNAL_SECONDS:
+            return
     if not _first:
         _first.append(now)
         raise Interrupted(number)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -49,16 +51,21 @@ from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.doubts import Doubts
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.selection.programming.infeasible import LimitError
 from sartor.tuning.store.store import Store
 from sartor.tuning.transfers.measured import measured_transfers
+from sartor.tuning.workers.beside.stopping import Stopped
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.sharing import machine_turns
 
 _LOG = logging.getLogger(__name__)
 # What follows tuning takes this multiple of the time that the predicted plan took.
 _AGAIN = 1.3
+# Of that this fraction is for running and checking.
+_CHECKING = 0.3
 # Seconds below which tuning finds little.
 _ENOUGH = 2.0
 
@@ -207,13 +214,17 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     if not has_floor(config, bench.time):
         return _tuned(found, config, bench, folder, whole=whole)
     begin = monotonic()
-    found = replace(found, begun=found.begun or _runner(found.imported, found.calibration.samples, config, bench))
+    runner = found.begun or _runner(found.imported, found.calibration.samples, config, bench)
+    found = replace(found, begun=runner)
     floor = _tuned(found, config, replace(bench, time=bench.time.spent()), folder, whole=whole)
-    if not bench.time.leaves(_ENOUGH + _AGAIN * (monotonic() - begin)):
+    finishing = _AGAIN * (monotonic() - begin)
+    if not bench.time.leaves(_ENOUGH + finishing):
         return floor
-    time = bench.time.until_finished(_AGAIN * (monotonic() - begin))
+    time = bench.time.until_finished(finishing)
     found = replace(found, candidates=find_candidates(found.imported, config.planning, everything=False))
-    return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=floor.refined.profiled.recipe)
+    with runner.builder.until(time.end - _CHECKING * finishing):
+        first = floor.refined.profiled.recipe
+        return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=first)
 
 
 def _tuned(
@@ -230,11 +241,16 @@ def _tuned(
     imported, calibration = found.imported, found.calibration
     runner = found.begun or _runner(imported, calibration.samples, config, bench)
     builder, budget = runner.builder, runner.budget
-    arbiters = LayerArbiters(imported)
-    made = partial(make_tuner, store, pool, progress=progress, directory=bench.directory, arbiter=arbiters)
-    made = partial(made, allowed=budget.allowed_relative)
-    tuner, *others = [made(each, deadline=time.tuning_deadline(imported)) for each in config.target.each]
-    measured = [tune(imported, found.candidates, each, policy, config.search) for each in (tuner, *others)]
+    made = _tuners(imported, config, bench, budget.allowed_relative)
+    try:
+        with time.stop.interruptible(), _patience(time, imported):
+            tuner, *others = made(time.tuning_deadline(imported))
+            measured = [tune(imported, found.candidates, each, policy, config.search) for each in (tuner, *others)]
+    except Stopped:
+        # The rest is as when a time budget is spent.
+        time = time.spent()
+        tuner, *others = made(time.end)
+        measured = [tune(imported, found.candidates, each, policy, config.search) for each in (tuner, *others)]
     tables = joined_tables(measured, measured_transfers(store, pool, config.target))
     tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
     tables = measure_starts(tables, imported, tuner, pool, policy.quantities)
@@ -243,16 +259,37 @@ def _tuned(
         imported, calibration, pool, budget.measure, config.jobs, cache, progress, is_hurried=tuner.is_late
     )
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
-    profiler = Profiler(store, builder, runner, policy)
+    profiler = Profiler(store, builder, runner, policy, is_hurried=time.is_bounded)
     timely = TimelyConversions(tuner, core_of(tuner.target)) if tuner.target.has_models else tuner
     solver = PlanSolver(imported, timely, policy, progress, tuple(others), builder.planned_memory)
     selector = PlanSelector(solver, budget, plan_errors)
     refiner = Refiner(profiler, selector, time)
     leaves_out = may_leave_out(policy, config.search, is_bounded=time.is_bounded)
-    mending = partial(without_wrong, tuner=made(config.target)) if time.is_bounded and not others else None
+    mending = partial(without_wrong, tuner=made(None)[0]) if time.is_bounded and floor is None and not others else None
     refined = _refined(tables, refiner, mending, floor, whole=whole, leaves_out=leaves_out)
     pareto = config.pareto and selector.pareto(refined.placed, policy.limits, config.pareto)
     return Tuned(refined, refiner, builder, runner, calibration.samples, pareto or None)
+
+
+def _patience(time: TimeBudget, imported: ImportedModel) -> AbstractContextManager[None]:
+    """While variants are measured within a time budget, others' turns are waited for until the deadline."""
+    deadline = time.tuning_deadline(imported)
+    return nullcontext() if deadline is None else machine_turns().awaited_until(deadline)
+
+
+def _tuners(
+    imported: ImportedModel, config: CompileConfig, bench: Bench, allowed: float
+) -> Callable[[float | None], list[Tuner]]:
+    """Makes a tuner for each device of the target, with a deadline by ``time.monotonic()``; None for no deadline."""
+    arbiters = LayerArbiters(imported)
+
+    def made(deadline: float | None) -> list[Tuner]:
+        return [
+            make_tuner(bench.store, bench.pool, each, bench.progress, bench.directory, deadline, arbiters, allowed)
+            for each in config.target.each
+        ]
+
+    return made
 
 
 def _refined(
@@ -287,7 +324,7 @@ def _refined(
             break
         recipes, chosen = choose(mended, selector, profiler, whole=whole)
         recipes = _apart(recipes, chosen, refiner, leaves_out)
-    if floor is not None:
+    if floor is not None and not any(floor.is_same_as(each) for each in recipes):
         recipes = [*recipes, replace(floor, plan=timed_plan(floor, chosen))]
     return refiner.refine(chosen, recipes)
 
