@@ -88,6 +88,7 @@ class CompileConfig:
         search: whether all variants are measured, or those that cost models predict to be fast.
         time_budget: seconds that a compilation should take; with 0 no layer is measured, and the plan is predicted;
             None for no limit.
+        tune_until: fraction of the network's time; tuning ends when what is left to measure promises to save less.
         workers: Dask scheduler whose workers measure, by address (``tcp://host:8786``) or file; None for this machine.
         tune_for: the kind of machine that the module is tuned for, if the workers are of several: the beginning of its
             digits, or a part of its description.
@@ -115,6 +116,7 @@ class CompileConfig:
     jobs: int = field(default_factory=physical_cores)
     search: Search = Search.MODEL
     time_budget: float | None = None
+    tune_until: float = 0.0
     workers: str | None = None
     tune_for: str | None = None
     fixes_threads: bool = False
@@ -332,6 +334,9 @@ _READERS: Mapping[str, _Reader] = {
     "search": _chosen_from(Search),
     "time_budget": lambda name, value: number(
         name, value, "a number of seconds of 0 or more, or None for no limit", lambda each: 0 <= each < math.inf
+    ),
+    "tune_until": lambda name, value: number(
+        name, value, "a fraction of the network's time from 0 to 1, such as 0.01", lambda each: 0 <= each <= 1
     ),
     "workers": lambda name, value: _text(name, value, "a scheduler's address such as tcp://host:8786, or its file"),
     "tune_for": lambda name, value: _text(name, value, "the digits of a kind of machine, or a part of its description"),

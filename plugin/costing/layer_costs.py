@@ -75,9 +75,16 @@ def make_tuner(
 
 
 def tune(
-    imported: ImportedModel, candidates: Candidates, tuner: Tuner, policy: PlanPolicy, search: Search = Search.MODEL
+    imported: ImportedModel,
+    candidates: Candidates,
+    tuner: Tuner,
+    policy: PlanPolicy,
+    search: Search = Search.MODEL,
+    until: float = 0.0,
 ) -> Tables:
     """Measure the candidates of a tuner's device, or what a search selects of them; returns cost tables of all tasks.
+
+    A search ends when what is left promises less than the fraction ``until`` of the network's time.
 
     The machine's peak is in them for comparison.
     """
@@ -94,7 +101,7 @@ def tune(
     early = tuner.measure(limits) if tuner.is_bounded else {}
     searches = search is Search.MODEL and not target.is_software and policy.quantities == (Quantity.LATENCY,)
     pins = policy.pins if searches else None
-    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins)
+    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins, until)
     rooflines = early or tuner.measure(limits)
     per_second = peak.per_second(rooflines) if peak else None
     return Tables(variants, {**rooflines, **measured}, peak=per_second)
@@ -186,6 +193,7 @@ def _measured(
     cases: list[BenchmarkCase],
     tuner: Tuner,
     pins: Sequence[Pin] | None,
+    until: float = 0.0,
 ) -> Measured:
     """Measure all variants, or those that the search selects; tasks that were not reached get predictions.
 
@@ -203,6 +211,7 @@ def _measured(
     guided_by = None if kind is None or not tuner.is_bounded else shipped_guide(*kind)
     described = [each.described for case in cases for each in case.variants[1:]]
     settings = settings_for(described, shipped, key_threads(tuner.target.device, tuner.target.threads))
+    settings = replace(settings, until=until)
     core = core_of(tuner.target) if tuner.target.has_models else WIDE
     search = SearchRun(tuner, cases, counts, settings, found, shipped, guided_by=guided_by, core=core)
     if tuner.is_late:

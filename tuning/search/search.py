@@ -57,6 +57,7 @@ class SearchSettings:
         most: largest number of variants of a task in a round.
         optimism: factor by which predictions are multiplied, so that unmeasured variants get a chance.
         gain: fraction of the network's time that a variant must be predicted to save.
+        until: fraction of the network's time that all variants together must promise to save for a later round.
         layout_weight: weight of being faster only than variants with the same layout and element type, which
             neighbouring layers may need.
         first: number of variants of a task and format class in the first round, if there are samples of other networks.
@@ -70,6 +71,7 @@ class SearchSettings:
     most: int = 3
     optimism: float = 0.9
     gain: float = 0.001
+    until: float = 0.0
     layout_weight: float = 0.3
     first: int = 2
     far: float = 1.1
@@ -128,8 +130,11 @@ class VariantSearch:
         model = self._model([*self._measured(known), *self.samples])
         if model is None:
             return {}
-        least = self.settings.gain * sum(task.count * (_best(known, task) or 0.0) for task in self.tasks)
+        seconds = sum(task.count * (_best(known, task) or 0.0) for task in self.tasks)
+        least = self.settings.gain * seconds
         offers = [each for task in self.tasks for each in self._offers(task, known, model) if each.gain >= least]
+        if _promised(offers) < self.settings.until * seconds:
+            return {}
         offers.sort(key=lambda each: (-each.gain / each.cost, each.key, each.variant))
         return self._affordable(offers, spent * self.settings.share)
 
@@ -242,6 +247,14 @@ class _Offer:
     variant: str
     gain: float
     cost: float
+
+
+def _promised(offers: Sequence[_Offer]) -> float:
+    """Seconds of an inference that the best variants of all tasks may save together."""
+    best: dict[str, float] = {}
+    for each in offers:
+        best[each.key] = max(each.gain, best.get(each.key, 0.0))
+    return sum(best.values())
 
 
 def _in_other_workgroups(picked: DescribedVariant, variants: Sequence[DescribedVariant]) -> Iterator[DescribedVariant]:

@@ -37,6 +37,7 @@ from sartor.cli.options.constraints import (
     SearchOption,
     SelectorOption,
     TimeBudgetOption,
+    TuneUntilOption,
     read_calibration,
     read_calibration_method,
     read_error_measure,
@@ -47,6 +48,7 @@ from sartor.cli.options.constraints import (
     read_pins,
     read_precision,
     read_time_budget,
+    read_tune_until,
 )
 from sartor.cli.options.several import read_shape_sets, read_targets
 from sartor.cli.options.used_files import model_files
@@ -97,6 +99,7 @@ def compile_to_vmfb(
     plans: PlansOption = None,
     time_budget: TimeBudgetOption = None,
     fast: FastOption = False,
+    tune_until: TuneUntilOption = None,
     workers: Annotated[
         str | None,
         typer.Option(
@@ -148,6 +151,7 @@ def compile_to_vmfb(
         "--plans": plans,
         "--time-budget": time_budget,
         "--fast": fast or None,
+        "--tune-until": tune_until,
         "--workers": workers,
         "--tune-for": tune_for,
     }
@@ -177,6 +181,7 @@ def compile_to_vmfb(
         external_weights=external_weights,
         dump_directory=dump_dir,
         search=Search(search or Search.MODEL),
+        tune_until=read_tune_until(tune_until),
         time_budget=read_time_budget(time_budget, fast=fast),
         workers=workers,
         tune_for=tune_for,

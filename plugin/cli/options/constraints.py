@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -96,6 +97,30 @@ TimeBudgetOption = Annotated[
     ),
 ]
 FastOption = Annotated[bool, typer.Option("--fast", help="Predict the plan and measure no layer: --time-budget 0.")]
+
+TuneUntilOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PERCENT%",
+        help="Tune until what is left to measure promises to save less than this part of the network's time, such as "
+        "1%. (default: until no single variant promises enough)",
+    ),
+]
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)%")
+
+
+def read_tune_until(text: str | None) -> float:
+    """The fraction that a text such as ``1%`` says; 0 if there is none.
+
+    Raises:
+        UsageError: if it is no percentage up to 100%.
+    """
+    if text is None:
+        return 0.0
+    found = _PERCENT.fullmatch(text)
+    if found is None or float(found[1]) > 100:
+        raise UsageError(f"--tune-until '{text}' cannot be read, expected a percentage such as 1%")
+    return float(found[1]) / 100
 
 
 def read_time_budget(seconds: float | None, *, fast: bool) -> float | None:

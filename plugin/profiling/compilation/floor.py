@@ -16,7 +16,9 @@ from sartor.costing.time_budget import TimeBudget
 from sartor.errors import CompileError, DisturbedError
 from sartor.planning.recipe import Recipe
 from sartor.profiling.profiler import Profiler
+from sartor.profiling.verdicts import is_rounded
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
+from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import Quantity
@@ -36,8 +38,10 @@ def has_floor(config: CompileConfig, time: TimeBudget) -> bool:
     return time.is_bounded and is_one and config.planning.quantities == (Quantity.LATENCY,)
 
 
-def wrong_plan(recipes: Sequence[Recipe], profiler: Profiler) -> Recipe | None:
+def wrong_plan(recipes: Sequence[Recipe], profiler: Profiler, budget: ErrorBudget) -> Recipe | None:
     """The first of some recipes, which is a plan, if it does not compile, run, or compute what the model does.
+
+    That it rounds more than ``budget`` allows is no defect: other limits are selected by then.
 
     Raises:
         DisturbedError: if something outside may have ended it.
@@ -48,12 +52,14 @@ def wrong_plan(recipes: Sequence[Recipe], profiler: Profiler) -> Recipe | None:
     try:
         profiler.run(recipes)
         is_right = profiler.is_right(plan) and profiler.verify(plan)
+        run = profiler.run_of(plan)
     except DisturbedError:
         raise
     except CompileError as error:
         _LOG.warning("the predicted plan does not compile: %s", str(error).partition("\n")[0])
         return plan
-    return None if is_right else plan
+    is_rounding = run is not None and run.status is Status.WRONG_RESULT and (budget.narrow or is_rounded(run, budget))
+    return None if is_right or is_rounding else plan
 
 
 def without_wrong(recipe: Recipe, tables: Tables, tuner: Tuner) -> Tables | None:

@@ -242,15 +242,16 @@ def _tuned(
     runner = found.begun or _runner(imported, calibration.samples, config, bench)
     builder, budget = runner.builder, runner.budget
     made = _tuners(imported, config, bench, budget.allowed_relative)
+    tuned = partial(tune, imported, found.candidates, policy=policy, search=config.search, until=config.tune_until)
     try:
         with time.stop.interruptible(), _patience(time, imported):
             tuner, *others = made(time.tuning_deadline(imported))
-            measured = [tune(imported, found.candidates, each, policy, config.search) for each in (tuner, *others)]
+            measured = [tuned(each) for each in (tuner, *others)]
     except Stopped:
         # The rest is as when a time budget is spent.
         time = time.spent()
         tuner, *others = made(time.end)
-        measured = [tune(imported, found.candidates, each, policy, config.search) for each in (tuner, *others)]
+        measured = [tuned(each) for each in (tuner, *others)]
     tables = joined_tables(measured, measured_transfers(store, pool, config.target))
     tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
     tables = measure_starts(tables, imported, tuner, pool, policy.quantities)
@@ -318,7 +319,7 @@ def _refined(
         _LOG.warning("the plan with fused layers ended as %s; one without them is selected", end)
         recipes, chosen = choose(without_fusions(tables, selector.imported.graph), selector, profiler, whole=whole)
         recipes = _apart(recipes, chosen, refiner, leaves_out)
-    while mending is not None and (wrong := wrong_plan(recipes, profiler)) is not None:
+    while mending is not None and (wrong := wrong_plan(recipes, profiler, selector.budget)) is not None:
         mended = mending(wrong, chosen)
         if mended is None:
             break

@@ -57,6 +57,8 @@ def test_a_plan_of_another_model_is_refused(compiled: Compiled, tmp_path: Path) 
         (["--precision", "bf16"], "--plan settles what --precision asks for"),
         (["--pin", "*=*"], "--plan settles what --pin asks for"),
         (["--time-budget", 0], "--plan settles what --time-budget asks for"),
+        (["--fast"], "--plan settles what --fast asks for"),
+        (["--tune-until", "1%"], "--plan settles what --tune-until asks for"),
         (["--memory-limit", "1MB"], "--plan settles what --memory-limit asks for"),
         (["--calibration-method", "mse"], "--plan settles what --calibration-method asks for"),
     ],

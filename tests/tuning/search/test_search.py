@@ -179,6 +179,13 @@ def test_the_first_round_keeps_to_its_limits(limits: FirstLimits, alone: int, be
         assert len(search.first({})["64x14"]) == 1 + count
 
 
+@pytest.mark.parametrize(("until", "goes_on"), [(0.0, True), (0.01, True), (1.0, False)])
+def test_a_round_that_promises_too_little_is_none(until: float, goes_on: bool) -> None:
+    search = VariantSearch(list(TASKS.values()), settings=SearchSettings(until=until, share=1.0))
+    picks = search.first({})
+    assert bool(search.later(measured(TASKS, picks), search.effort(picks))) == goes_on
+
+
 @pytest.mark.parametrize(("threads", "numbers"), [(1, set()), (2, {1, 2})])
 def test_numbers_of_workgroups_that_shipped_times_tell_nothing_of_are_measured(threads: int, numbers: set[int]) -> None:
     """Of the best guess's routine alone, and for several threads: they take no other variant's place."""
