@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sartor.cli.options.constraints import read_memory_limit
+from sartor.cli.options.constraints import read_memory_limit, read_time_budget, read_tune_until
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
 
@@ -21,3 +21,22 @@ def test_a_size_without_a_unit_is_in_bytes_as_messages_say_it(text: str, found: 
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--memory-limit"):
         read_memory_limit(text)
+
+
+@pytest.mark.parametrize(("text", "fraction"), [(None, 0.0), ("1%", 0.01), ("0.5%", 0.005), ("100%", 1.0)])
+def test_a_part_of_the_time_is_a_percentage(text: str | None, fraction: float) -> None:
+    assert read_tune_until(text) == pytest.approx(fraction)
+
+
+@pytest.mark.parametrize("text", ["1", "-1%", "101%", "", "1 %", "much%"])
+def test_what_is_no_percentage_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a percentage such as 1%"):
+        read_tune_until(text)
+
+
+def test_fast_is_a_budget_of_nothing() -> None:
+    assert read_time_budget(None, fast=True) == read_time_budget(0.0, fast=True) == 0.0
+    assert read_time_budget(None, fast=False) is None
+    assert read_time_budget(3.0, fast=False) == 3.0
+    with pytest.raises(UsageError, match="contradicts --time-budget 3"):
+        read_time_budget(3.0, fast=True)
