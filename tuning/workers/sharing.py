@@ -119,11 +119,11 @@ class Turns:
                 # A file system without locks.
                 return
             now = time.monotonic()
-            if now >= min(deadline, self._end):
+            if now >= self._end:
                 return
             self._tell("another compilation is at work on this machine: they take turns, so that both measure well")
-            if now >= end:
-                self._is_hopeless = True
+            if now >= min(deadline, end):
+                self._is_hopeless = now >= end
                 self._tell("another compilation does not end its turn: what is measured now may be too slow")
                 return
             with current().waiting():
