@@ -23,6 +23,7 @@ from sartor.profiling.builder import Builder
 from sartor.profiling.verdicts import budget_of_model
 from sartor.progress import silent
 from sartor.reference.tie_spread import tie_spread
+from sartor.reference.tolerance import MOST_BY_ITSELF
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.session import Session
 from sartor.samples.checked_samples import checked_samples
@@ -210,5 +211,7 @@ def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path) -> N
     with WorkerPool(1) as pool:
         faint = checked_samples(imported, tmp_path / "given.npz", pool, narrow=False)
     assert faint.tie_spread not in (0.0, imported.tie_spread)
-    budgets = [budget_of_model(config.error_budget, imported, each) for each in (faint, drawn)]
-    assert budgets[0].accepted != budgets[1].accepted
+    # Both ties move more than a bound allows by itself; beyond it the layers decide.
+    for each in (faint, drawn):
+        budget = budget_of_model(config.error_budget, imported, each)
+        assert (budget.accepted, budget.asks_layers) == (MOST_BY_ITSELF, True)
