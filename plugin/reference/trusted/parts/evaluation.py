@@ -73,8 +73,11 @@ class GraphRun:
         for is_runtime, group in groupby(range(len(nodes)), lambda index: trust[index] is Trust.RUNTIME):
             members = list(group)
             if is_runtime:
-                self.runs_runtime = True
-                yield self._segment(nodes, members)
+                segment = self._segment(nodes, members)
+                # ONNX Runtime runs nothing of which no result is read.
+                if segment.outputs:
+                    self.runs_runtime = True
+                    yield segment
             else:
                 yield from (self._single(nodes[index], trust[index]) for index in members)
 
@@ -165,10 +168,10 @@ def _widened(call: Call, versions: Mapping[str, int]) -> list[Array]:
         name: value.astype(np.float32) if numpy_code(value.dtype) in NARROW_FLOATS else value
         for name, value in feeds.items()
     }
-    found = iter(run_node(call.node, wide, versions))
-    outputs = [next(found) if name else None for name in call.node.output]
-    pairs = zip(outputs, call.types, strict=True)
-    return [_narrow(value, kind) for value, kind in pairs if value is not None]
+    computed = iter(run_node(call.node, wide, versions))
+    # Results without a name keep their place.
+    outputs = [next(computed) if name else np.empty(0, np.float32) for name in call.node.output]
+    return [_narrow(value, kind) for value, kind in zip(outputs, call.types, strict=True)]
 
 
 def _narrow(value: Array, kind: int | None) -> Array:

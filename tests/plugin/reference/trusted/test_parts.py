@@ -54,6 +54,13 @@ def test_parts_pass_values_on() -> None:
     assert described == "ONNX Runtime and the definition of TorchEmbedding"
 
 
+def test_nodes_whose_results_nobody_reads_are_not_run() -> None:
+    nodes = [node("Exp", ["x"], ["e"]), _embedding("r"), node("Neg", ["e"], ["unread"]), _embedding("y", "last")]
+    (y,), described = _run(model(nodes, [("x", (3, 4), FLOAT)], ["y"], _EMBEDDED), {"x": weights(3, 4)})
+    np.testing.assert_array_equal(y, _EMBEDDED["w"][[1, 8, 3]])
+    assert described == "ONNX Runtime and the definition of TorchEmbedding"
+
+
 def test_who_did_not_run_is_not_named() -> None:
     built = model([_embedding("y")], [], ["y"], _EMBEDDED)
     (y,), described = _run(built, {})
@@ -169,6 +176,22 @@ def test_a_product_in_bfloat16_is_rounded_once() -> None:
     assert np.abs(y - exact).max() <= 2.0**-8 * np.abs(exact).max()
     np.testing.assert_array_equal(y, y.astype(ml_dtypes.bfloat16).astype(np.float32))
     assert described == "ONNX Runtime and the definition of MatMul"
+
+
+def test_results_in_bfloat16_without_a_name_keep_their_place() -> None:
+    wide = {"w": weights(1, 12, 5), "r": weights(1, 12, 3)}
+    tables = {name: value.astype(ml_dtypes.bfloat16) for name, value in wide.items()}
+    nodes = [
+        node("Cast", ["x"], ["n"], to=TensorProto.BFLOAT16),
+        node("LSTM", ["n", "w", "r"], ["", "h"], hidden_size=3),
+        node("Cast", ["h"], ["y"], to=FLOAT),
+    ]
+    x = weights(4, 2, 5)
+    (y,), _ = _run(model(nodes, [("x", (4, 2, 5), FLOAT)], ["y"], tables, opset=14), {"x": x})
+    rounded = {"x": x, **wide}
+    exact = {name: value.astype(ml_dtypes.bfloat16).astype(np.float32) for name, value in rounded.items()}
+    (right,) = run_node(node("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=3), exact, {"": 14})
+    np.testing.assert_allclose(y, right, rtol=2.0**-8)
 
 
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
