@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, NodeProto, inliner
+from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.graph import GraphEditor, Replacement, editors, optional_input
 from sartor.onnx_model.graphs.walk import drop_named, names_read, nodes
+from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
 from sartor.reference.trusted.exact.element_types import complete_types, is_signed, writes_signed
 from sartor.reference.trusted.exact.operands import ROUNDING, is_quantised, key_of, product_of
 from sartor.reference.trusted.exact.stored_values import StoredValues
@@ -46,7 +47,7 @@ def exact_copy(model: Path | bytes) -> bytes | None:
     if not _concerns(nodes(copy)):
         return None
     if any(_concerns(nodes(function)) for function in copy.functions):
-        copy = inliner.inline_local_functions(copy)
+        inline_functions(copy)
     complete_types(copy)
     stored = StoredValues(copy, None if isinstance(model, bytes) else model)
     # Not by a generator that stops at the first change.

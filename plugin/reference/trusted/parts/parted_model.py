@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto
-from onnx.inliner import inline_local_functions
 
 from sartor.errors import ReferenceFailedError, UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.walk import nodes, subgraphs
+from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
+from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.element_types import body_input_types, infer_types
 from sartor.reference.trusted.oracles.table import DEVIATIONS, deviates
@@ -106,23 +107,28 @@ def versions_of(model: ModelProto) -> dict[str, int]:
 
 
 def named(model: ModelProto) -> ModelProto:
-    """The model without functions of its own, and with a name of its own for each node."""
-    whole = inline_local_functions(model) if model.functions else model
+    """The model, changed in place: without functions of its own, sorted, and with a name of its own for each node.
+
+    Raises:
+        UnsupportedModelError: if a function cannot be inlined, or nodes cannot be sorted.
+    """
+    inline_functions(model)
+    sort_nodes(model)
     used = set[str]()
-    for index, node in enumerate(nodes(whole.graph)):
+    for index, node in enumerate(nodes(model.graph)):
         node.domain = "" if node.domain == "ai.onnx" else node.domain
         if not node.name or node.name in used:
             node.name = f"{node.name or node.op_type}.{index}"
         used.add(node.name)
-    return whole
+    return model
 
 
 def has_deviations(model: ModelProto) -> bool:
-    """Whether ONNX Runtime is not trusted with a node of a model, though it has a kernel for it."""
+    """Whether ONNX Runtime is not trusted with a node of a model, though it has a kernel for it; see ``named``."""
     kinds = {("" if node.domain == "ai.onnx" else node.domain, node.op_type) for node in nodes(model)}
     if kinds.isdisjoint(DEVIATIONS):
         return False
-    whole = named(inline_local_functions(model) if model.functions else model)
+    whole = named(model)
     return any(deviates(node, given) for node, given in _typed(whole.graph, {}, versions_of(whole)))
 
 

@@ -9,8 +9,12 @@ import json
 import sys
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
+from onnx import AttributeProto, TensorProto, helper
 
+from sartor.reference.trusted.reference_model import ReferenceModel
+from tests.plugin.onnx_model.builders import model
 from tests.plugin.reference.exact import run_cases
 from tests.plugin.reference.exact.emulation import HASWELL, output_of, python_on
 
@@ -62,3 +66,20 @@ def test_the_cases_do_saturate(saturating: Errors) -> None:
             assert _is_wrong(name, error) == (mode in modes), (name, mode, error)
             assert isinstance(error, float), name
             assert mode not in modes or error > 1e-3, (name, mode, error)
+
+
+def test_functions_keep_their_defaults() -> None:
+    product = helper.make_node("ConvInteger", ["x", "w"], ["y"])
+    product.attribute.append(AttributeProto(name="strides", ref_attr_name="steps", type=AttributeProto.INTS))
+    default = helper.make_attribute("steps", [2, 2])
+    imports = [helper.make_opsetid("", 17)]
+    function = helper.make_function("own", "F", ["x", "w"], ["y"], [product], imports, attribute_protos=[default])
+    built = model(
+        [helper.make_node("F", ["x", "w"], ["y"], domain="own")], [("x", (1, 1, 4, 4), TensorProto.INT8)], ["y"],
+        {"w": np.ones((1, 1, 2, 2), np.int8)},
+    )  # fmt: skip
+    built.graph.output[0].type.tensor_type.elem_type = TensorProto.INT32
+    built.functions.append(function)
+    built.opset_import.append(helper.make_opsetid("own", 1))
+    (y,) = ReferenceModel(built.SerializeToString())({"x": np.ones((1, 1, 4, 4), np.int8)})
+    np.testing.assert_array_equal(y, np.full((1, 1, 2, 2), 4))

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from sartor.errors import UnsupportedModelError, UsageError
@@ -151,6 +151,38 @@ def test_definitions_in_functions() -> None:
     built.opset_import.append(helper.make_opsetid("own", 1))
     (y,), _ = _run(built, {})
     np.testing.assert_array_equal(y, -_EMBEDDED["w"][[1, 8, 3]])
+
+
+def test_functions_have_their_defaults() -> None:
+    norm = node("SimplifiedLayerNormalization", ["x", "w"], ["y"], domain=MS)
+    norm.attribute.append(AttributeProto(name="epsilon", ref_attr_name="smallest", type=AttributeProto.FLOAT))
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
+    default = helper.make_attribute("smallest", 2.0)
+    function = helper.make_function("own", "F", ["x", "w"], ["y"], [norm], imports, attribute_protos=[default])
+    x, scale = weights(3, 4), weights(4, seed=1)
+    built = model([helper.make_node("F", ["x", "w"], ["y"], domain="own")], [("x", (3, 4), FLOAT)], ["y"], {"w": scale})
+    built.functions.append(function)
+    built.opset_import.append(helper.make_opsetid("own", 1))
+    (y,), _ = _run(built, {"x": x})
+    np.testing.assert_allclose(y, x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 2) * scale, rtol=1e-5)
+
+
+def test_nodes_in_any_order() -> None:
+    branch = helper.make_graph(
+        [node("Add", ["r", "x"], ["t"], name="sum"), _embedding("r")],
+        "branch",
+        [],
+        [helper.make_value_info("t", TypeProto())],
+    )
+    nodes = [
+        node("Neg", ["s"], ["y"]),
+        node("If", ["c"], ["s"], then_branch=branch, else_branch=branch),
+        node("Cast", ["n"], ["c"], to=TensorProto.BOOL),
+    ]
+    inputs = [("x", (3, 4), FLOAT), ("n", (), INT64)]
+    x = weights(3, 4)
+    (y,), _ = _run(model(nodes, inputs, ["y"], _EMBEDDED), {"x": x, "n": np.array(1)})
+    np.testing.assert_array_equal(y, -(_EMBEDDED["w"][[1, 8, 3]] + x))
 
 
 def test_weights_in_another_file(tmp_path: Path) -> None:
