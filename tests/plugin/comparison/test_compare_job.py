@@ -47,7 +47,7 @@ def test_scales_do_not_depend_on_how_weights_are_written(tmp_path: Path) -> None
     assert one.unchecked == ()
 
 
-@pytest.mark.parametrize(("max_error", "allowed"), [(None, 3e-2), (1e-5, 1e-5)])
+@pytest.mark.parametrize(("max_error", "allowed"), [(None, 1e-2), (1e-5, 1e-5)])
 def test_the_models_types_say_what_is_allowed_unless_the_user_does(
     max_error: float | None, allowed: float, tmp_path: Path
 ) -> None:
@@ -59,6 +59,7 @@ def test_the_models_types_say_what_is_allowed_unless_the_user_does(
     found = _answer(model(nodes, [("x", (2, 4), FLOAT)], ["y"]), tmp_path, max_error)
     assert isinstance(found, Answer)
     assert found.allowed == allowed
+    assert found.amplifies == (max_error is None)
 
 
 def test_outputs_that_say_nothing_are_named_but_for_constants_and_single_numbers(tmp_path: Path) -> None:

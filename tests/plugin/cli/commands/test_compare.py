@@ -86,7 +86,7 @@ def test_tables_name_layers_nodes_and_routines(modules: Modules) -> None:
 
 def test_without_options_nothing_is_compiled(modules: Modules) -> None:
     data = parsed(call("sartor", "compare", modules.split, "--vs", modules.model, "--threads", 1, "--json"))
-    assert sorted(data) == ["max_error", "outputs", "unchecked_outputs"]
+    assert sorted(data) == ["max_error", "outputs", "reference", "unchecked_outputs"]
 
 
 def test_no_bound_is_infinite(modules: Modules) -> None:
