@@ -51,7 +51,7 @@ from sartor.tuning.workers.protocol import WorkerError
 _LOG = logging.getLogger(__name__)
 _Run = TypeVar("_Run")
 _VERIFY_SECONDS = 10.0
-# On which layers are compared.
+# On which layers are compared: those with the largest errors.
 _LAYER_SAMPLES = 2
 # With IREE's profiler a run takes three times as long, and there are two passes.
 _STATISTICS_SECONDS = 0.3
@@ -141,14 +141,20 @@ class NetRunner:
             DisturbedError: if the worker was disturbed.
             ReferenceFailedError: if ONNX Runtime crashes.
         """
+        return self._measured(build)[0]
+
+    def _measured(self, build: Build) -> tuple[NetRun, tuple[float, ...]]:
+        """As ``verify``, with the error on each sample; without any if the run failed."""
         try:
-            return self._verified(build)
+            verified = self._verified(build)
         except DisturbedError:
             raise
         except (CompileError, DeviceError) as error:
             # Both ran in one process: alone, ONNX Runtime shows whether the module is to blame.
             self._check_reference(build)
-            return NetRun.failed(error)
+            return NetRun.failed(error), ()
+        run = NetRun(Status.OK, verified.seconds, self._measure.of_samples(verified.errors), verified.where)
+        return run, verified.errors
 
     def judged(self, build: Build) -> NetRun:
         """``verify`` and judge the run: by its error or, if that may be amplified rounding, by its layers.
@@ -156,10 +162,12 @@ class NetRunner:
         Raises:
             UsageError, DisturbedError, ReferenceFailedError: as ``verify``.
         """
-        run = self.verify(build)
+        run, errors = self._measured(build)
         if not is_open(run, self._budget, build.recipe):
             return judged(run, self._budget)
-        few = list(islice(self._samples.source.since(0), _LAYER_SAMPLES))
+        # What is wrong on some samples only shows where the error is largest.
+        worst = sorted(range(len(errors)), key=errors.__getitem__)[-_LAYER_SAMPLES:]
+        few = [sample for index in worst for sample in islice(self._samples.source.since(index), 1)]
         builder, target = self._builder, self._target
         judge = LayerJudge(
             self._imported,
@@ -178,8 +186,8 @@ class NetRunner:
         message = run.message if verdict.is_right else verdict.sentence
         return replace(run, status=status, message=message, layers=verdict.sentence)
 
-    def _verified(self, build: Build) -> NetRun:
-        """Run a module on all samples.
+    def _verified(self, build: Build) -> Verified:
+        """Run a module on all samples, beside the reference.
 
         Raises:
             DeviceError: if the module does not run.
@@ -196,7 +204,7 @@ class NetRunner:
                 pool, verify, {"check": check}, Verified(), count, step, progress=progress, seconds=_VERIFY_SECONDS
             )
         self._tell(found.refused, found.described)
-        return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors), found.where)
+        return found
 
     def _check_of(self, build: Build) -> Check:
         """What a module is compared with, and how."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from sartor.config import CompileConfig
@@ -13,9 +15,16 @@ from sartor.errors import CompileError, ReferenceFailedError
 from sartor.pipeline import compile_model
 from sartor.policies import Search
 from sartor.profiling import network_runner
+from sartor.profiling.layerwise.layer_verdict import LayerJudge, LayerVerdict
 from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.verify_job import Verified
 from sartor.reference.reference_job import ReferenceRun
+from sartor.samples.given_samples import HeldSamples
+from sartor.samples.sample_sets import SampleSet
+from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks.profile_job import profile_nets
+from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers import calls
 
 ModelFile = Callable[[str], Path]
@@ -92,3 +101,21 @@ def test_a_network_that_kills_its_worker_leaves_the_others(
     compiled = compile_model(model_file("residual"), output, config)
     assert alone[:3] == [2, 1, 1]
     assert compiled.plan.unsplit
+
+
+def test_layers_are_compared_on_the_samples_with_the_largest_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = SampleSet(HeldSamples(tuple({"x": np.full(1, index)} for index in range(4))), "")
+    errors = Verified((0.02, 0.0, 0.5, 0.1), (1.0,) * 4)
+    compared: list[int] = []
+
+    def verdict(_: LayerJudge, __: object, ___: object, given: list[dict[str, Any]]) -> LayerVerdict:
+        compared.extend(int(each["x"][0]) for each in given)
+        return LayerVerdict(1)
+
+    monkeypatch.setattr(NetRunner, "_verified", lambda *_: errors)
+    monkeypatch.setattr(LayerJudge, "verdict", verdict)
+    build = Mock()
+    build.recipe.plan.unsplit = False
+    run = NetRunner(Mock(), samples, ErrorBudget(RELATIVE, 1e-3, amplifies=True)).judged(build)
+    assert run.status is Status.OK
+    assert sorted(compared) == [2, 3]
