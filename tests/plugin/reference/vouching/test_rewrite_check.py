@@ -11,10 +11,12 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from sartor.errors import RewriteError
+from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.preparing import prepare as preparing
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.rewrites.operator_sets import expand_operators
+from sartor.onnx_model.rewrites.operator_sets.contrib import group_norm
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_OPERATORS
 from sartor.reference.random_inputs import sample_inputs
 from sartor.reference.trusted.oracles.vouchers import Voucher, voucher_of
@@ -73,6 +75,19 @@ def test_every_rewrite_of_what_onnx_runtime_cannot_run_has_planted_faults() -> N
     defined = {name for name in CONTRIB_OPERATORS if voucher_of((MS, name)) is Voucher.DEFINITION}
     assert defined == {case.operator for case in CASES.values()}
     assert all(case.faults for case in CASES.values())
+
+
+def test_wrong_mean_is_caught_though_that_of_the_samples_is_near_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mean = group_norm._mean
+
+    def wrong(emit: Emitter, rows: str, part: str, count: float) -> str:
+        return mean(emit, rows, part, count * 1.005 if part == "mean" else count)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(group_norm, "_mean", wrong)
+    with pytest.raises(RewriteError, match="differs from its definition"):
+        _checked(CASES["group_norm"].build(), tmp_path)
 
 
 def _wrong_cast() -> tuple[ModelProto, ModelProto]:
