@@ -11,6 +11,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from sartor.errors import RewriteError
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.preparing import prepare as preparing
@@ -22,6 +24,7 @@ from sartor.reference.random_inputs import sample_inputs
 from sartor.reference.trusted.oracles.vouchers import Voucher, voucher_of
 from sartor.reference.vouching.rewrite_check import checked_rewrites
 from sartor.tuning.workers.protocol import WorkerError
+from tests.plugin.amplifying_networks import image, quantised
 from tests.plugin.onnx_model.builders import FLOAT, MS, ints, model, node, weights
 from tests.plugin.reference.vouching.definition_cases import CASES, Fault
 
@@ -131,3 +134,13 @@ def test_what_onnx_runtime_does_not_compute_or_computes_otherwise_is_checked(
     assert _checked(right, tmp_path)
     with pytest.raises(RewriteError, match=r"internal: the rewritten model differs from .*definition of"):
         _checked(right, tmp_path, wrong)
+
+
+def test_ties_that_a_network_amplifies_refuse_no_rewrite(tmp_path: Path) -> None:
+    path = quantised("inverted", tmp_path, "qoperator")
+    imported = run_import(path, {}, None)
+    assert isinstance(imported, ImportedModel)
+    # On the second image a tie falls to the other side, and moves the output by more than any bound.
+    for seed in (18, 19):
+        found = checked_rewrites(path, imported.prepared, [{"x": image(seed)}], (), imported.tie_spread)
+        assert not isinstance(found, WorkerError), found.error
