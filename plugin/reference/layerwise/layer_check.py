@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, names_read
+from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.reference.layerwise.bounded import ROUNDOFF, Bounded, finite, half_roundoff, is_real
 from sartor.reference.layerwise.expansions import definition
 from sartor.reference.layerwise.node_run import NodeRun, outer_reads
@@ -88,11 +89,11 @@ class LayerCheck:
     """Compares the tensors of a module's inference with what the user's nodes give.
 
     Args:
-        model: the user's, with its weights. Its nodes are sorted.
+        model: the user's, with its weights. Its nodes are sorted, in place.
         claims: by name of the tensor.
 
     Raises:
-        UnsupportedModelError: if an output of the model is claimed by no value.
+        UnsupportedModelError: if an output of the model is claimed by no value, or nodes depend on themselves.
     """
 
     def __init__(self, model: ModelProto, claims: Mapping[str, Claim]) -> None:
@@ -101,6 +102,7 @@ class LayerCheck:
         unclaimed = [each.name for each in model.graph.output if each.name not in claims]
         if unclaimed:
             raise UnsupportedModelError(f"no value of the module stands for the output '{unclaimed[0]}'")
+        sort_nodes(model)
         self._nodes = _needed(model)
         self._precisions = _precisions(self._nodes, claims)
         self._readers = _last_readers(self._nodes)
@@ -119,18 +121,24 @@ class LayerCheck:
         known |= {
             each.name: Bounded(to_array(each)) for each in self._model.graph.initializer if each.name not in feeds
         }
-        found = CheckedLayers()
+        found = self._passed(known, given)
         for index, node in enumerate(self._nodes):
             for name, right in self._computed(node, known).items():
                 claim = self._claims.get(name)
                 if claim is None:
                     known[name] = right
                 else:
-                    checked, known[name] = _compared(name, node, claim, right, given[name])
+                    checked, known[name] = _compared(name, describe_node(node), claim, right, given[name])
                     found += checked
             for name in self._readers[index]:
                 known.pop(name, None)
         return found
+
+    def _passed(self, known: Mapping[str, Bounded], given: Mapping[str, Array]) -> CheckedLayers:
+        """The check of outputs that no node computes: inputs and weights, which a module returns as they are."""
+        names = (each.name for each in self._model.graph.output if each.name in known)
+        checks = (_compared(name, "what is given", self._claims[name], known[name], given[name])[0] for name in names)
+        return sum(checks, CheckedLayers())
 
     def _computed(self, node: NodeProto, known: Mapping[str, Bounded]) -> dict[str, Bounded]:
         """The node's results by name."""
@@ -195,9 +203,9 @@ def _coarser(one: Precision, other: Precision) -> Precision:
     return Precision(max(one.growth, other.growth), max(one.roundoff, other.roundoff))
 
 
-def _compared(name: str, node: NodeProto, claim: Claim, right: Bounded, given: Array) -> tuple[CheckedLayers, Bounded]:
-    """The check of one tensor, and the tensor by the module's values."""
-    wrong = WrongTensor(claim.layer, name, describe_node(node), right.value.size, right.value.size)
+def _compared(name: str, node: str, claim: Claim, right: Bounded, given: Array) -> tuple[CheckedLayers, Bounded]:
+    """The check of one tensor that a node in words defines, and the tensor by the module's values."""
+    wrong = WrongTensor(claim.layer, name, node, right.value.size, right.value.size)
     if given.size != right.value.size:
         return CheckedLayers((claim.layer,), wrong=(wrong,)), right
     value, lost = _as_tensor(given, claim, right.value)

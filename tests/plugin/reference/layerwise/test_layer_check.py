@@ -166,3 +166,20 @@ def test_every_output_has_to_be_given() -> None:
     built = model([node("Relu", ["x"], ["y"])], [("x", (2,), FLOAT)], ["y"])
     with pytest.raises(UnsupportedModelError, match="no value of the module stands for the output 'y'"):
         LayerCheck(built, {})
+
+
+def test_outputs_that_no_node_computes_are_compared() -> None:
+    built = model([node("Relu", ["x"], ["y"])], [("x", (2,), FLOAT)], ["y", "x", "w"], {"w": np.ones(3, np.float32)})
+    x = np.array([-1, 2], np.float32)
+    right = {"y": np.maximum(x, 0), "x": x, "w": np.ones(3, np.float32)}
+    check = LayerCheck(built, {name: Claim("layer" if name == "y" else "") for name in right})
+    assert check({"x": x}, right).wrong == ()
+    for name in right:
+        assert [each.tensor for each in check({"x": x}, {**right, name: right[name] + 1}).wrong] == [name]
+
+
+def test_nodes_of_the_file_may_be_in_any_order() -> None:
+    nodes = [node("Neg", ["a"], ["y"]), node("Relu", ["x"], ["a"])]
+    built = model(nodes, [("x", (2,), FLOAT)], ["y"])
+    x = np.array([-1, 2], np.float32)
+    assert LayerCheck(built, {"y": Claim("layer")})({"x": x}, {"y": -np.maximum(x, 0)}).wrong == ()
