@@ -24,6 +24,8 @@ _LARGE, _LARGE_BITS = 1.5 * 2**23, 0x4B400000
 # Words for each block of a row: the scale, and the sum of its integers.
 _SCALE, _SUM, _RECORD = 0, 1, 2
 _LINE = 64
+# Numbers of a block that are held, in registers and on the stack, until its scale is known.
+_MOST_HELD = 512
 
 
 @dataclass(frozen=True)
@@ -113,26 +115,64 @@ class RoundedRows:
     ) -> tuple[ir.Value, ir.Value]:
         """Emit the integers of a block, of which ``size`` exist; returns its scale and the sum of its integers."""
         block, lanes = self.blocks.encoding.block, asm.lanes
+        if block > _MOST_HELD:
+            return self._long_block(asm, source, target, size)
         counts = [max(0, min(lanes, size - start)) for start in range(0, block, lanes)]
-        words, zero = asm.vector_type(_integer(32)), _splat(asm, 0.0)
+        zero = _splat(asm, 0.0)
         numbers = [
             asm.load(source[0], asm.add(source[1], index * lanes), count) if count else zero
             for index, count in enumerate(counts)
         ]
         most = zero
-        for each in numbers:
-            most = arith.maximumf(most, functions.absf(each))
-        most = _across(asm, most, arith.maximumf)
-        scale = arith.maximumf(arith.mulf(most, _splat(asm, 1 / _MOST)), _splat(asm, _LEAST_SCALE))
-        inverse = arith.divf(_splat(asm, 1.0), scale)
-        total, base = asm.splat(ir.IntegerAttr.get(_integer(32), 0)), _LARGE_BITS
-        for index, each in enumerate(numbers):
-            nearest = arith.addf(arith.mulf(each, inverse), _splat(asm, _LARGE))
-            integers = arith.subi(arith.bitcast(words, nearest), asm.splat(ir.IntegerAttr.get(_integer(32), base)))
-            total = arith.addi(total, integers)
-            stored = arith.trunci(asm.vector_type(_integer(8)), self._ordered(asm, integers))
-            asm.store_all(stored, target[0], asm.add(target[1], index * lanes), lanes)
+        for vector_of in numbers:
+            most = arith.maximumf(most, functions.absf(vector_of))
+        scale, inverse = _scale_of(asm, most)
+        total = asm.splat(ir.IntegerAttr.get(_integer(32), 0))
+        for index, vector_of in enumerate(numbers):
+            place = target[0], asm.add(target[1], index * lanes)
+            total = arith.addi(total, self._stored(asm, vector_of, inverse, place))
         return scale, _across(asm, total, arith.addi)
+
+    def _long_block(
+        self, asm: Assembler, source: tuple[ir.Value, Index], target: tuple[ir.Value, Index], size: int
+    ) -> tuple[ir.Value, ir.Value]:
+        """As ``_block``, by loops that read all numbers twice: so many would fill a worker thread's stack."""
+        lanes, zero = asm.lanes, _splat(asm, 0.0)
+        whole = size - size % lanes
+
+        def read(start: Index, count: int) -> ir.Value:
+            return asm.load(source[0], asm.add(source[1], start), count)
+
+        def larger(start: Index, carried: list[ir.Value], count: int = lanes) -> list[ir.Value]:
+            return [arith.maximumf(carried[0], functions.absf(read(start, count)))]
+
+        most = asm.loop(0, whole, lanes, [zero], larger)
+        most = larger(whole, most, size - whole) if whole < size else most
+        scale, inverse = _scale_of(asm, most[0])
+
+        def rounded(start: Index, carried: list[ir.Value], count: int = lanes) -> list[ir.Value]:
+            place = target[0], asm.add(target[1], start)
+            return [arith.addi(carried[0], self._stored(asm, read(start, count), inverse, place))]
+
+        total = asm.loop(0, whole, lanes, [asm.splat(ir.IntegerAttr.get(_integer(32), 0))], rounded)
+        filled = whole
+        if whole < size:
+            total, filled = rounded(whole, total, size - whole), whole + lanes
+
+        def fill(start: Index) -> None:
+            self._stored(asm, zero, inverse, (target[0], asm.add(target[1], start)))
+
+        asm.repeat(filled, self.blocks.encoding.block, lanes, fill)
+        return scale, _across(asm, total[0], arith.addi)
+
+    def _stored(self, asm: Assembler, numbers: ir.Value, inverse: ir.Value, place: tuple[ir.Value, Index]) -> ir.Value:
+        """Store the integers of a vector of numbers; returns them."""
+        nearest = arith.addf(arith.mulf(numbers, inverse), _splat(asm, _LARGE))
+        origin = asm.splat(ir.IntegerAttr.get(_integer(32), _LARGE_BITS))
+        integers = arith.subi(arith.bitcast(asm.vector_type(_integer(32)), nearest), origin)
+        stored = arith.trunci(asm.vector_type(_integer(8)), self._ordered(asm, integers))
+        asm.store_all(stored, *place, asm.lanes)
+        return integers
 
     def _ordered(self, asm: Assembler, integers: ir.Value) -> ir.Value:
         """Integers in the order in which codes come out of words."""
@@ -154,6 +194,13 @@ def _integer(bits: int) -> ir.Type:
 
 def _splat(asm: Assembler, number: float) -> ir.Value:
     return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), number))
+
+
+def _scale_of(asm: Assembler, most: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The scale of a block and its reciprocal, in all lanes, by the largest numbers of each lane."""
+    largest = _across(asm, most, arith.maximumf)
+    scale = arith.maximumf(arith.mulf(largest, _splat(asm, 1 / _MOST)), _splat(asm, _LEAST_SCALE))
+    return scale, arith.divf(_splat(asm, 1.0), scale)
 
 
 def _across(asm: Assembler, value: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:

@@ -17,6 +17,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
+from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
 from sartor.codegen.routines.iree.stock import Stock
@@ -88,6 +89,7 @@ _CASES: Mapping[str, _Case] = {
     "rest_of_block": _Case(1, BlockEncoding(4, 32, 301, 144), points="packed"),
     "rest_of_word": _Case(3, BlockEncoding(4, 128, 397, 144), points="packed", has_bias=True),
     "less_than_block": _Case(1, BlockEncoding(4, 512, 333, 100)),
+    "rest_of_long_block": _Case(2, BlockEncoding(4, 1024, 1531, 20), points="packed"),
     "few_columns": _Case(1, BlockEncoding(4, 32, 2000, 7)),
     "bytes": _Case(1, BlockEncoding(8, 32, 480, 130)),
     "bytes_of_rows": _Case(5, BlockEncoding(8, 64, 250, 130), points="packed"),
@@ -186,6 +188,25 @@ def _rounded(case: _Case, rows: Array) -> Array:
         scale = np.abs(part).max(-1, keepdims=True) * np.float32(1 / 127)
         found[..., start : start + block] = np.rint(part * (np.float32(1) / scale)) * scale.astype(np.float64)
     return found
+
+
+def test_code_that_rounds_a_block_is_as_long_for_any_block(tmp_path: Path) -> None:
+    """A scale for each column makes a block of all rows, whose numbers would not fit a worker thread's stack."""
+    target, lengths = Target.create("cpu", "cascadelake"), []
+    for block in (1024, 65536):
+        parts = _Case(2, BlockEncoding(4, block, block, 16)).parts()
+        sizes = {"K": block, "N": 16, "bits": 4, "block_size": block}
+        product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
+        onnx.save(model([product], [("x", (2, block), FLOAT)], ["y"], parts), tmp_path / "m.onnx")
+        found = run_import(tmp_path / "m.onnx", {}, None)
+        assert isinstance(found, ImportedModel), found
+        (layer,) = found.graph.layers
+        listed = BlockDotProduct().parameters(layer.task, target)
+        assert not isinstance(listed, Rejected)
+        built = BlockDotProduct().build(layer.task, listed[0], target)
+        assert isinstance(built, Implementation)
+        lengths.append(len(lower({"layer": built}, target)["layer"].text))
+    assert lengths[1] < 1.1 * lengths[0]
 
 
 def _expected(case: _Case, rows: Array) -> Array:
