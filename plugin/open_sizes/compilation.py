@@ -94,7 +94,7 @@ def compile_open(
     time = TimeBudget.of(config.time_budget)
     with (
         part_of(whole) as publication,
-        open_workspace(config.target, config.jobs, end=time.end) as (pool, directory),
+        open_workspace(config.target, config.jobs, end=time.patience) as (pool, directory),
         Store.open(config.database, goes_on=True) as store,
     ):
         check_files(model, output, config, publication.others)

@@ -64,7 +64,7 @@ def open_places(base: CompileConfig, targets: Sequence[Target], stack: ExitStack
     """
     if base.workers is not None:
         return {str(each): _elsewhere(replace(base, target=each), stack) for each in targets}
-    end = TimeBudget.of(base.time_budget).end
+    end = TimeBudget.of(base.time_budget).patience
     pool, directory = stack.enter_context(open_workspace(targets[0], base.jobs, end=end))
     for each in targets[1:]:
         check_target(each, pool)
@@ -79,7 +79,7 @@ def open_places(base: CompileConfig, targets: Sequence[Target], stack: ExitStack
 
 def _elsewhere(config: CompileConfig, stack: ExitStack) -> Place:
     machines = stack.enter_context(machines_of(config))
-    end = TimeBudget.of(config.time_budget).end
+    end = TimeBudget.of(config.time_budget).patience
     pool, directory = stack.enter_context(open_workspace(config.target, config.jobs, machines.opening, end))
     store = stack.enter_context(Store.open(config.database, goes_on=True, hardware=machines.hardware))
     return Place(machines.settings(config), pool, directory, store, machines)

@@ -100,7 +100,7 @@ def _compile(
 ) -> Artifact:
     time = TimeBudget.of(config.time_budget)
     with (
-        open_workspace(config.target, config.jobs, end=time.end) as (pool, directory),
+        open_workspace(config.target, config.jobs, end=time.patience) as (pool, directory),
         Store.open(config.database, goes_on=True) as store,
     ):
         _check(config)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
+from sartor.config import CompileConfig
 from sartor.costing.time_budget import TimeBudget
 from sartor.frontend.imported_model import ImportedModel
+from sartor.open_sizes import compilation
+from sartor.open_sizes.compilation import OpenConfig, compile_open
+from sartor.settings.size_range import SizeRange
+from sartor.several import places, switching
+from sartor.several.places import open_places
+from sartor.several.switching import compile_switching
+from sartor.tuning.selection.problem.cost import Objective
 
 
 @pytest.fixture
@@ -76,3 +89,43 @@ def test_another_build_has_to_fit_by_what_one_took(imported: ImportedModel) -> N
     assert budget.allows_build(imported, 40.0)
     assert not budget.allows_build(imported, 50.0)
     assert not TimeBudget.of(1.0).allows_build(imported, None)
+
+
+class _OpenedError(Exception):
+    """Ends a compilation as soon as it has workers."""
+
+
+def _open(config: CompileConfig, model: Path) -> None:
+    compile_open(model, model.with_suffix(".vmfb"), OpenConfig(config, {"x": (SizeRange(1, 8), 3)}))
+
+
+def _switching(config: CompileConfig, model: Path) -> None:
+    of_first = replace(config, objective=Objective.COLD_LATENCY)
+    compile_switching(model, model.with_suffix(".vmfb"), of_first)
+
+
+def _several(config: CompileConfig, _: Path) -> None:
+    with ExitStack() as stack:
+        open_places(config, [config.target], stack)
+
+
+@pytest.mark.parametrize(("module", "compiled"), [(compilation, _open), (switching, _switching), (places, _several)])
+def test_within_a_budget_no_compilation_waits_for_others(
+    module: ModuleType,
+    compiled: Callable[[CompileConfig, Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    ends: list[float] = []
+
+    def opened(*_: Any, end: float = math.inf) -> None:
+        ends.append(end)
+        raise _OpenedError
+
+    monkeypatch.setattr(module, "open_workspace", opened)
+    (tmp_path / "net.onnx").touch()
+    for seconds in (60.0, None):
+        config = CompileConfig(threads=1, database=tmp_path / "t.db", time_budget=seconds)
+        with pytest.raises(_OpenedError):
+            compiled(config, tmp_path / "net.onnx")
+    assert ends == [-math.inf, math.inf]
