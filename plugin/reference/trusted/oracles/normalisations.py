@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from sartor.reference.trusted.oracles.call import Call
@@ -54,9 +56,10 @@ def _by_groups(call: Call, data: Array) -> Array:
     is_last = bool(call.whole("channels_last", 1))
     image = data if is_last else np.moveaxis(data, 1, -1)
     groups = call.whole("groups", 1)
-    parts = image.reshape(image.shape[0], -1, groups, image.shape[-1] // groups)
-    mean = parts.mean((1, 3), keepdims=True)
-    variance = np.square(parts - mean).mean((1, 3), keepdims=True)
+    parts = image.reshape(image.shape[0], math.prod(image.shape[1:-1]), groups, image.shape[-1] // groups)
+    count = max(parts.shape[1] * parts.shape[3], 1)
+    mean = parts.sum((1, 3), keepdims=True) / count
+    variance = np.square(parts - mean).sum((1, 3), keepdims=True) / count
     normal = ((parts - mean) / np.sqrt(variance + call.number("epsilon", 1e-5))).reshape(image.shape)
     result = normal * call.wide(1) + call.wide(2)
     result = result * sigmoid(result) if call.whole("activation", 0) else result

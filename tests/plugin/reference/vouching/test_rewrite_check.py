@@ -14,7 +14,7 @@ from sartor.errors import RewriteError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
 from sartor.onnx_model.preparing import prepare as preparing
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.rewrites.operator_sets import expand_operators
@@ -33,7 +33,8 @@ def _checked(built: ModelProto, folder: Path, rewritten: ModelProto | None = Non
     """What the check of a compilation says of a model, prepared with the rewrites as they are, or of another one."""
     path = folder / "model.onnx"
     path.write_bytes(built.SerializeToString())
-    prepared = preparing.prepare(rewritten or built).model
+    sizes = {value.name: dims for value in built.graph.input if (dims := static_shape(value.type)) is not None}
+    prepared = preparing.prepare(rewritten or built, sizes).model
     found = checked_rewrites(path, prepared.SerializeToString(), [sample_inputs(prepared, 0)], (), 0.0)
     if isinstance(found, WorkerError):
         raise found.error
@@ -78,6 +79,13 @@ def test_every_rewrite_of_what_onnx_runtime_cannot_run_has_planted_faults() -> N
     defined = {name for name in CONTRIB_OPERATORS if voucher_of((MS, name)) is Voucher.DEFINITION}
     assert defined == {case.operator for case in CASES.values()}
     assert all(case.faults for case in CASES.values())
+
+
+@pytest.mark.parametrize("shape", [(0, 6, 5, 4), (2, 0, 5, 4)])
+def test_rewrite_of_no_elements_passes(shape: tuple[int, ...], tmp_path: Path) -> None:
+    constants = {"g": weights(4), "b": weights(4, seed=1)}
+    item = node("GroupNorm", ["x", "g", "b"], ["y"], domain=MS, groups=2, activation=1)
+    assert _checked(model([item], [("x", shape, FLOAT)], ["y"], constants), tmp_path)
 
 
 def test_wrong_mean_is_caught_though_that_of_the_samples_is_near_zero(
