@@ -19,6 +19,10 @@ from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 
 Sizes = Mapping[str, int]
+_ADVICE = (
+    "if the model computes in another way for small sizes, as with the first 100 rows of any number, begin the range "
+    "above them, or give the sizes that occur, as --shape x=1|8,16"
+)
 
 
 def checked_sizes(symbols: Sequence[Symbol]) -> list[Sizes]:
@@ -71,7 +75,7 @@ class SizedRunner:
             run = judged(runner.verify(build), runner.budget)
             if run.status is not Status.OK:
                 # Without its error it is not judged again, which would forget the sizes.
-                return replace(run, error=None, message=f"with {name}: {run.message}")
+                return replace(run, error=None, message=f"with {name}: {run.message}; {_ADVICE}")
             worst = max(worst, run, key=lambda each: each.error or 0.0)
         return worst
 
