@@ -28,6 +28,10 @@ from sartor.runtime.output_error import LAYER, output_scale
 # Of results that are not rounded to steps, as fractions of their scale: as for single variants.
 _USUAL = 1e-3
 _EXACTLY = 16 * ROUNDOFF
+# Of a layer few values are next to a tie. Where rounding may move half of a tensor, as behind several layers of which
+# no result is known, almost any values would be right.
+_MOST_OPEN, _FEW = 0.5, 4
+_WIDE = 0.1
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ class LayerCheck:
             given: the module's value of each claimed tensor, in any shape with the same elements.
 
         Raises:
+            UnsupportedModelError: if a tensor is of several layers together, whose rounding may move most of it.
             UnsupportedModelError, UsageError: if the reference does not run a node.
         """
         known = {name: Bounded(array) for name, array in feeds.items()}
@@ -130,6 +135,8 @@ class LayerCheck:
                 else:
                     checked, known[name] = _compared(name, describe_node(node), claim, right, given[name])
                     found += checked
+                    if not found.wrong:
+                        _check_decided(name, claim, right)
             for name in self._readers[index]:
                 known.pop(name, None)
         return found
@@ -253,6 +260,23 @@ def _allowed(claim: Claim, right: Bounded, lost: Array | None) -> Array:
     if right.is_exact and not half_roundoff(right.value):
         return np.asarray(error + _EXACTLY * sizes)
     return np.asarray(np.maximum(error, _USUAL * output_scale(right.value, lenience=LAYER)))
+
+
+def _check_decided(name: str, claim: Claim, right: Bounded) -> None:
+    """Make sure that the bounds of a tensor tell right values from others; those of narrower types are the user's wish.
+
+    Raises:
+        UnsupportedModelError: if not.
+    """
+    if right.error is None or claim.precision != EXACT:
+        return
+    limit = 0.0 if right.span is not None else _WIDE * output_scale(right.value, lenience=LAYER)
+    count = int(np.count_nonzero(right.error > limit))
+    if count > max(_FEW, _MOST_OPEN * right.value.size):
+        raise UnsupportedModelError(
+            f"'{name}' is computed by layers whose own results are not in the file, and rounding in these may move "
+            f"{count} of its {right.value.size} values"
+        )
 
 
 def _outside(value: Array, right: Bounded, allowed: Array) -> Array:

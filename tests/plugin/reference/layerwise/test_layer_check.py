@@ -183,3 +183,14 @@ def test_nodes_of_the_file_may_be_in_any_order() -> None:
     built = model(nodes, [("x", (2,), FLOAT)], ["y"])
     x = np.array([-1, 2], np.float32)
     assert LayerCheck(built, {"y": Claim("layer")})({"x": x}, {"y": -np.maximum(x, 0)}).wrong == ()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("layout", ["qdq", "qoperator"])
+def test_many_layers_together_are_not_called_right(layout: str, count: int, folder: Path) -> None:
+    """Bounds behind them are so wide that planted faults were within them."""
+    right, feeds = _network("residual", layout, folder), {"x": image(21)}
+    names = _claimed(right)[-count:]
+    check = LayerCheck(right, {name: Claim(name) for name in names})
+    with pytest.raises(UnsupportedModelError, match="layers whose own results are not in the file"):
+        check(feeds, _computed(right, names, feeds))
