@@ -21,6 +21,8 @@ def qlinear_reduce_mean(call: Call) -> list[Array]:
 
 
 def cut_to_four_bits(call: Call) -> list[Array]:
-    """Cast of floats to integers of four bits, which drops the fraction; what does not fit is not defined."""
-    kind = helper.tensor_dtype_to_np_dtype(call.whole("to", TensorProto.INT4))
+    """Cast, or CastLike, of floats to integers of four bits, which drops the fraction; what does not fit is not
+    defined."""
+    like = call.input(1)
+    kind = helper.tensor_dtype_to_np_dtype(call.whole("to", TensorProto.INT4)) if like is None else like.dtype
     return [np.trunc(call.wide(0)).astype(np.int64).astype(kind)]

@@ -68,10 +68,15 @@ def _is_cut(node: NodeProto, types: Sequence[int | None]) -> bool:
     return to in _FOUR_BITS and types[0] in (_WIDE_FLOATS | NARROW_FLOATS)
 
 
+def _is_cut_like(node: NodeProto, types: Sequence[int | None]) -> bool:
+    return types[1] in _FOUR_BITS and types[0] in (_WIDE_FLOATS | NARROW_FLOATS)
+
+
 DEVIATIONS: Mapping[Operator, Deviation] = {
     ("", "Cast"): Deviation(
         _is_cut, quantised.cut_to_four_bits, "it rounds floats to integers of four bits, where ONNX drops the fraction"
     ),
+    ("", "CastLike"): Deviation(_is_cut_like, quantised.cut_to_four_bits, "as of Cast, which it becomes there"),
     (_MICROSOFT, "MultiHeadAttention"): Deviation(
         lambda node, types: packed_attention.is_packed(node),
         packed_attention.packed_attention,

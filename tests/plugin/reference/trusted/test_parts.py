@@ -237,6 +237,15 @@ def test_a_cast_to_four_bits_drops_the_fraction(kind: int) -> None:
     np.testing.assert_array_equal(y, np.trunc(x))
 
 
+def test_a_cast_to_the_type_of_four_bits_drops_the_fraction() -> None:
+    nodes = [node("CastLike", ["x", "t"], ["i"]), node("Cast", ["i"], ["y"], name="back", to=FLOAT)]
+    built = model(nodes, [("x", (3,), FLOAT)], ["y"], opset=21)
+    built.graph.initializer.append(helper.make_tensor("t", TensorProto.INT4, [1], [1]))
+    (y,), described = _run(built, {"x": np.array([1.7, -2.6, 3.5], np.float32)})
+    np.testing.assert_array_equal(y, [1, -2, 3])
+    assert described == "ONNX Runtime and the definition of CastLike"
+
+
 def test_a_mask_that_is_shorter_than_the_keys() -> None:
     built = model(
         [helper.make_node("Attention", ["q", "k", "v", "m"], ["y"])],
