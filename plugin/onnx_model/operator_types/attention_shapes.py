@@ -51,6 +51,20 @@ def _multi_head_attention(operands: Operands) -> list[Shape]:
     ]
 
 
+def _group_query_attention(operands: Operands) -> list[Shape]:
+    """Keys and values may be packed behind the query; caches are as long as the longer of the given and the total."""
+    query, key, past, whole = operands.shape(0), operands.shape(1), operands.shape(3), operands.values(6)
+    heads, groups = (int(operands.attribute(name, 0)) for name in ("num_heads", "kv_num_heads"))
+    if query is None or len(query) != 3:
+        return [None]
+    head = _per_head(query[2], heads if key is not None else heads + 2 * groups)
+    before: Size = past[2] if past is not None and len(past) == 4 else 0
+    known = isinstance(before, int) and whole is not None and whole.size == 1
+    length = max(before, int(whole.item())) if known else None
+    cache: list[Size] = [query[0], groups, length, head]
+    return [[*query[:2], times(head, heads)], cache, cache]
+
+
 def _embedding(operands: Operands) -> list[Shape]:
     """Of both embeddings with normalisation: the result, the counts of the mask, and the sum before."""
     ids, table = operands.shape(0), operands.shape(2)
@@ -75,6 +89,7 @@ ATTENTION_SHAPES: Mapping[str, Rule] = {
     "Attention": _attention(past_index=4),
     "DynamicQuantizeLSTM": _lstm,
     "EmbedLayerNormalization": _embedding,
+    "GroupQueryAttention": _group_query_attention,
     "MultiHeadAttention": _multi_head_attention,
     "QAttention": _attention(past_index=8),
     "QEmbedLayerNormalization": _embedding,

@@ -110,6 +110,7 @@ _BY_OPERAND = {
     "MatMulInteger16": _wide_integer,
     "MultiHeadAttention": _like_first,
     "DecoderMaskedMultiHeadAttention": _like_first,
+    "GroupQueryAttention": _like_first,
     "QGemm": _quantised_product,
     "QuantizeLinear": _quantised,
 }

@@ -19,6 +19,7 @@ from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised imp
 from sartor.onnx_model.rewrites.operator_sets.contrib.counterparts import COUNTERPARTS
 from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_FLOATS
 from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM
+from sartor.onnx_model.rewrites.operator_sets.contrib.grouped_attention import GROUPED_ATTENTION
 from sartor.onnx_model.rewrites.operator_sets.contrib.quantised_attention import QUANTISED_ATTENTION
 from sartor.onnx_model.rewrites.operator_sets.contrib.rotary import ROTARY
 from sartor.onnx_model.rewrites.recurrence.recurrent import unrolled_quantised
@@ -32,6 +33,7 @@ _LOWERINGS: Mapping[str, Mapping[str, Lowering]] = {
         **COUNTERPARTS,
         **FUSED_FLOATS,
         **GROUP_NORM,
+        **GROUPED_ATTENTION,
         **QUANTISED_ATTENTION,
         **ROTARY,
         "DynamicQuantizeLSTM": unrolled_quantised,

@@ -79,6 +79,11 @@ SAMPLES: Mapping[str, Sample] = {
     "GemmFastGelu": Sample([_X, _values(8, 5), _values(5)]),
     "GridSample": Sample([_IMAGE, (1, 3, 5, 2)], allowed={"T1": [TensorProto.FLOAT], "T2": [TensorProto.FLOAT]}),
     "GroupNorm": Sample([_LAST, _values(4), _values(4)], attributes={"groups": 2, "activation": 0}),
+    "GroupQueryAttention": Sample(
+        [(1, 3, 32), (1, 3, 16), (1, 3, 16), None, None, np.array([2], np.int32), np.array(3, np.int32)],
+        3,
+        attributes={"num_heads": 4, "kv_num_heads": 2},
+    ),
     "LayerNormalization": Sample([_X, _ROW, _ROW]),
     "MatMulInteger16": Sample([(3, 8), _values(8, 5)]),
     "MatMulIntegerToFloat": Sample([_X, _values(8, 5), _ONE, _ONE, _NONE, _NONE, _values(5)]),

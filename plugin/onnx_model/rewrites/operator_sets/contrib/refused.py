@@ -16,7 +16,7 @@ CONTRIB_REASONS: Mapping[str, str] = {
     **dict.fromkeys(
         (
             *("DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention"),
-            *("GroupQueryAttention", "PagedAttention", "SparseAttention", "SparsePagedAttention"),
+            *("PagedAttention", "SparseAttention", "SparsePagedAttention"),
         ),
         _PAST,
     ),

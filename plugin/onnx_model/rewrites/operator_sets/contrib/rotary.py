@@ -37,7 +37,9 @@ def _rotary(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if turned < head:
         sizes = emit.constant([turned, head - turned], "sizes")
         value, rest = emit.many("Split", value, sizes, part="split", outputs=("", ""), axis=-1)
-    value = _turned(emit, value, _angles(emit, places, length), [shape[0], length, heads, turned])
+    is_interleaved = bool(found.get("interleaved"))
+    angles, sizes = _angles(emit, places, length), [shape[0], length, heads, turned]
+    value = turned_pairs(emit, value, angles, sizes, is_interleaved=is_interleaved)
     if rest:
         value = emit("Concat", value, rest, part="join", axis=-1)
     if per_head:
@@ -59,11 +61,18 @@ def _angles(emit: Emitter, places: tuple[int, ...], length: int) -> tuple[str, s
     return cosine, sine
 
 
-def _turned(emit: Emitter, value: str, angles: tuple[str, str], shape: list[int]) -> str:
-    """Pairs of elements turned by their angles; pairs are neighbours, or lie half the width apart."""
-    interleaved = bool(attributes(emit.node).get("interleaved"))
-    paired = [*shape[:3], shape[3] // 2, 2] if interleaved else [*shape[:3], 2, shape[3] // 2]
-    axis = 4 if interleaved else 3
+def turned_pairs(emit: Emitter, value: str, angles: tuple[str, str], shape: list[int], *, is_interleaved: bool) -> str:
+    """Pairs of elements turned by their angles; pairs are neighbours, or lie half the width apart.
+
+    Args:
+        emit: of the node.
+        value: [batch, length, heads, width], which is ``shape``.
+        angles: cosines and sines, [batch, length, 1, width / 2] each.
+        shape: sizes of the value.
+        is_interleaved: whether pairs are neighbours.
+    """
+    paired = [*shape[:3], shape[3] // 2, 2] if is_interleaved else [*shape[:3], 2, shape[3] // 2]
+    axis = 4 if is_interleaved else 3
     pairs = emit("Reshape", value, emit.constant(paired, "pairs"), part="pairs")
     axes, (cosine, sine) = emit.constant([axis], "pair_axis"), angles
     ones = emit.constant([1, 1], "ones")

@@ -17,7 +17,7 @@ from tests.plugin.onnx_model.builders import FLOAT, MS, model, node
     ("operator", "domain", "message"),
     [
         ("BeamSearch", MS, "runs a decoder an unknown number of times; export the decoder"),
-        ("GroupQueryAttention", MS, "keeps keys and values .*export the model without a cache"),
+        ("PagedAttention", MS, "keeps keys and values .*export the model without a cache"),
         ("MoE", MS, "experts that the data choose; export the model"),
         ("SparseToDenseMatMul", MS, "not supported; export the model without"),
         ("Conv", "com.ms.internal.nhwc", "ORT_ENABLE_EXTENDED"),
