@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from sartor.onnx_model.operator_types.operands import Operands, Rule, Shape, Size, times, total
 
 
@@ -59,8 +61,8 @@ def _group_query_attention(operands: Operands) -> list[Shape]:
         return [None]
     head = _per_head(query[2], heads if key is not None else heads + 2 * groups)
     before: Size = past[2] if past is not None and len(past) == 4 else 0
-    known = isinstance(before, int) and whole is not None and whole.size == 1
-    length = max(before, int(whole.item())) if known else None
+    is_known = isinstance(before, int) and whole is not None and whole.size == 1
+    length = max(int(before or 0), int(np.asarray(whole).item())) if is_known else None
     cache: list[Size] = [query[0], groups, length, head]
     return [[*query[:2], times(head, heads)], cache, cache]
 

@@ -145,6 +145,9 @@ class _Directions:
         emit, lengths = self._emit, self._lengths
         behind = emit("Cast", emit("Not", lengths.live, part="not_live"), part="behind", to=TensorProto.FLOAT)
         behind = self._reshaped(behind, [lengths.steps, lengths.batch, 1])
+        # What pads a sequence may be anything, and is not read.
+        live = self._reshaped(lengths.live, [lengths.steps, lengths.batch, 1])
+        source = emit("Where", live, source, self._zero(), part="live_inputs")
         hidden = int(self._attributes["hidden_size"])
         column = np.zeros((matrix.shape[0], 1), matrix.dtype)
         column[_ENTER * hidden : (_ENTER + 1) * hidden] = _SHUT

@@ -38,8 +38,8 @@ def _rotary(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         sizes = emit.constant([turned, head - turned], "sizes")
         value, rest = emit.many("Split", value, sizes, part="split", outputs=("", ""), axis=-1)
     is_interleaved = bool(found.get("interleaved"))
-    angles, sizes = _angles(emit, places, length), [shape[0], length, heads, turned]
-    value = turned_pairs(emit, value, angles, sizes, is_interleaved=is_interleaved)
+    angles, whole = _angles(emit, places, length), [shape[0], length, heads, turned]
+    value = turned_pairs(emit, value, angles, whole, is_interleaved=is_interleaved)
     if rest:
         value = emit("Concat", value, rest, part="join", axis=-1)
     if per_head:

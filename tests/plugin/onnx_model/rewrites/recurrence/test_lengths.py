@@ -84,3 +84,14 @@ def test_large_sums_of_gates_leave_a_memory_alone(prepare_quickly: Prepare) -> N
     feeds = {"x": 50 * weights(_STEPS, _BATCH, _READ, seed=6), "l": np.array([2, 5, 7], np.int32)}
     expected, actual = run(original, feeds)["c"], run(prepared, feeds)["c"]
     assert np.abs(actual - expected).max() < 1e-5
+
+
+def test_what_pads_a_sequence_is_not_read(prepare_quickly: Prepare) -> None:
+    original = _model("LSTM", "forward")
+    prepared = prepare_quickly(original).model
+    x = weights(_STEPS, _BATCH, _READ, seed=6)
+    x[2:, 0], x[5:, 1] = np.nan, 1e30
+    feeds = {"x": x, "l": np.array([2, 5, 7], np.int32)}
+    expected, actual = run(original, feeds), run(prepared, feeds)
+    for name, values in expected.items():
+        assert np.abs(actual[name] - values).max() < 1e-5, name
