@@ -188,13 +188,19 @@ def _weights_only(folder: Path, block: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("block", [0, 16])
-def test_weights_of_8_bits_alone_are_dequantised_exactly(block: int, tmp_path: Path, prepare_quickly: Prepare) -> None:  # noqa: F811
+@pytest.mark.parametrize(("block", "operator"), [(0, "MatMul"), (16, "MatMulNBits")])
+def test_weights_of_8_bits_alone_are_dequantised_exactly(
+    block: int,
+    operator: str,
+    tmp_path: Path,
+    prepare_quickly: Prepare,  # noqa: F811
+) -> None:
+    """Here those with a scale for each column; those in blocks stay as they are, for kernels that read them so."""
     path = _weights_only(tmp_path, block)
     prepared = prepare_quickly(onnx.load(path)).model
     take_out_quantisation(prepared)
     feeds = {"x": np.eye(3, 32, dtype=np.float32)}
-    assert [each.op_type for each in prepared.graph.node] == ["MatMul"]
+    assert [item.op_type for item in prepared.graph.node] == [operator]
     np.testing.assert_array_equal(run(prepared, feeds)["y"], run(onnx.load(path), feeds)["y"])
 
 
