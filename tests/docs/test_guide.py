@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.record.documents import documents
 from tests.docs import test_devices_and_machines
+from tests.docs.open_encoder import open_encoder
 from tests.docs.small_network import small_network
 from tests.plugin.detector_models import detector, image
 from tools import command_reference
@@ -26,7 +27,7 @@ GUIDES = ("quick-start", "embedding", "troubleshooting", "continuous-integration
 # Other pages whose commands run in the folder that the guides leave.
 PAGES = (
     *("docs/report", "docs/cold-start", "docs/compare", "docs/tuning-database", "docs/other-cpus", "docs/cuda"),
-    *("docs/kernels", "docs/dynamic-outputs", "docs/conformance", "docs/results", "README"),
+    *("docs/kernels", "docs/dynamic-outputs", "docs/any-size", "docs/conformance", "docs/results", "README"),
 )
 # Commands that take long or install, by what runs them or their parts.
 _ELSEWHERE = {
@@ -51,6 +52,7 @@ _IN_PLACE_OF = {
     "resnet50": "lenet5",
     "model.onnx -o model.vmfb": "model.onnx -o model.vmfb --pin '*=*' --time-budget 6",
     "detector.onnx -o detector.vmfb": "detector.onnx -o detector.vmfb --time-budget 4",
+    "encoder.onnx -o encoder.vmfb": "encoder.onnx -o encoder.vmfb --time-budget 4",
     "-o build/lenet5.vmfb": "-o build/lenet5.vmfb --time-budget 4",
 }
 _BLOCK = re.compile(r"^```(?P<language>sh|python)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -71,6 +73,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(found / "input.npy", np.ones((1, 1, 32, 32), np.float32))
     onnx.save(detector(), found / "detector.onnx")
     np.save(found / "image.npy", image(1.0))
+    onnx.save(open_encoder(), found / "encoder.onnx")
+    np.save(found / "ids.npy", np.zeros((3, 77), np.int64))
     return found
 
 

@@ -9,13 +9,13 @@ from sartor.codegen.kernels.isa.amx import BFLOAT, INTEGER
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.multiply_instruction import MultiplyInstruction
 from sartor.codegen.kernels.isa.pairs import CHANNELS_OF_A_LOAD, PairElement
-from sartor.codegen.kernels.isa.word_pairs import WORD_PAIRS
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import Work, pair_tilings, tilings
 from sartor.codegen.mlir.machine import Machine
 
-# Instructions beside which slower ones are not offered, or with fewer tilings.
-_KNOWN: tuple[MultiplyInstruction, ...] = (BFLOAT_DOTS, INTEGER_DOTS, WORD_PAIRS, BFLOAT, INTEGER)
+# Instructions beside which slower ones are not offered, or with fewer tilings. Pairs of 16-bit numbers are not among
+# them: older CPUs multiply them once a cycle, in which they do no more than f32.
+_KNOWN: tuple[MultiplyInstruction, ...] = (BFLOAT_DOTS, INTEGER_DOTS, BFLOAT, INTEGER)
 # Tilings of a routine that a faster instruction mostly beats.
 _TRIED_OF_SECOND = 2
 
