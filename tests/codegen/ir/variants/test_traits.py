@@ -81,10 +81,10 @@ def test_only_what_rounds_or_transforms_says_so() -> None:
 
 
 def test_kernels_that_multiply_in_groups_name_their_instruction() -> None:
-    for each in ROUTINES:
-        assert (each.traits.instruction is not None) == any(
-            part in each.name for part in ("tiles", "dots", "half_pairs", "fused_winograd_neon", "fused_winograd_bytes")
-        ), each.name
+    parts = ("tiles", "dots", "half_pairs", "word_pairs", "fused_winograd_neon", "fused_winograd_bytes")
+    for routine in ROUTINES:
+        is_named = any(part in routine.name for part in parts)
+        assert (routine.traits.instruction is not None) == is_named, routine.name
 
 
 def test_families_come_in_the_order_of_the_list() -> None:
