@@ -69,7 +69,9 @@ class _Pool:
 
     asked: list[str] = field(default_factory=list)
 
-    def map_unordered(self, _: str, jobs: list[tuple[str, dict[str, object]]], __: float) -> list[JobResult]:
+    def map_unordered(
+        self, _: str, jobs: list[tuple[str, dict[str, object]]], __: float, *, deadline: float | None = None
+    ) -> list[JobResult]:
         self.asked += [name for name, _ in jobs]
         return [self._result(name, "bytecode" in vars(job["net"])) for name, job in jobs]
 

@@ -36,7 +36,9 @@ class _Here:
 
     compiled: list[str] = field(default_factory=list)
 
-    def map_unordered(self, _: str, jobs: list[tuple[str, dict[str, Any]]], __: float) -> list[JobResult]:
+    def map_unordered(
+        self, _: str, jobs: list[tuple[str, dict[str, Any]]], __: float, *, deadline: float | None = None
+    ) -> list[JobResult]:
         self.compiled += [name for name, _ in jobs]
         return [JobResult(name, JobStatus.OK, build_net(**job), "", 1.0) for name, job in jobs]
 

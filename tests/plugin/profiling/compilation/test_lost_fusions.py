@@ -81,7 +81,9 @@ class Compiler:
     def __init__(self, status: JobStatus) -> None:
         self.status = status
 
-    def map_unordered(self, _: str, jobs: list[tuple[str, dict[str, Any]]], __: float) -> list[JobResult]:
+    def map_unordered(
+        self, _: str, jobs: list[tuple[str, dict[str, Any]]], __: float, *, deadline: float | None = None
+    ) -> list[JobResult]:
         return [self._result(name, job["net"]) for name, job in jobs]
 
     def take_others(self) -> float:
