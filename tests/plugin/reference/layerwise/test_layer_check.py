@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,7 +24,6 @@ LAYERS = {"residual": ("a0", "b1", "a3", "b3"), "inverted": ("e0", "d0", "p1", "
 
 @functools.cache
 def _network(name: str, layout: str, folder: Path) -> ModelProto:
-    logging.getLogger().setLevel(logging.ERROR)
     return onnx.load(quantised(name, folder, layout))
 
 
