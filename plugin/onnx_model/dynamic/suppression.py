@@ -11,9 +11,7 @@ from sartor.onnx_model.dynamic.compaction import compacted, coordinates
 from sartor.onnx_model.dynamic.steps import Steps
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import attributes, optional_input
-
-BODY = "sartor.suppression"
-"""Name of the loop's body. Its condition ends the loop early if nothing is left, which changes no result."""
+from sartor.onnx_model.graphs.names import SUPPRESSION_BODY
 
 _AXES_ARE_INPUTS = 18
 _LOWEST = float(np.finfo(np.float32).min)
@@ -142,7 +140,7 @@ class _Body(Emitter):
             _value(left, TensorProto.FLOAT, scores),
             _value(after, TensorProto.INT64, places),
         ]
-        return helper.make_graph(self.nodes, BODY, inputs, outputs)
+        return helper.make_graph(self.nodes, SUPPRESSION_BODY, inputs, outputs)
 
     def _overlapping(self, best: str) -> str:
         """Which boxes overlap the best one by more than the threshold.

@@ -10,6 +10,10 @@ from onnx import ModelProto
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
 
+SUPPRESSION_BODY = "sartor.suppression"
+"""Name of the body of a loop that selects boxes. Its condition ends the loop early if nothing is left to select, which
+changes no result: other passes leave such a loop alone."""
+
 _DESCRIBED = re.compile(r"node '(?P<name>[^']*)' \((?P<operator>[\w.]+)\)")
 
 

@@ -9,10 +9,9 @@ from typing import Any
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.dynamic.suppression import BODY
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input, static_shape
 from sartor.onnx_model.graphs.limits import MAX_RANK, MAX_VALUE_BYTES
-from sartor.onnx_model.graphs.names import naming_origins
+from sartor.onnx_model.graphs.names import SUPPRESSION_BODY, naming_origins
 from sartor.onnx_model.graphs.prepared import PreparedModel
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
@@ -259,7 +258,7 @@ def _loop(node: NodeProto, editor: GraphEditor) -> str:
     body = next(subgraphs(node), None)
     if body is None:
         return "Loop without a body"
-    if body.name == BODY:
+    if body.name == SUPPRESSION_BODY:
         return ""
     if not begins(node, editor):
         return "Loop that may not begin"

@@ -236,24 +236,6 @@ def test_dead_nodes_and_weights_go() -> None:
         ),
         (
             model(
-                [node("LSTM", ["x", "w", "r", "", "n"], ["y"], hidden_size=2)],
-                [("x", (3, 1, 2), FLOAT)],
-                ["y"],
-                {"w": weights(1, 8, 2), "r": weights(1, 8, 2), "n": np.array([2], np.int32)},
-            ),
-            r"node 'lstm' \(LSTM\) has sequences of unequal length",
-        ),
-        (
-            model(
-                [node("LSTM", ["x", "w", "r", "", "n"], ["y"], hidden_size=2)],
-                [("x", (3, 2, 2), FLOAT), ("n", (2,), TensorProto.INT32)],
-                ["y"],
-                {"w": weights(1, 8, 2), "r": weights(1, 8, 2)},
-            ),
-            r"node 'lstm' \(LSTM\) has lengths of sequences that are not known \(input .*\); --bind n=3,3 fixes them",
-        ),
-        (
-            model(
                 [node("Resize", ["x", "", "", "s"], ["y"], mode="linear", antialias=1)],
                 [("x", (1, 650_000, 8), FLOAT)],
                 ["y"],

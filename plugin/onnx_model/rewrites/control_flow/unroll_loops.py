@@ -11,6 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset, optional_input, static_shape
+from sartor.onnx_model.graphs.names import SUPPRESSION_BODY
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.rewrites.control_flow.inline_if import renamed_node
@@ -80,6 +81,9 @@ def _is_constant(inner: NodeProto) -> bool:
 
 def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     body = Body(attributes(node)["body"], Emitter(editor, node))
+    # A selection of boxes has many steps and may run on: IREE's loop computes it.
+    if body.graph.name == SUPPRESSION_BODY:
+        return None
     first = editor.constant(optional_input(node, 1))
     may_not_begin = bool(optional_input(node, 1)) and first is None
     known = _steps(node, body.graph, editor, version)
