@@ -10,6 +10,8 @@ _SAMPLE = 32
 # How far an integer multiple may be from an integer, relative to it. Rounding to f32 causes far less; a weight is zero
 # only if nothing is lost by that.
 _DEVIATION = 2.0**-16
+# The first are those of symmetric and of full ranges, which most quantisers give most channels.
+_COUNTS = (_MOST, _MOST + 1, *range(1, _MOST))
 # Channels whose weights are all smaller are zeros: f32 cannot hold the inverse of their scale, or not its products.
 _LEAST_WEIGHT = 1e-22
 
@@ -33,14 +35,35 @@ def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     steps = np.zeros(len(rows), np.int64)
     order = np.argsort(-np.abs(rows[:, : 4 * _SAMPLE]), axis=1)[:, :_SAMPLE]
     sample = np.take_along_axis(rows, order, axis=1)
-    for count in range(1, _MOST + 2):
+    for count in _COUNTS:
         open_ones = np.flatnonzero(steps == 0)
+        if not len(open_ones):
+            break
         likely = open_ones[_are_integers(sample[open_ones], largest[open_ones], count)]
         steps[likely[_are_integers(rows[likely], largest[likely], count)]] = count
+    steps = _fewest(steps, rows, sample, largest)
     is_exact = (steps > 0) & ~is_lost
     scales = (largest / np.where(is_exact, steps, _MOST)).astype(np.float32)
     scales[is_exact] = _reproducing(rows[is_exact], scales[is_exact])
     return scales, is_exact
+
+
+def _fewest(steps: np.ndarray, rows: np.ndarray, sample: np.ndarray, largest: np.ndarray) -> np.ndarray:
+    """For each channel the least number of steps that its largest weight can be, given one; 0 stays 0.
+
+    All integers of a channel are divided by what divides them all. Mostly a few of them show that nothing does.
+    """
+    divisors = _common_divisors(sample, largest, steps)
+    doubtful = np.flatnonzero((steps > 0) & (divisors != 1))
+    divisors[doubtful] = _common_divisors(rows[doubtful], largest[doubtful], steps[doubtful])
+    # Of zeros everything is a divisor.
+    return np.asarray(np.where((steps > 0) & (divisors == 0), 1, steps // np.maximum(divisors, 1)))
+
+
+def _common_divisors(rows: np.ndarray, largest: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The greatest common divisor of each channel's integers, 0 for zeros."""
+    integers = np.rint(rows * (steps / largest)[:, None]).astype(np.int64)
+    return np.asarray(np.gcd.reduce(integers, axis=1))
 
 
 def _reproducing(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:

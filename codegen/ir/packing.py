@@ -308,6 +308,15 @@ class Packing:
             packed = step.apply(packed)
         return np.ascontiguousarray(packed).reshape(packed.shape)
 
+    @property
+    def channels(self) -> tuple[tuple[Step, ...], int] | None:
+        """The steps before it quantises, and the axis of channels, which decide whether that is without loss; None if
+        it does not quantise."""
+        for index, step in enumerate(self.steps):
+            if isinstance(step, Quantise):
+                return self.steps[:index], step.axis
+        return None
+
     def is_exact(self, array: np.ndarray) -> bool:
         """Whether the steps quantise this weight without loss; True if they do not quantise."""
         for index, step in enumerate(self.steps):

@@ -50,7 +50,7 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
     in a narrower type to be widened when they are read only where that type has all of their numbers.
     """
     asked = {None, *precision.types, *([QUANTISED] if imported.is_quantised else [])}
-    exact: dict[tuple[str, Packing], bool] = {}
+    exact: dict[tuple[str, object], bool] = {}
     values = Values(imported.graph)
     keeps_integers, keeps_numbers = _ExactIntegers(imported, values).keeps, _numbers_kept(imported)
     unrounded = {
@@ -58,9 +58,10 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
     }
 
     def is_exact(name: str, packing: Packing) -> bool:
-        if (name, packing) not in exact:
-            exact[name, packing] = packing.is_exact(imported.weights[name])
-        return exact[name, packing]
+        key = (name, packing.channels)
+        if key not in exact:
+            exact[key] = packing.is_exact(imported.weights[name])
+        return exact[key]
 
     def is_eligible(layer: Layer, variant: Variant) -> bool:
         code = variant.implementation
