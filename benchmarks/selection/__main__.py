@@ -23,7 +23,7 @@ from benchmarks.selection.network_tables import load_all, save
 from benchmarks.selection.qsdnn import comparison
 from benchmarks.selection.recording import COMPARISONS, record
 from benchmarks.selection.results import markdown, write_csv
-from benchmarks.selection.shipping import shippable
+from benchmarks.selection.shipping import extended, shippable
 from benchmarks.zoo import NETWORKS, write
 from sartor.cli.output.terminal import tuning_progress
 from sartor.codegen.ir.target import Target
@@ -33,7 +33,7 @@ from sartor.frontend.loading import open_workers
 from sartor.policies import Precision
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.isa_level import isa_class
-from sartor.tuning.search.shipped.times import write_samples
+from sartor.tuning.search.shipped.times import shipped_samples, write_samples
 from sartor.tuning.store.store import Store
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
@@ -76,12 +76,15 @@ def ship_times(
     db: Annotated[Path, typer.Option(help="Tuning database of full searches.")],
     threads: Annotated[int, typer.Option(help="Thread count that was tuned for.")] = 1,
     cpu: _Level = None,
+    extend: Annotated[bool, typer.Option("--extend", help="Keep the package's times of other tasks.")] = False,
 ) -> None:
     """Write this machine's times of all variants to the package, for first tunes on machines of its kind."""
     config = CompileConfig(target=Target.create("cpu", cpu), threads=threads)
+    isa = cpu or isa_class(host())
     with Store.open_to_read(db) as store:
         found = shippable(store, config.target)
-        print(f"{write_samples(found, cpu or isa_class(host()), threads)}: {len(found)} times")
+        written = extended(found, shipped_samples(isa, threads)) if extend else found
+        print(f"{write_samples(written, isa, threads)}: {len(found)} times of {len(written)} measured now")
 
 
 @app.command("estimate")

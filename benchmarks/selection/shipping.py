@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
 from sartor.tuning.records.measurement import runtime_key
@@ -29,3 +31,10 @@ def shippable(store: Store, target: Target) -> list[Sample]:
     if len(found) < FEWEST_SAMPLES:
         raise UsageError(f"the database has {len(found)} times for {target}, {target.threads} threads; tune networks")
     return found
+
+
+def extended(found: Iterable[Sample], known: Iterable[Sample]) -> list[Sample]:
+    """Measured samples, and those of a file about tasks that were not measured now."""
+    samples = list(found)
+    measured = {sample.facts for sample in samples}
+    return [*samples, *(sample for sample in known if sample.facts not in measured)]

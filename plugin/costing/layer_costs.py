@@ -41,6 +41,7 @@ from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
 from sartor.tuning.transfers.times import Transfers
+from sartor.tuning.workers.beside.stopping import current
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
@@ -230,6 +231,7 @@ def _measured(
     measured = _settled(cases, tuner, measured)
     guessed = search.guessed(measured) if tuner.is_bounded else {}
     if guessed:
-        message = "the time budget was spent before %d of %d kinds of layers were measured: their routines are guesses"
-        _LOG.warning(message, len(guessed), len(cases))
+        ended = "measuring was stopped" if current().is_requested else "the time budget was spent"
+        message = "%s before %d of %d kinds of layers were measured: their routines are guesses"
+        _LOG.warning(message, ended, len(guessed), len(cases))
     return {key: {**found, **guessed.get(key, {})} for key, found in measured.items()}

@@ -15,15 +15,17 @@ from benchmarks.selection import growth, layouts, learning, results, sampling, s
 from benchmarks.selection.extract import estimated_adapts
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant, load, load_all, save
 from benchmarks.selection.results import Axes, Line
-from benchmarks.selection.shipping import shippable
+from benchmarks.selection.shipping import extended, shippable
 from benchmarks.selection.synthetic import CELLS, Shape, synthetic
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.routine_registry import described
 from sartor.errors import UsageError
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
+from sartor.tuning.search.cost_model import Sample
 from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
@@ -272,3 +274,9 @@ def test_only_quiet_times_of_the_target_are_shipped() -> None:
             store.put(replace(quiet, key=replace(quiet.key, task="loud"), foreign_load=1.0))
             store.put(replace(quiet, key=replace(quiet.key, threads=2)))
         assert len(shippable(store, target)) == 30
+
+
+def test_times_of_tasks_that_were_measured_again_replace_the_packages() -> None:
+    variant = described("cpu:f32/conv2d.direct{vectors=1}")
+    new, known, other = Sample("a", variant, 1.0), Sample("a", variant, 2.0), Sample("b", variant, 3.0)
+    assert extended([new], [known, other]) == [new, other]
