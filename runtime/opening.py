@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.amx import unusable
+from sartor.runtime.driver.cores import allowed_cpus, find_cores
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program, Weights
 from sartor.runtime.driver.signature import Signature
@@ -177,8 +178,9 @@ def _choose_device(place: Place, manifest: Manifest | None) -> NativeDevice:
         return device
     if device is None:
         device = manifest.devices[0] if manifest and manifest.devices else "cpu"
-    if threads is None and device == "cpu" and manifest is not None:
-        threads = manifest.workers
+    if threads is None and device == "cpu" and manifest is not None and manifest.workers is not None:
+        # Found where it was compiled, which may not be this container.
+        threads = find_cores(allowed_cpus()).within_quota(manifest.workers)
     return open_device(device, threads, spin_us)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sartor.doctor.finding import Finding, State
 from sartor.runtime.driver.amx import MATRIX_FEATURES, tiles_granted
-from sartor.runtime.driver.device import physical_cores
+from sartor.runtime.driver.cores import Cores, allowed_cpus, find_cores
 from sartor.runtime.module import has_huge_pages
 from sartor.tuning.records.hardware import Hardware, host
 from sartor.tuning.records.isa_level import isa_class
@@ -27,13 +27,26 @@ def examine_processor(hardware: Hardware | None = None, caches: Path = _CACHES) 
     """What the processor and the system's use of it mean for kernels."""
     machine = hardware or host()
     yield Finding(_TOPIC, "model", machine.description)
-    yield Finding(_TOPIC, "cores", f"{physical_cores()} that this process may use, {machine.cores} logical ones in all")
+    yield from _cores(find_cores(allowed_cpus()), machine.cores)
     yield _instruction_set(machine)
     yield Finding(_TOPIC, "caches", ", ".join(_caches(caches)) or "the system does not tell")
     if machine.architecture == "x86_64":
         yield _quantised_products(machine)
         yield _matrix_unit(machine)
     yield _huge_pages()
+
+
+def _cores(cores: Cores, logical: int) -> Iterator[Finding]:
+    """How many cores there are, and how many workers a session starts on them."""
+    kinds = [f"{cores.physical} that this process may use", f"{logical} logical ones in all"]
+    if cores.performance < cores.physical:
+        kinds.append(f"{cores.physical - cores.performance} efficiency cores, which get no worker")
+    if cores.nodes > 1:
+        kinds.append(f"{cores.node} on one of {cores.nodes} NUMA nodes, where workers stay")
+    yield Finding(_TOPIC, "cores", ", ".join(kinds))
+    if cores.quota is not None:
+        found = f"a quota of {cores.quota:g} processors' time, which {cores.workers} workers keep within"
+        yield Finding(_TOPIC, "quota", found, State.LIMITED, "give the container more; --threads overrides it")
 
 
 def _instruction_set(machine: Hardware) -> Finding:

@@ -11,6 +11,7 @@ from typing import NamedTuple, SupportsIndex
 from weakref import WeakValueDictionary
 
 from sartor.errors import DeviceError, UsageError
+from sartor.runtime.driver.cores import allowed_cpus, find_cores
 from sartor.runtime.driver.iree_runtime import DriverDevice, NativeDevice, driver_devices, open_cpu, open_gpu
 from sartor.runtime.driver.waiting import let_workers_rest
 
@@ -18,8 +19,6 @@ GPU_KINDS = ("vulkan", "cuda")
 MAX_THREADS = 256  # IREE starts no more workers than this and says nothing.
 _MOST_DIGITS = 9  # Python reads no numbers of thousands of digits.
 _KINDS = ("cpu", "vulkan", "cuda")
-_CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
-_NUMA_NODES = Path("/sys/devices/system/node")
 
 
 class DeviceInfo(NamedTuple):
@@ -82,8 +81,8 @@ os.register_at_fork(after_in_child=_forget_devices)
 def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int = 0) -> DeviceSettings:
     """Parse a device's name: ``cpu``, ``vulkan``, ``cuda``, or ``vulkan:1`` for the second device of a kind.
 
-    ``threads`` is the number of CPU workers (default: one per physical core that this process may use); ``spin_us`` is
-    the number of microseconds that an idle worker spins before it sleeps.
+    ``threads`` is the number of CPU workers (default: ``default_threads``); ``spin_us`` is the number of microseconds
+    that an idle worker spins before it sleeps.
 
     Raises:
         UsageError: if the name is unknown, a number is out of range, or a GPU is given ``threads`` or ``spin_us``.
@@ -100,7 +99,7 @@ def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int 
         raise UsageError(f"a cpu device has 1 to {MAX_THREADS} threads, but {threads!r} were asked for")
     if not (_is_whole(spin_us) and spin_us >= 0):
         raise UsageError(f"workers can spin for 0 or more whole microseconds, not {spin_us!r}")
-    return DeviceSettings("cpu", 0, threads or min(physical_cores(), MAX_THREADS), spin_us)
+    return DeviceSettings("cpu", 0, threads or default_threads(), spin_us)
 
 
 def _is_whole(value: object) -> bool:
@@ -195,34 +194,29 @@ def is_available(driver: str) -> bool:
 
 
 def physical_cores() -> int:
-    """Number of physical cores of the CPUs on which this process may run, at least 1."""
-    return len({_core_of(cpu) for cpu in _allowed_cpus()})
+    """Number of physical cores that this process may use, at least 1: by its affinity, and by its groups' quota."""
+    return find_cores(allowed_cpus()).processes
 
 
-def _allowed_cpus() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
-
-
-def _core_of(cpu: int) -> tuple[str, str]:
-    topology = _CPU_TOPOLOGY / f"cpu{cpu}" / "topology"
-    try:
-        return (topology / "physical_package_id").read_text(), (topology / "core_id").read_text()
-    except OSError:
-        return ("", str(cpu))
+def default_threads() -> int:
+    """Number of CPU workers by default: one per performance core of one NUMA node, within the groups' quota."""
+    return min(find_cores(allowed_cpus()).workers, MAX_THREADS)
 
 
 def _topology_flags(threads: int) -> tuple[str, ...]:
     # Pinned workers have a core each. Workers that are not pinned were observed to share one for whole runs (2 threads
     # on 2 cores: median 2.4 instead of 1.5 ms). IREE pins by the machine's cores and ignores taskset.
-    restricted = len(_allowed_cpus()) < (os.cpu_count() or 1)
-    if restricted or threads > physical_cores():
+    allowed = allowed_cpus()
+    cores = find_cores(allowed)
+    restricted = len(allowed) < (os.cpu_count() or 1)
+    if restricted or threads > cores.physical:
         return (f"--task_topology_group_count={threads}", "--task_topology_nodes=current")
-    nodes = len(list(_NUMA_NODES.glob("node[0-9]*"))) or 1
-    where = "current" if threads * nodes <= physical_cores() else "all"
+    where = "current" if threads <= cores.node else "all"
+    # Kernels divide their work evenly, so that all wait for an efficiency core.
+    is_mixed = threads <= cores.performance < cores.physical
     return (
         "--task_topology_group_count=0",
+        *(("--task_topology_performance_level=high",) if is_mixed else ()),
         f"--task_topology_max_group_count={threads}",
         f"--task_topology_nodes={where}",
     )

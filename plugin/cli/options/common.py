@@ -85,7 +85,7 @@ ThreadsOption = Annotated[
     typer.Option(
         "--threads",
         min=1,
-        help="CPU threads. (default: one per physical core, or those with which a module is fastest)",
+        help="CPU threads. (default: one per fast core of a NUMA node, or those with which a module is fastest)",
     ),
 ]
 DeviceOption = Annotated[
@@ -145,7 +145,7 @@ def read_architecture(device: str, arch: str | None) -> str | None:
 
 
 def read_threads(threads: int | None) -> int:
-    """The number of threads, by default one per physical core.
+    """The number of threads, by default ``default_threads``.
 
     Raises:
         UsageError: if the number is out of range.

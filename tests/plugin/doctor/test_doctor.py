@@ -14,6 +14,7 @@ from sartor.cli.commands import doctor as command
 from sartor.doctor import processor, quietness, software
 from sartor.doctor.drivers import examine_devices
 from sartor.doctor.finding import Finding, State
+from sartor.runtime.driver.cores import Cores
 from sartor.runtime.driver.device import DeviceInfo
 from sartor.tuning.records.hardware import Hardware
 from sartor.tuning.records.isa_level import level_of
@@ -52,6 +53,15 @@ def test_what_the_processor_means_for_quantised_models_is_said(tmp_path: Path) -
         found = _named(list(processor.examine_processor(machine, tmp_path)), "quantised models")
         assert found.state is state
         assert ("saturate" in found.advice) == (state is State.LIMITED)
+
+
+def test_cores_that_get_no_worker_and_a_quota_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(processor, "find_cores", lambda _: Cores(24, 16, 8, 2, quota=3.5))
+    findings = list(processor.examine_processor(MACHINE, tmp_path))
+    cores, quota = _named(findings, "cores"), _named(findings, "quota")
+    assert "8 efficiency cores, which get no worker" in cores.found
+    assert "8 on one of 2 NUMA nodes" in cores.found
+    assert (quota.state, "3.5 processors" in quota.found, "3 workers" in quota.found) == (State.LIMITED, True, True)
 
 
 def test_caches_are_listed_by_level(tmp_path: Path) -> None:

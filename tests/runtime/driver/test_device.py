@@ -12,8 +12,10 @@ import pytest
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver import device as devices
+from sartor.runtime.driver.cores import Cores
 from sartor.runtime.driver.device import (
     MAX_THREADS,
+    default_threads,
     device_settings,
     list_devices,
     open_device,
@@ -69,7 +71,7 @@ def test_workers_stay_for_whoever_wants_as_many() -> None:
 def test_equal_settings_share_a_device() -> None:
     assert open_device(threads=2) is open_device("cpu", 2)
     assert open_device(threads=2) is not open_device(threads=2, spin_us=10)
-    assert open_device() is open_device(threads=physical_cores())
+    assert open_device() is open_device(threads=default_threads())
 
 
 @pytest.mark.parametrize(
@@ -103,16 +105,36 @@ def test_spinning_is_a_flag_of_the_workers() -> None:
     assert device_settings(threads=1).flags == ()
 
 
+def _on(monkeypatch: pytest.MonkeyPatch, cores: Cores, allowed: int) -> None:
+    """Pretend to be on other cores, of which so many logical ones are allowed."""
+    monkeypatch.setattr(devices, "allowed_cpus", lambda: set(range(allowed)))
+    monkeypatch.setattr(devices, "find_cores", lambda _: cores)
+    monkeypatch.setattr(os, "cpu_count", lambda: 32)
+
+
 def test_workers_are_pinned_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "_allowed_cpus", lambda: set(range(os.cpu_count() or 1)))
-    monkeypatch.setattr(devices, "_core_of", lambda cpu: ("0", str(cpu)))
-    cores = os.cpu_count() or 1
-    pinned = device_settings(threads=cores).flags if cores > 1 else ()
-    assert cores == 1 or f"--task_topology_max_group_count={cores}" in pinned
-    assert f"--task_topology_group_count={cores + 1}" in device_settings(threads=cores + 1).flags
-    monkeypatch.setattr(devices, "_allowed_cpus", lambda: {0})
+    _on(monkeypatch, Cores(16, 16, 16, 1), 32)
+    assert "--task_topology_max_group_count=16" in device_settings().flags
+    assert "--task_topology_group_count=17" in device_settings(threads=17).flags
+    _on(monkeypatch, Cores(1, 1, 1, 1), 1)
     assert "--task_topology_group_count=2" in device_settings(threads=2).flags
     assert device_settings().threads == 1
+
+
+def test_workers_are_on_fast_cores_of_one_node_where_these_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    _on(monkeypatch, Cores(24, 16, 8, 2), 32)
+    high, here = "--task_topology_performance_level=high", "--task_topology_nodes=current"
+    assert device_settings().threads == 8
+    assert {high, here} <= {*device_settings().flags}
+    assert high in device_settings(threads=16).flags
+    assert here not in device_settings(threads=16).flags
+    assert high not in device_settings(threads=24).flags
+
+
+def test_a_quota_limits_the_usual_number_of_threads_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    _on(monkeypatch, Cores(16, 16, 16, 1, quota=2.5), 32)
+    assert (device_settings().threads, physical_cores()) == (2, 2)
+    assert "--task_topology_max_group_count=8" in device_settings(threads=8).flags
 
 
 def test_missing_gpus_are_a_sentence() -> None:
