@@ -21,13 +21,16 @@ from sartor.runtime.module import Module, open_module
 
 if TYPE_CHECKING:
     from sartor.runtime.driver.bound_input import BoundInput
+    from sartor.runtime.driver.noise import Noise
     from sartor.runtime.files.open_sizes import OpenSize
     from sartor.runtime.segments.record import Segment
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+NOISE_FORMAT = 7
+"""The newest format, of manifests with noise that sessions draw: versions that do not know it refuse it."""
 OPEN_FORMAT = 6
-"""The newest format, of manifests with sizes that callers choose: versions that do not know it refuse it."""
+"""The format of manifests with sizes that callers choose."""
 SWITCHING_FORMAT = 5
 """The format of manifests with a plan for later inferences."""
 SEVERAL_FORMAT = 4
@@ -85,7 +88,9 @@ class Manifest:
     it has an ``entry`` of its own, which takes and gives the same, ``weight_bytes`` that only it reads, and a ``plan``.
     ``format`` is then ``SWITCHING_FORMAT``;
     ``sizes`` are those that callers choose, which ``inputs`` and ``outputs`` have as None; ``format`` is then
-    ``OPEN_FORMAT``.
+    ``OPEN_FORMAT``;
+    ``noise`` are those of ``inputs`` that stand for random operators, which sessions draw where callers give none;
+    ``format`` is then ``NOISE_FORMAT``.
     """
 
     model: str
@@ -106,6 +111,7 @@ class Manifest:
     alternatives: tuple[Alternative, ...] = ()
     successor: dict[str, Any] | None = None
     sizes: tuple[OpenSize, ...] = ()
+    noise: tuple[Noise, ...] = ()
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -121,6 +127,8 @@ class Manifest:
                 raise ValueError(f"no input has the size '{each.name}'")
             if each.multiple < 1:
                 raise ValueError(f"the size '{each.name}' is a multiple of {each.multiple}")
+        if unknown := sorted({each.name for each in self.noise} - set(ranks)):
+            raise ValueError(f"no input '{unknown[0]}' takes the noise of that name")
         if not self.devices:
             raise ValueError("it is for no device")
         if self.segments:
@@ -172,6 +180,8 @@ class Manifest:
             del content["successor"]
         if not self.sizes:
             del content["sizes"]
+        if not self.noise:
+            del content["noise"]
         lines = [content, network] if network else [content]
         return "\n".join(json.dumps(each, sort_keys=True, separators=(",", ":"), allow_nan=False) for each in lines)
 
@@ -224,6 +234,7 @@ def _read(content: object) -> Manifest:
         alternatives=fields.take("alternatives", _read_alternatives, ()),
         successor=fields.take("successor", _read_successor, None),
         sizes=fields.take("sizes", _read_sizes, ()),
+        noise=fields.take("noise", _read_noise, ()),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
@@ -259,6 +270,12 @@ def _read_sizes(content: object, where: str) -> tuple[OpenSize, ...]:
     return listed(OpenSize.read)(content, where)
 
 
+def _read_noise(content: object, where: str) -> tuple[Noise, ...]:
+    from sartor.runtime.driver.noise import Noise
+
+    return listed(Noise.read)(content, where)
+
+
 def _read_successor(content: object, where: str) -> dict[str, Any]:
     """The record of a plan for later inferences: its function, the bytes of weights that only it reads, and itself."""
     fields = Fields(content, where)
@@ -286,8 +303,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > OPEN_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {OPEN_FORMAT}; update sartor")
+    if isinstance(found, int) and found > NOISE_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {NOISE_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

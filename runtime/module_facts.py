@@ -9,6 +9,7 @@ from pathlib import Path
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.device import device_settings
+from sartor.runtime.driver.noise import Noise
 from sartor.runtime.driver.signature import Signature, parse_signature
 from sartor.runtime.files.checksums import checksum, wrong_weights
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
@@ -200,6 +201,16 @@ def bound_inputs(path: Path) -> tuple[BoundInput, ...]:
     """
     manifest = find_manifest(open_module(path))
     return manifest.bound if manifest else ()
+
+
+def noise_inputs(path: Path) -> tuple[Noise, ...]:
+    """The inputs that stand for the model's random operators; none for a module that another program compiled.
+
+    Raises:
+        UsageError: as ``module_manifest``.
+    """
+    manifest = find_manifest(open_module(path))
+    return manifest.noise if manifest else ()
 
 
 def module_weights(path: Path, manifest: Manifest | None) -> dict[str, Path]:

@@ -21,6 +21,7 @@ from sartor.runtime.driver.signature import (
     SESSION_TYPES,
     Array,
     Signature,
+    merged,
     plain_array,
 )
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest
@@ -34,6 +35,7 @@ from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_s
 from sartor.runtime.runs.small import SmallRuns, is_small
 
 if TYPE_CHECKING:
+    from sartor.runtime.driver.noise import NoiseSource
     from sartor.runtime.segments.program import SegmentedProgram
 
 
@@ -54,6 +56,7 @@ class Session:
         parameters: Mapping[str, Path] | None = None,
         signature: Signature | None = None,
         entry: str | None = None,
+        seed: int | None = None,
     ) -> None:
         """Load a model.
 
@@ -61,8 +64,8 @@ class Session:
             model: path or content of a .vmfb.
             device: name as for ``open_device``, or an open device; by default the manifest's first, or else cpu. A
                 model with segments opens its further devices itself, the first of each kind.
-            threads: number of CPU workers, by default the one with which the module was found to run fastest, else one
-                per physical core.
+            threads: number of CPU workers, by default the one with which the module was found to run fastest, else
+                one per performance core of a NUMA node, within the quota of a container.
             spin_us: microseconds an idle worker spins before it sleeps.
             huge_pages: whether a large file becomes memory of the process in huge pages, from which weights are read
                 faster. It is mapped, and read ahead while the first inference runs; huge pages are filled behind that.
@@ -72,6 +75,9 @@ class Session:
             signature: inputs and outputs of a model without manifest, if IREE did not record them. Its function, and
                 no other, runs.
             entry: the function to run in a model without manifest that exports several.
+            seed: of the numbers that take the place of a model's random operators, for each of which the compiled model
+                has an input. They are drawn anew for each run that does not give them. None for the seeds that the
+                model gives, and else for others in each session.
 
         Raises:
             UsageError: if the file is not a module, its weights are missing, its signature is not known, or an argument
@@ -84,6 +90,7 @@ class Session:
         check_type("signature", signature, (Signature, NoneType), "a Signature")
         check_type("huge_pages", huge_pages, (bool,), "True or False")
         check_type("entry", entry, (str, NoneType), "the name of a function")
+        check_type("seed", seed, (int, NoneType), "a whole number")
         for scope, file in (parameters or {}).items():
             check_type("parameters", scope, (str,), "a scope's name")
             check_path("parameters", file)
@@ -102,6 +109,7 @@ class Session:
         self._signature, self._signatures = opened.signature, opened.signatures
         sizes = opened.manifest.sizes if opened.manifest is not None and signature is None else ()
         self._interface = Interface(opened.signature, opened.signatures, opened.device, sizes)
+        self._noise = _noise_source(opened.manifest, seed)
         self._functions, self._has_async_entry = opened.functions, opened.has_async_entry
         self._takeover, self._overlap = opened.takeover, opened.overlap
         self._program: Program | SegmentedProgram | None = opened.program
@@ -156,6 +164,7 @@ class Session:
             DeviceError: if the device fails.
         """
         selected = self._interface.selected(output_names)
+        feeds = self._completed(feeds)
         if (small := self._small) is not None and _are_arrays(feeds):
             return self._run_small(small, feeds, selected)
         arrays = _owned(self._run(feeds), selected, self._interface.cuts, _shared(feeds))
@@ -171,8 +180,14 @@ class Session:
         is as large as it can be; the output that ``count_name`` names says how much of it is valid.
         """
         selected = self._interface.selected(output_names)
-        outputs = self._run(feeds)
+        outputs = self._run(self._completed(feeds))
         return [outputs[index] for index in selected]
+
+    def _completed(self, feeds: Feeds) -> Feeds:
+        """The inputs with the noise that the caller does not give."""
+        if self._noise is None or not isinstance(feeds, Mapping):
+            return feeds
+        return self._noise.completed(feeds, merged([each.inputs for each in self._signatures]))
 
     def _run(self, feeds: Feeds) -> list[DeviceArray]:
         """All outputs, with counts."""
@@ -208,6 +223,7 @@ class Session:
         thread of the session. Device arrays that are inputs must not be changed until the run has finished.
         """
         self._check_process()
+        feeds = self._completed(feeds)
         signature = self._interface.fitting(feeds)
         arguments = self._interface.arguments(signature, feeds)
         selected = self._interface.selected(output_names)
@@ -227,7 +243,7 @@ class Session:
         """Fix the memory of inputs and outputs, for many runs of a small model: they allocate and describe nothing.
 
         Each input that is a numpy array is copied to the device; one that is a device array is used as it is. Outputs
-        that are not given are allocated.
+        that are not given are allocated. Noise that is not given is drawn once.
 
         Raises:
             UsageError: if a name, an element type or a shape does not fit the model, two arrays share memory, or the
@@ -235,6 +251,7 @@ class Session:
             DeviceError: if the device has no memory left.
         """
         self._check_process()
+        feeds = self._completed(feeds)
         signature = self._interface.fitting(feeds)
         inputs = self._interface.arguments(signature, feeds)
         named = dict(zip((spec.name for spec in signature.inputs), inputs, strict=True))
@@ -399,6 +416,15 @@ def _are_arrays(feeds: Feeds) -> TypeGuard[dict[str, Array]]:
 def _shared(feeds: Feeds) -> list[DeviceArray]:
     """Inputs whose memory the device does not copy, so that an output may be the same."""
     return [] if _are_arrays(feeds) else [each for each in feeds.values() if isinstance(each, DeviceArray)]
+
+
+def _noise_source(manifest: Manifest | None, seed: int | None) -> NoiseSource | None:
+    """What draws the noise that callers do not give; None if the model takes none."""
+    if manifest is None or not manifest.noise:
+        return None
+    from sartor.runtime.driver.noise import NoiseSource
+
+    return NoiseSource(manifest.noise, seed)
 
 
 def _owned(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from sartor.comparison.peer_errors import errors_of
 from sartor.comparison.same_results import difference_of
 from sartor.errors import SartorError
-from sartor.onnx_model.reading.load import check_files
+from sartor.onnx_model.reading.load import check_files, load_model
 from sartor.runtime.benchmark import BLOCK, PAUSE, Samples, time_interleaved
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array, Signature
@@ -20,6 +21,7 @@ from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import TIMEOUT, call, open_pool
 from sartor.tuning.workers.protocol import WorkerError
 from sartor.tuning.workers.sharing import machine_turns
+from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class BenchRuns:
         rounds: least number of rounds.
         exactly: whether to stop after ``rounds``; otherwise rounds continue until they have taken two seconds.
         bound: the model's inputs whose values were fixed when the module was compiled.
+        noise: whether inputs of the module stand for random operators of the model.
     """
 
     module: Path
@@ -68,6 +71,7 @@ class BenchRuns:
     rounds: int
     exactly: bool
     bound: tuple[BoundInput, ...] = ()
+    noise: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,24 @@ def _time(runs: BenchRuns) -> BenchResults:
     if runs.model is not None:
         # Peers would read whatever external data it names, wherever that is.
         check_files(runs.model)
+    with _fed(runs) as fed:
+        return _timed(fed)
+
+
+@contextmanager
+def _fed(runs: BenchRuns) -> Iterator[BenchRuns]:
+    """The runs, on a copy of the model whose random operators are inputs, if it has some: all get the same numbers."""
+    model = load_model(runs.model) if runs.model is not None and runs.noise else None
+    if model is None:
+        yield runs
+        return
+    with workspace() as folder:
+        copy = folder / "model.onnx"
+        copy.write_bytes(model.SerializeToString())
+        yield replace(runs, model=copy)
+
+
+def _timed(runs: BenchRuns) -> BenchResults:
     with Session(runs.module, device=runs.device, threads=runs.workers, signature=runs.signature) as session:
         session.settle(_SETTLE_SECONDS)
 

@@ -184,6 +184,7 @@ class _Read:
     external: tuple[Path, ...]
 
 
+        noise=prepared.noise,
 def _prepared(path: Path, fixed: _Fixed) -> _Read:
     with SimplifyProcess() as process:
         loaded, external = read_model(path)

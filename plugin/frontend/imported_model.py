@@ -13,6 +13,7 @@ from sartor.codegen.ir.layer import ValueRef
 from sartor.reference.random_inputs import USUAL, Style
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.noise import Noise
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
@@ -57,6 +58,7 @@ class ImportedModel:
         tie_spread: relative error on drawn samples by rounding ties to the other side; 0 if nothing is rounded.
         external: the files that hold weights outside the model's file.
         exponents: of channels of tensors that were equalised before products.
+        noise: inputs that stand for random operators.
         has_definitions: whether definitions of operators may have to vouch for rewrites, as ONNX Runtime cannot.
     """
 
@@ -82,3 +84,4 @@ class ImportedModel:
     external: tuple[Path, ...] = ()
     exponents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     has_definitions: bool = False
+    noise: tuple[Noise, ...] = ()

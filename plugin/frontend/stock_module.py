@@ -15,8 +15,9 @@ from onnx import ModelProto
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.stitching import compile_unsplit
-from sartor.errors import CompileError, SartorError
-from sartor.frontend.onnx_import import WIDE_FLAGS, ImportedModule, import_model
+from sartor.codegen.mlir.iree_compiler import WIDE_FLAGS
+from sartor.errors import CompileError, SartorError, UnsupportedModelError
+from sartor.frontend.onnx_import import ImportedModule, import_model
 from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.reading.load import load_model
@@ -60,6 +61,11 @@ def import_stock(
         SartorError: of the kind that says what went wrong.
     """
     prepared = prepare(load_model(model), shapes, _unsimplified)
+    if prepared.noise:
+        raise UnsupportedModelError(
+            f"the model draws random numbers ('{prepared.noise[0].name}'), for which this interface takes no seed; "
+            "compile it with compile-to-vmfb, which makes them inputs of the module"
+        )
     specs = [
         tuple(TensorSpec(each.name, each.dtype.name, each.shape) for each in values)
         for values in (prepared.inputs, prepared.outputs)

@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, static_shape
+from sartor.onnx_model.graphs.noise import noise_of
 
 # Operators that do not change the range of values, or as Mod make it no larger.
 _PASSING = frozenset(
@@ -88,7 +89,7 @@ def sample_inputs(model: ModelProto, seed: int, style: Style = USUAL) -> dict[st
     In the default style, floats are standard normal, or uniform over the representable range if they are quantised
     first. Integers are within the tables that they index and the constants that they are compared with. Without such a
     bound they are 0 or 1, or any number if they have 8 bits. Those by which integers are divided are above 0. Booleans
-    are mostly true, as in masks.
+    are mostly true, as in masks. Inputs that stand for random operators have their distribution in every style.
 
     Raises:
         UsageError: if an input has an unbound dimension.
@@ -102,6 +103,7 @@ class InputSampler:
     def __init__(self, model: ModelProto) -> None:
         self._inputs = model.graph.input
         self._editor = GraphEditor(model.graph)
+        self._noise = {each.name: each for each in noise_of(model)}
 
     def __call__(self, seed: int, style: Style = USUAL) -> dict[str, Array]:
         """Random inputs by name, the same for the same seed.
@@ -119,6 +121,9 @@ class InputSampler:
             dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
             try:
+                if value.name in self._noise:
+                    samples[value.name] = self._noise[value.name].draw(random, shape)
+                    continue
                 drawn = _sample(random, self._editor, value.name, shape, dtype, style)
             except MemoryError:
                 raise UsageError(

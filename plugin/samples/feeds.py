@@ -10,6 +10,7 @@ import numpy as np
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.noise import Noise
 from sartor.runtime.driver.signature import Array, TensorSpec, check_array, check_names
 from sartor.samples.array_stream import StoredArray, array_names, is_archive, is_array, stored_array
 
@@ -22,12 +23,16 @@ _INTEGERS_BELOW = 2
 
 
 def make_feeds(
-    specs: Sequence[TensorSpec], sources: Mapping[str, str], bound: Sequence[BoundInput] = ()
+    specs: Sequence[TensorSpec],
+    sources: Mapping[str, str],
+    bound: Sequence[BoundInput] = (),
+    noise: Sequence[Noise] = (),
 ) -> dict[str, Array]:
     """Make a value for every input: from the .npy file that ``sources`` names, zeros, or by default random.
 
     Floats are drawn from the standard normal distribution, integers from {0, 1}, with a fixed seed.
-    ``bound`` are the model's inputs whose values were fixed at compile time, which have no sources.
+    ``bound`` are the model's inputs whose values were fixed at compile time, which have no sources. ``noise`` are the
+    inputs that have distributions of their own.
 
     Raises:
         UsageError: if a source is for an unknown input, a file cannot be read, or a shape is not known.
@@ -39,10 +44,11 @@ def make_feeds(
         names = ", ".join(spec.name for spec in specs)
         raise UsageError(f"the model has no input '{unknown[0]}'; its inputs are {names}")
     random = np.random.default_rng(_SEED)
-    return {spec.name: _value(spec, sources.get(spec.name, RANDOM), random) for spec in specs}
+    drawn = {each.name: each for each in noise}
+    return {spec.name: _value(spec, sources.get(spec.name, RANDOM), random, drawn.get(spec.name)) for spec in specs}
 
 
-def _value(spec: TensorSpec, source: str, random: np.random.Generator) -> Array:
+def _value(spec: TensorSpec, source: str, random: np.random.Generator, noise: Noise | None) -> Array:
     if is_file(source):
         return read_array(Path(source), spec)
     shape = [size for size in spec.shape if size is not None]
@@ -52,6 +58,8 @@ def _value(spec: TensorSpec, source: str, random: np.random.Generator) -> Array:
         raise UsageError(f"input '{spec.name}' is {spec}, which no memory holds")
     if source == ZEROS:
         return np.zeros(shape, spec.numpy_dtype)
+    if noise is not None:
+        return noise.draw(random, shape)
     if spec.numpy_dtype.kind in "biu":
         return random.integers(0, _INTEGERS_BELOW, shape).astype(spec.numpy_dtype)
     return random.standard_normal(shape).astype(spec.numpy_dtype)

@@ -132,11 +132,17 @@ def bench(
     workers = read_threads(best) if kind == "cpu" else None
     known = module_signature(module, signature, choice)
     bound = manifest.bound if manifest else ()
-    feeds = make_feeds(known.inputs, sources, bound)
+    noise = manifest.noise if manifest else ()
+    feeds = make_feeds(known.inputs, sources, bound, noise)
     if cold:
         if dispatches or trace is not None:
             asked = "--dispatches are" if dispatches else "a --trace is"
             raise UsageError(f"{asked} timed in warm inferences; leave it or --cold out")
+        if noise and names:
+            raise UsageError(
+                f"'{vs}' draws '{noise[0].name}' itself, so that its first inferences are not those of the module; "
+                "leave --vs or --cold out"
+            )
         runs = ColdRuns(
             module,
             known.entry,
@@ -172,6 +178,7 @@ def bench(
             count,
             exactly=fixed,
             bound=bound,
+            noise=bool(noise),
         )
     )
     statistics = (

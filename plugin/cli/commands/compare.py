@@ -33,7 +33,13 @@ from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.profiling.layerwise.layer_verdict import LayerVerdict
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module_facts import bound_inputs, inference_functions, module_manifest, module_signature
+from sartor.runtime.module_facts import (
+    bound_inputs,
+    inference_functions,
+    module_manifest,
+    module_signature,
+    noise_inputs,
+)
 from sartor.runtime.output_error import count_not_finite, output_error
 from sartor.runtime.session import Session
 from sartor.runtime.several.choice import PlanChoice
@@ -105,7 +111,8 @@ def compare(
         layered_manifest(module, choice)
     bound = None if max_error is None else check_error_bound(max_error)
     known, file = module_signature(module, signature, choice), existing_file(vs)
-    feeds = make_feeds(known.inputs, {}) if inputs is None else read_archive(inputs, known.inputs)
+    noise = noise_inputs(module)
+    feeds = make_feeds(known.inputs, {}, noise=noise) if inputs is None else read_archive(inputs, known.inputs)
     names = [spec.name for spec in shown_outputs(known.outputs)]
     results: list[dict[str, Array]] = []
     # Which plan an inference runs depends on time and memory, unless the session is told the function.

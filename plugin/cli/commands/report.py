@@ -37,6 +37,7 @@ from sartor.runtime.module_facts import (
     module_manifest,
     module_signature,
     module_weights,
+    noise_inputs,
     session_signature,
     session_threads,
 )
@@ -168,7 +169,7 @@ def _check_targets(
 
 
 def _random_feeds(path: Path, choice: PlanChoice) -> Mapping[str, Array]:
-    return make_feeds(module_signature(path, choice=choice).inputs, {}, bound_inputs(path))
+    return make_feeds(module_signature(path, choice=choice).inputs, {}, bound_inputs(path), noise_inputs(path))
 
 
 def _with_times(
@@ -187,7 +188,18 @@ def _with_times(
         check_first_part(path, kind)
     own = session_signature(path, signature)
     runs = BenchRuns(
-        path, own, device, workers, vs, names, read_threads(threads), feeds, _ROUNDS, False, manifest.bound
+        path,
+        own,
+        device,
+        workers,
+        vs,
+        names,
+        read_threads(threads),
+        feeds,
+        _ROUNDS,
+        False,
+        manifest.bound,
+        bool(manifest.noise),
     )
     samples = time_in_worker(runs).samples
     arrays = [feeds[spec.name] for spec in signature.inputs]

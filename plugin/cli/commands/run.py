@@ -35,6 +35,7 @@ from sartor.runtime.module_facts import (
     input_names,
     module_signature,
     module_weights,
+    noise_inputs,
     session_signature,
 )
 from sartor.runtime.output_error import count_not_finite
@@ -53,18 +54,25 @@ def run(
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     signature: SignatureOption = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed of the model's random operators. (default: another each time)"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Run a module once and show what its outputs look like."""
     sources = read_sources(input, input_names(module, signature))
     known = module_signature(module, signature, read_choice(shape, device, sources))
-    feeds = make_feeds(known.inputs, sources, bound_inputs(module))
+    # The session draws them by the seed.
+    drawn = {each.name for each in noise_inputs(module)} - set(sources)
+    given = [spec for spec in known.inputs if spec.name not in drawn]
+    feeds = make_feeds(given, sources, bound_inputs(module), noise_inputs(module))
     names = [spec.name for spec in shown_outputs(known.outputs)]
     with _folder(output_dir):
         files = {} if output_dir is None else _named_files(names, output_dir)
         _check_files(files, module, sources)
         told = session_signature(module, known)
-        with Session(module, device=device, threads=threads, signature=told) as session:
+        with Session(module, device=device, threads=threads, signature=told, seed=seed) as session:
             outputs = dict(zip(names, session.run(None, feeds), strict=True))
         _warn_of_what_is_not_finite(outputs)
         with publication() as published:

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes, without_weights
+from sartor.onnx_model.graphs.noise import noise_of
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -83,9 +84,10 @@ class _Free:
 
 def _free_inputs(model: ModelProto) -> list[_Free]:
     editor = GraphEditor(model.graph)
+    noise = {each.name for each in noise_of(model)}
     found = []
     for value in model.graph.input:
-        if editor.is_constant(value.name) or not _is_free(value):
+        if editor.is_constant(value.name) or not _is_free(value) or value.name in noise:
             continue
         rank, asked = _asked(value.name, editor)
         dims = value.type.tensor_type.shape.dim

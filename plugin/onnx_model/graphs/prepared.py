@@ -11,6 +11,7 @@ import numpy as np
 from onnx import ModelProto
 
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.noise import Noise
 
 # At 10,000 nodes a session takes 2.5 s, and 1.1 s without layouts.
 _LONG = 3000
@@ -46,6 +47,7 @@ class PreparedModel:
         bound: the original model's inputs that have a fixed value, which are not in ``inputs``.
         changes: of the rewrites that changed something, in the order they ran.
         described: the original model's nodes by name, as messages describe them.
+        noise: the inputs that stand for random operators.
     """
 
     model: ModelProto
@@ -54,6 +56,7 @@ class PreparedModel:
     changes: tuple[Change, ...]
     bound: tuple[BoundInput, ...] = ()
     described: Mapping[str, str] = field(default_factory=dict)
+    noise: tuple[Noise, ...] = ()
 
 
 def prepared_model(prepared: Path | bytes) -> ModelProto:

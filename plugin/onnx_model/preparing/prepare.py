@@ -13,11 +13,13 @@ from sartor.onnx_model.dynamic.bound_sizes import bound_sizes
 from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_origins
+from sartor.onnx_model.graphs.noise import noise_of, record_noise
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
 from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes, check_training
 from sartor.onnx_model.preparing.contradicted_shapes import forget_contradicted
 from sartor.onnx_model.preparing.decided_shapes import forget_decided
+from sartor.onnx_model.preparing.noise_shapes import declare_noise
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
@@ -129,6 +131,7 @@ MODERNISE: tuple[Rewrite, ...] = (
     sort_selections,
     fold_constants,
     expand_experimental,
+    declare_noise,
     expand_preview,
     check_operands,
     upgrade_opset,
@@ -143,6 +146,8 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     drop_windows,
     fold_constants,
     select_assigned,
+    declare_noise,
+    keep_loops,
     drop_unused,
     bound_sizes,
     eliminate_identity,
@@ -260,6 +265,7 @@ def prepare(
     described: dict[str, str] = {}
     declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
     try:
+    noise = noise_of(model)
         named = [_apply(work, step) for step in NORMALISE]
         described = described_nodes(work)
         changes = tuple(change for change in (*named, *map(partial(_apply, work), steps)) if change.names)
@@ -271,7 +277,8 @@ def prepare(
         raise (with_other_shapes(advised, model) if shapes else advised) from error.__cause__
     record_bound(work, bound)
     inputs, outputs = (_infos(values, declared) for values in (work.graph.input, work.graph.output))
-    return PreparedModel(work, inputs, outputs, changes, bound, described)
+    return PreparedModel(work, inputs, outputs, changes, bound, described, noise)
+    record_noise(work, noise)
 
 
 def resolve_interface(model: ModelProto, shapes: Shapes) -> tuple[PackedOutput, ...]:

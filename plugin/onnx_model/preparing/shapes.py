@@ -10,6 +10,7 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.dynamic.suggested_shapes import shape_options, suggested_shapes
 from sartor.onnx_model.graphs.infer import forget_shapes
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
+from sartor.onnx_model.graphs.noise import noise_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -32,8 +33,10 @@ def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
         _bind(inputs[name], shape, symbols)
     for value in inputs.values():
         _bind_symbols(value, symbols)
+    noise = {each.name for each in noise_of(model)}
     for name, value in inputs.items():
-        if name not in shapes:
+        # The model computes the shapes of noise.
+        if name not in shapes and name not in noise:
             _check_bound(value, model)
     if shapes:
         forget_shapes(model)

@@ -14,6 +14,7 @@ from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES, MAX_NESTING
 from sartor.onnx_model.graphs.wire import nesting, taken_apart, varint
 from sartor.onnx_model.reading.check_names import check_names
 from sartor.onnx_model.reading.external_data import inline_external_data
+from sartor.onnx_model.reading.noise_inputs import feed_noise
 from sartor.onnx_model.reading.validate import check_model, check_structure
 
 _LFS_POINTER = b"version https://git-lfs"
@@ -23,7 +24,8 @@ _LENGTH_DELIMITED = 2
 def load_model(path: Path) -> ModelProto:
     """Read an ONNX file and its external data.
 
-    The result contains all weights. Only inside ``holding`` large weights stay in their files, which are mapped.
+    The result contains all weights. Only inside ``holding`` large weights stay in their files, which are mapped. Inputs
+    take the place of random operators (``feed_noise``).
 
     Raises:
         UsageError: the file, or an external data file, is missing or unreadable.
@@ -46,6 +48,7 @@ def read_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
     for index, data in ranges.items():
         hold(model.graph.initializer[index], data)
     check_model(model)
+    feed_noise(model)
     return model, files
 
 

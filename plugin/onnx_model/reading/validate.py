@@ -32,9 +32,6 @@ _KNOWN_OPERATORS: Mapping[str, Collection[str]] = {
     PREVIEW_DOMAIN: PREVIEW,
     TRAINING_DOMAIN: OPTIMISERS,
 }
-_RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 
 _FunctionId = tuple[str, str, str]
 
@@ -216,11 +213,6 @@ def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
     if missing := sorted(declared.required - {each.name for each in node.attribute}):
         raise UnsupportedModelError(f"{describe_node(node)} lacks the attribute '{missing[0]}'; export the model again")
     check_attribute_types(node, declared.types)
-    if node.op_type in _RANDOM:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} draws random numbers, so that no result could be checked; "
-            "make them an input of the model"
-        )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.reading.noise_inputs import RANDOM_OPERATORS, feed_noise
 from sartor.reference.trusted.exact.exact_copy import exact_copy
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.table import DEVIATIONS, definition_of
@@ -36,7 +37,7 @@ class ReferenceModel:
     (``exact_copy``).
 
     Attributes:
-        input_names: of the model.
+        input_names: of the model, with those that take the place of random operators.
         output_names: without outputs that only count the elements of others, if these are cut.
         cut_names: of the outputs that are cut to a count.
     """
@@ -62,7 +63,8 @@ class ReferenceModel:
             UncoveredError: if nobody is trusted with a node.
             UnsupportedModelError: if the model cannot be loaded.
         """
-        self._model = exact_copy(model) or model
+        fed = _fed(model)
+        self._model = exact_copy(fed) or fed
         folder = model.parent if isinstance(model, Path) else None
         self._whole = partial(
             OnnxRuntimeReference,
@@ -160,9 +162,20 @@ def described(own: Iterable[NodeProto], *, runs_runtime: bool) -> str:
     return " and ".join(each for each in ("ONNX Runtime" if runs_runtime else "", definitions) if each)
 
 
+def _fed(model: Path | bytes) -> Path | bytes:
+    """The model, with inputs in place of random operators if it has some."""
+    read = _read(model) if _may_have(model, RANDOM_OPERATORS) else None
+    return read.SerializeToString() if read is not None and feed_noise(read) else model
+
+
 def _may_deviate(model: Path | bytes) -> bool:
-    """Whether a model may have operators that ONNX Runtime is not trusted with: a search, as parsing takes memory."""
-    named = [bytes((_OPERATOR_FIELD, len(name))) + name.encode() for _, name in DEVIATIONS]
+    """Whether a model may have operators that ONNX Runtime is not trusted with."""
+    return _may_have(model, [name for _, name in DEVIATIONS])
+
+
+def _may_have(model: Path | bytes, operators: Iterable[str]) -> bool:
+    """Whether a model may have some of these operators: a search, as parsing takes memory."""
+    named = [bytes((_OPERATOR_FIELD, len(name))) + name.encode() for name in operators]
     if isinstance(model, bytes):
         return any(each in model for each in named)
     try:

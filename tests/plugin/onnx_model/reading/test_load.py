@@ -112,18 +112,6 @@ def test_a_branch_that_returns_a_value_twice_is_refused(save_and_load: Load) -> 
         save_and_load(built)
 
 
-@pytest.mark.parametrize(
-    "operator",
-    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"],
-)
-def test_random_numbers_are_refused(operator: str, save_and_load: Load) -> None:
-    read = [] if operator in ("RandomNormal", "RandomUniform") else ["x"]
-    options = {} if read else {"shape": [2, 3]}
-    built = model([node(operator, read, ["y"], **options)], [("x", (2, 3), FLOAT)], ["y"])
-    with pytest.raises(UnsupportedModelError, match=rf"\({operator}\) draws random numbers.*make them an input"):
-        save_and_load(built)
-
-
 @pytest.mark.parametrize("operator", ["LayerNormalization", "SimplifiedLayerNormalization"])
 def test_norms_that_onnx_runtime_writes_without_its_domain_are_taken(operator: str, save_and_load: Load) -> None:
     built = model([node(operator, ["x", "g"], ["y"])], [("x", (2, 3), FLOAT)], ["y"], {"g": weights(3)}, opset=14)

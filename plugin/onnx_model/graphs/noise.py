@@ -1,0 +1,27 @@
+"""The record in a model's metadata of which inputs stand for its random operators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from onnx import ModelProto
+
+from sartor.runtime.driver.noise import Noise
+
+_RECORD = "sartor.noise."
+
+
+def noise_of(model: ModelProto) -> tuple[Noise, ...]:
+    """The inputs of a model, or of a prepared one, that stand for random operators."""
+    return tuple(Noise.read(json.loads(each.value)) for each in model.metadata_props if each.key.startswith(_RECORD))
+
+
+def record_noise(model: ModelProto, noise: Sequence[Noise]) -> None:
+    """Write distributions to the model's metadata, in place of those that it has."""
+    kept = [(each.key, each.value) for each in model.metadata_props if not each.key.startswith(_RECORD)]
+    del model.metadata_props[:]
+    added = [(_RECORD + each.name, json.dumps(asdict(each), sort_keys=True)) for each in noise]
+    for key, value in (*kept, *added):
+        model.metadata_props.add(key=key, value=value)
