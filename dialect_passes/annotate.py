@@ -97,6 +97,9 @@ def annotate(
             if routine is not routines[0] and _is_empty(task):
                 rejections.append(Rejection(key, routine.name, "a tensor of it has no elements"))
                 continue
+            if routine is not routines[0] and _has_doubles(task):
+                rejections.append(Rejection(key, routine.name, "a tensor of it is of float64"))
+                continue
             own: list[Variant] = []
             for answer in variants_of(routine, task, target, narrow):
                 if isinstance(answer, Rejected):
@@ -112,6 +115,11 @@ def annotate(
 def _is_empty(task: Task) -> bool:
     """Whether any tensor of a task has no elements, so that tiles and vectors would be empty."""
     return any(not each.elements for each in (*task.inputs, *task.weights, *task.results))
+
+
+def _has_doubles(task: Task) -> bool:
+    """Whether a task reads or computes float64, for which no kernel is written."""
+    return any(each.dtype == "f64" for each in (*task.inputs, *task.weights, *task.results))
 
 
 def _distinct(variants: Sequence[Variant]) -> tuple[Variant, ...]:

@@ -41,6 +41,7 @@ _CONTRACTIONS = (
     "linalg.batch_vecmat",
 )
 _IMAGE_RANK = 4
+_DOUBLE = "f64>"
 
 
 @dataclass
@@ -109,6 +110,7 @@ class _Partitioner:
         self._ops = [op for op in body if op not in cloned and op.name not in _BOUNDARY]
         self._order = {op: index for index, op in enumerate(self._ops)}
         self._kinds = {op: root_kind(op) for op in self._ops}
+        self._conversions = {op for op in self._ops if _converts_doubles(op)}
         self._producers = {op: self._producers_of(op) for op in self._ops}
         self._users: dict[ir.Operation, list[ir.Operation | None]] = {op: [] for op in self._ops}
         for op in body:
@@ -189,7 +191,7 @@ class _Partitioner:
         group.ops = run.ops[:best]
 
     def _may_follow(self, op: ir.Operation, group: Group) -> bool:
-        if self._kinds[op] is not None:
+        if self._kinds[op] is not None or op in self._conversions or group.root in self._conversions:
             return False
         if group.kind is LayerKind.FIXED:
             return True
@@ -206,6 +208,13 @@ class _Partitioner:
     def _sorted(self, groups: list[Group]) -> list[Group]:
         """Sort groups by their last op, before which all that they depend on ends."""
         return sorted(groups, key=lambda group: max(self._order[op] for op in group.ops))
+
+
+def _converts_doubles(op: ir.Operation) -> bool:
+    """Whether an op converts float64 to or from another type: kernels compute what is before and behind it in that."""
+    if op.name != "linalg.generic" or not op.results:
+        return False
+    return str(op.operands[0].type).endswith(_DOUBLE) != str(op.results[0].type).endswith(_DOUBLE)
 
 
 def _is_grouped(op: ir.Operation) -> bool:

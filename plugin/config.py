@@ -16,6 +16,7 @@ from sartor.errors import UsageError
 from sartor.policies import (
     DEFAULT_PLANS,
     CalibrationPolicy,
+    Double,
     ImportPolicy,
     ModuleHeader,
     PlanPolicy,
@@ -68,6 +69,7 @@ class CompileConfig:
         max_error: largest error of the outputs against ONNX Runtime, by ``error_measure``; None for the precision's
             default, 1e-3 with f32 and 1e-2 below.
         precision: types in which routines may compute.
+        double: type in which float64 is computed; inputs and outputs are float64 in any case.
         calibration: file or directory of samples, on which errors are measured; None for random values.
         calibration_method: how 8-bit ranges are found on the samples.
         error_measure: measure of the outputs' error.
@@ -99,6 +101,7 @@ class CompileConfig:
     threads: int = field(default_factory=lambda: device_settings().threads)
     max_error: float | None = None
     precision: Precision = Precision.F32
+    double: Double = Double.F32
     calibration: Path | None = None
     calibration_method: CalibrationMethod = CalibrationMethod.MIN_MAX
     error_measure: ErrorMeasure = RELATIVE
@@ -197,7 +200,7 @@ class CompileConfig:
     @property
     def importing(self) -> ImportPolicy:
         """Settings of the import."""
-        return ImportPolicy(self.target, self.shapes, self.bindings, self.pins, self.dump_directory)
+        return ImportPolicy(self.target, self.shapes, self.bindings, self.pins, self.dump_directory, double=self.double)
 
     @property
     def calibrating(self) -> CalibrationPolicy:
@@ -316,6 +319,7 @@ _READERS: Mapping[str, _Reader] = {
         name, value, "a number of 0 or more, such as 1e-3", lambda each: 0 <= each < math.inf
     ),
     "precision": _chosen_from(Precision),
+    "double": _chosen_from(Double),
     "calibration": path,
     "calibration_method": _chosen_from(CalibrationMethod),
     "error_measure": _error_measure,

@@ -71,6 +71,13 @@ _NARROWER = {
 }
 
 
+class Double(StrEnum):
+    """The type in which what a model declares as float64 is computed. Inputs and outputs are float64 in any case."""
+
+    F32 = "f32"
+    F64 = "f64"
+
+
 class Search(StrEnum):
     """The way in which the variants to measure are selected."""
 
@@ -90,6 +97,7 @@ class ImportPolicy:
         dump_directory: folder for the module after every pass, with a folder for each of several plans, or None.
         named: names of the layers of a plan that will be replayed, which may be children.
         exponents: of channels of tensors that are equalised before products; none unless samples were seen.
+        double: the type in which float64 is computed.
     """
 
     target: Target
@@ -99,6 +107,7 @@ class ImportPolicy:
     dump_directory: Path | None
     named: tuple[str, ...] = ()
     exponents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    double: Double = Double.F32
 
 
 @dataclass(frozen=True)

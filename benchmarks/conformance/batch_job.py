@@ -12,11 +12,11 @@ import numpy as np
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.stitching import compile_unsplit
-from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.iree_compiler import WIDE_FLAGS, ir
 from sartor.codegen.mlir.operations import symbol
 from sartor.dialect_passes.dump import bytecode
 from sartor.errors import SartorError
-from sartor.frontend.onnx_import import WIDE_FLAGS, ImportedModule
+from sartor.frontend.onnx_import import ImportedModule
 from sartor.frontend.stock_module import compile_stock, import_stock, run_once
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload

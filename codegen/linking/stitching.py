@@ -32,7 +32,7 @@ from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
-from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
+from sartor.codegen.mlir.iree_compiler import WIDE_FLAGS, ir, is_double, run_passes, write_module
 
 
 @dataclass(frozen=True)
@@ -373,7 +373,8 @@ def compile_unsplit(
 
     is_joined = embed and are_many(weights)
     late = kept_out_of_code(weights) if is_joined else set()
-    write_module(make, path, (*target.flags, *flags), start="input", edits={"flow": finish})
+    wide = WIDE_FLAGS if is_double(bytecode) else ()
+    write_module(make, path, (*target.flags, *wide, *flags), start="input", edits={"flow": finish})
 
 
 def embed_weights(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:

@@ -18,7 +18,7 @@ from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
 from sartor.codegen.mlir.before_lowering.open_arguments import take_out_views
 from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
-from sartor.codegen.mlir.iree_compiler import ir, translate
+from sartor.codegen.mlir.iree_compiler import flags_for, ir, translate
 from sartor.codegen.mlir.operations import symbol
 from sartor.errors import CompileError
 
@@ -107,7 +107,7 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
         source = round_by_adding(source)
     with ir.Context():
         source = _without_defects(source, target)
-        module = ir.Module.parse(translate(source, target.flags, to="flow"))
+        module = ir.Module.parse(translate(source, (*target.flags, *flags_for(source)), to="flow"))
         drop_barriers(module)
         if any(each.symbols for each in others.values()):
             take_out_views(module)

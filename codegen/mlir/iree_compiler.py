@@ -9,6 +9,7 @@ import ctypes
 import functools
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from sartor.codegen.mlir.signal_handlers import keeping_signal_handlers
 from sartor.errors import CompileError
 
 __all__ = [
+    "WIDE_FLAGS",
     "ParamData",
     "WeightImporter",
     "arith",
@@ -40,12 +42,15 @@ __all__ = [
     "compile_made",
     "compile_module",
     "compiler_version",
+    "flags_for",
     "gpu",
     "inlined",
     "inlined_module",
     "ir",
+    "is_double",
     "llvm",
     "load_dialects",
+    "mark_double",
     "math",
     "memref",
     "onnx_importer",
@@ -69,6 +74,31 @@ _LOWERED = "input"
 _OPTIONS_OF_THE_PROCESS = ("--iree-stream-affinity-solver-max-iterations=65536",)
 # When this file is imported, since it is possible only once, and sessions are opened by several threads.
 ctypes_dl._initializeGlobalCL("sartor", *_OPTIONS_OF_THE_PROCESS)
+
+
+WIDE_FLAGS = ("--iree-input-demote-f64-to-f32=false",)
+"""Flags with which float64 is computed in float64: by default it is in float32."""
+
+_DOUBLE = re.compile(r"[x<]f64>")
+
+
+def flags_for(source: str) -> tuple[str, ...]:
+    """Flags that code needs beside those of its target: tensors of float64 that are in it are meant."""
+    return WIDE_FLAGS if _DOUBLE.search(source) else ()
+
+
+_DOUBLE_MARK = "sartor.double"
+
+
+def mark_double(module: ir.Module) -> None:
+    """Note in a module that tensors of float64 in it are meant, where its bytecode can tell (``is_double``)."""
+    with module.context:
+        module.operation.attributes[_DOUBLE_MARK] = ir.UnitAttr.get()
+
+
+def is_double(bytecode: bytes) -> bool:
+    """Whether tensors of float64 in a module are meant."""
+    return _DOUBLE_MARK.encode() in bytecode
 
 
 _Writer = Callable[[Invocation, Output], None]

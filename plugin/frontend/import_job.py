@@ -17,10 +17,11 @@ from onnx import ModelProto, TensorProto
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import NetworkValue, TensorType
 from sartor.codegen.ir.target import Target
-from sartor.codegen.mlir.iree_compiler import compile_module, ir, run_passes
+from sartor.codegen.mlir.iree_compiler import compile_module, flags_for, ir, mark_double, run_passes
 from sartor.codegen.mlir.machine import get_ready
 from sartor.codegen.mlir.operations import symbol
 from sartor.dialect_passes.constants import fold_narrowed
+from sartor.dialect_passes.double_interface import keep_double_interface
 from sartor.dialect_passes.dump import Dumper, bytecode
 from sartor.dialect_passes.fold_weights import fold_weights
 from sartor.dialect_passes.form_layers import form_layers
@@ -37,6 +38,7 @@ from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.names import naming_origins
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
@@ -46,6 +48,7 @@ from sartor.onnx_model.quantisation.equalised_products import Exponents, equalis
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantises
+from sartor.policies import Double
 from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
@@ -62,8 +65,9 @@ from sartor.tuning.workers.shared_arrays import StoredArrays
 # Weights that were folded into others are no longer needed, and would be stored in every module.
 _CLEAN = "builtin.module(util.func(canonicalize,cse),symbol-dce)"
 _SAMPLE_SEED = 0
+_DOUBLE_RECORD = "sartor.double"
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-_PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+_PASSABLE = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
 def run_import(
@@ -76,6 +80,7 @@ def run_import(
     asked: AskedChildren | None = None,
     exponents: Exponents | None = None,
     seconds: float = math.inf,
+    double: Double = Double.F32,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -89,10 +94,11 @@ def run_import(
         asked: childnets that layers have on request; None for none.
         exponents: of channels of tensors to equalise before products; None for none.
         seconds: what the whole compilation may take from now.
+        double: the type in which float64 is computed.
     """
     end = time.monotonic() + seconds
     splitting = _Splitting(target or Target.create("cpu"), asked or AskedChildren())
-    fixed = _Fixed(shapes, bindings or {}, exponents or {})
+    fixed = _Fixed(shapes, bindings or {}, exponents or {}, double)
     try:
         with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
             # Needed once the model is prepared, part of which another process does; whether it fails is seen then.
@@ -104,11 +110,18 @@ def run_import(
 
 @dataclass(frozen=True)
 class _Fixed:
-    """What is decided about the model before it is prepared: shapes and values of inputs, and exponents of channels."""
+    """What is decided about the model before it is prepared.
+
+    Attributes:
+        shapes, bindings: of inputs.
+        exponents: of channels.
+        double: the type in which float64 is computed.
+    """
 
     shapes: Shapes
     bindings: Bindings
     exponents: Exponents
+    double: Double
 
 
 @dataclass(frozen=True)
@@ -142,7 +155,7 @@ def _imported(
     if named:
         # Rounding to 8 bits does not commute with Winograd's method, whose childnets are the only ones on request.
         splitting = replace(splitting, asked=AskedChildren())
-    layered = _layered(prepared, dumper, splitting, directory)
+    layered = _layered(prepared, dumper, splitting, directory, fixed.double)
     names = dict(value_names(prepared.model, layered.graph))
     saved, sha256 = saving.result()
     chosen = choosing.result()
@@ -171,6 +184,7 @@ def _imported(
         external=read.external,
         exponents={name: tuple(each) for name, each in fixed.exponents.items()},
         has_definitions=read.has_definitions,
+        noise=prepared.noise,
     )
 
 
@@ -184,11 +198,13 @@ class _Read:
     external: tuple[Path, ...]
 
 
-        noise=prepared.noise,
 def _prepared(path: Path, fixed: _Fixed) -> _Read:
     with SimplifyProcess() as process:
         loaded, external = read_model(path)
         prepared = prepare(loaded, fixed.shapes, partial(simplify, process=process), fixed.bindings)
+        if fixed.double is Double.F64:
+            # In the model's hash, as layers are others.
+            prepared.model.metadata_props.add(key=_DOUBLE_RECORD, value=fixed.double)
         equalise_products(prepared.model, fixed.exponents)
         return _Read(prepared, rounds(loaded), is_vouched_by_definitions(loaded), external)
 
@@ -208,14 +224,24 @@ class _Layered:
     unsplit: bytes
 
 
-def _layered(prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, directory: Path | None) -> _Layered:
+def _layered(
+    prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, directory: Path | None, double: Double
+) -> _Layered:
     """Import a prepared model, fold its weights, and split it into layers."""
+    is_wide = double is Double.F64 and has_doubles(prepared.model)
+    if is_wide:
+        check_doubles(prepared, splitting.target.device, "leave --double f64 out, or cast around it to float32")
     try:
-        imported = import_model(prepared.model)
+        imported = import_model(prepared.model, wide=is_wide)
     except UnsupportedModelError as error:
         raise naming_origins(with_advice(error, prepared.model), prepared.described) from None
     context = ir.Context()
     module = ir.Module.parse(imported.bytecode, context)
+    passed = [[each.name for each in values] for values in (prepared.inputs, prepared.outputs)]
+    if not is_wide:
+        keep_double_interface(module, *passed)
+    if is_wide or any(each.dtype == np.float64 for each in (*prepared.inputs, *prepared.outputs)):
+        mark_double(module)
     dumper.write("import", module)
     fold_narrowed(module)
     fold_weights(module, imported.weights, evaluate)
@@ -294,7 +320,7 @@ def _used(graph: LayerGraph, module: ir.Module) -> set[str]:
 def evaluate(text: str, arrays: Sequence[np.ndarray], results: Sequence[TensorType]) -> list[Array]:
     """Run ``@fold`` of a module on arrays, on one thread of this machine; ``results`` are its result types."""
     device = open_device("cpu", 1)
-    module = open_module(compile_module(text, Target.create("cpu").flags))
+    module = open_module(compile_module(text, (*Target.create("cpu").flags, *flags_for(text))))
     program = Program(module.native, "constant folding", device, {})
     views = program.invoke("fold", [upload(array, device).view for array in arrays])
     specs = [TensorSpec("folded", each.numpy_dtype.name, each.shape) for each in results]

@@ -19,7 +19,7 @@ from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.target_check import check_target
-from sartor.policies import ImportPolicy
+from sartor.policies import Double, ImportPolicy
 from sartor.progress import Progress
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.calls import Opening, call, open_pool
@@ -91,7 +91,7 @@ def import_network(
     job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
     job |= {"target": policy.target, "bindings": dict(policy.bindings)}
     job |= {"asked": AskedChildren(policy.pins, frozenset(policy.named)), "exponents": dict(policy.exponents)}
-    job |= {"seconds": max(0.0, end - time.monotonic())}
+    job |= {"seconds": max(0.0, end - time.monotonic()), "double": policy.double}
     with ThreadPoolExecutor(1) as beside:
         # Whether it fails is seen where it is needed.
         beside.submit(_get_ready, policy.target)
@@ -99,6 +99,13 @@ def import_network(
     for name in imported.nan_weights:
         _LOG.warning("the weight '%s' holds NaN; export the model again if that is not meant", name)
     _check_pins(imported, policy.pins)
+    passed = [each.name for each in (*imported.graph.inputs, *imported.graph.outputs) if each.dtype == "float64"]
+    if passed and policy.double is Double.F32:
+        _LOG.warning(
+            "'%s' is passed as float64 and computed in float32, with its seven digits and its range; --double f64 "
+            "computes in float64, by IREE's own code",
+            passed[0],
+        )
     return imported
 
 

@@ -20,6 +20,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.mlir.iree_compiler import (
+    WIDE_FLAGS,
     ParamData,
     WeightImporter,
     bytecode,
@@ -55,8 +56,6 @@ _INLINE_ELEMENTS = 16
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _IMPORT_FLAGS = ("--iree-input-type=onnx",)
 _NO_LOWERING = "failed to legalize operation 'torch.operator'"
-WIDE_FLAGS = ("--iree-input-demote-f64-to-f32=false",)
-"""Flags of the compiler with which float64 is computed in float64: by default it is in float32."""
 
 
 @dataclass(frozen=True)

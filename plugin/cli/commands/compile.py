@@ -26,6 +26,7 @@ from sartor.cli.options.common import (
 from sartor.cli.options.constraints import (
     CalibrationMethodOption,
     CalibrationOption,
+    DoubleOption,
     ErrorMeasureOption,
     FastOption,
     MaxErrorOption,
@@ -59,7 +60,7 @@ from sartor.config import CompileConfig, default_database
 from sartor.errors import UsageError
 from sartor.open_sizes.compilation import OpenConfig, compile_open
 from sartor.pipeline import compile_model, replay_plan
-from sartor.policies import Search
+from sartor.policies import Double, Search
 from sartor.profiling.compilation.outputs import check_beside, check_dumps
 from sartor.publishing import Publication, check_apart, publication
 from sartor.report.page import report_page
@@ -85,6 +86,7 @@ def compile_to_vmfb(
     arch: ArchOption = None,
     threads: ThreadsOption = None,
     precision: PrecisionOption = None,
+    double: DoubleOption = None,
     max_error: MaxErrorOption = None,
     error_measure: ErrorMeasureOption = None,
     calibration: CalibrationOption = None,
@@ -166,6 +168,7 @@ def compile_to_vmfb(
         target=targets[0],
         threads=read_threads(loaded.plans[0].plan.threads if isinstance(loaded, PlanSet) else threads),
         precision=read_precision(precision),
+        double=Double(double or Double.F32),
         max_error=read_max_error(max_error),
         error_measure=read_error_measure(error_measure),
         calibration=read_calibration(calibration),

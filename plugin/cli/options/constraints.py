@@ -28,6 +28,13 @@ PrecisionOption = Annotated[
         "filters in 8 bits and computes in f32. (default: f32)"
     ),
 ]
+DoubleOption = Annotated[
+    Literal["f32", "f64"] | None,
+    typer.Option(
+        help="What float64 is computed in, behind inputs and before outputs of float64: f64 takes IREE's own code, "
+        "which is slower. (default: f32)"
+    ),
+]
 MaxErrorOption = Annotated[
     float | None,
     typer.Option(

@@ -66,8 +66,13 @@ def has_doubles(model: ModelProto) -> bool:
     )
 
 
-def check_doubles(prepared: PreparedModel, device: str) -> None:
+def check_doubles(prepared: PreparedModel, device: str, advice: str = "cast around it") -> None:
     """Check a model whose values of float64 are not lowered as float32, for a kind of device.
+
+    Args:
+        prepared: the model.
+        device: the kind of device.
+        advice: what to do if it cannot be computed.
 
     Raises:
         UnsupportedModelError: IREE lacks an operator in float64; the message names the node.
@@ -76,7 +81,7 @@ def check_doubles(prepared: PreparedModel, device: str) -> None:
         for node in editor.nodes:
             if _is_missing(node, editor, device):
                 told = f"{describe_node(node)} computes in float64, which IREE 3.13 lacks for this operator"
-                error = UnsupportedModelError(f"{told}; cast around it")
+                error = UnsupportedModelError(f"{told}; {advice}")
                 raise naming_origins(error, prepared.described)
 
 
