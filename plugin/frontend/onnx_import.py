@@ -32,6 +32,7 @@ from sartor.codegen.mlir.operations import names_in
 from sartor.codegen.mlir.rewriting.kept_nan import keep_nan
 from sartor.codegen.subgraphs.expanded_calls import call_functions, expanded
 from sartor.dialect_passes.join_parts import Part, join_parts
+from sartor.dialect_passes.loop_rows import slice_rows
 from sartor.errors import CompileError, UnsupportedModelError
 from sartor.frontend.onnx_parts import cut_into_parts, first_refused
 from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
@@ -204,6 +205,7 @@ def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModul
 def _keeping_nan(lowered: bytes) -> bytes:
     """A whole network whose bounds keep NaN, for its layers and its unsplit module alike."""
     module = ir.Module.parse(lowered, ir.Context())
+    slice_rows(module)
     keep_nan(module)
     return bytecode(module.operation)
 

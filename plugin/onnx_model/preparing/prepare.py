@@ -43,6 +43,7 @@ from sartor.onnx_model.rewrites.arithmetic.reductions import (
     written_unit_reductions,
 )
 from sartor.onnx_model.rewrites.arithmetic.variadic import explicit_equations, paired_operands
+from sartor.onnx_model.rewrites.control_flow.kept_loops import constants_in_loops, keep_loops
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
 from sartor.onnx_model.rewrites.control_flow.unshadowed import unshadowed
@@ -130,8 +131,8 @@ MODERNISE: tuple[Rewrite, ...] = (
     drop_windows,
     sort_selections,
     fold_constants,
-    expand_experimental,
     declare_noise,
+    expand_experimental,
     expand_preview,
     check_operands,
     upgrade_opset,
@@ -145,9 +146,9 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     encode_products,
     drop_windows,
     fold_constants,
-    select_assigned,
     declare_noise,
     keep_loops,
+    select_assigned,
     drop_unused,
     bound_sizes,
     eliminate_identity,
@@ -232,6 +233,7 @@ LOWER: tuple[Rewrite, ...] = (
     eliminate_identity,
     drop_unused,
     lift_initializers,
+    constants_in_loops,
     cast_bfloat16_constants,
     name_nodes,
 )
@@ -263,9 +265,9 @@ def prepare(
     steps = (*binding, *MODERNISE, *SIMPLIFY, *LOWER)
     steps = tuple(simplifier if step is simplify else step for step in steps)
     described: dict[str, str] = {}
+    noise = noise_of(model)
     declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
     try:
-    noise = noise_of(model)
         named = [_apply(work, step) for step in NORMALISE]
         described = described_nodes(work)
         changes = tuple(change for change in (*named, *map(partial(_apply, work), steps)) if change.names)
@@ -276,9 +278,9 @@ def prepare(
         advised = naming_origins(with_advice(error, work), described)
         raise (with_other_shapes(advised, model) if shapes else advised) from error.__cause__
     record_bound(work, bound)
+    record_noise(work, noise)
     inputs, outputs = (_infos(values, declared) for values in (work.graph.input, work.graph.output))
     return PreparedModel(work, inputs, outputs, changes, bound, described, noise)
-    record_noise(work, noise)
 
 
 def resolve_interface(model: ModelProto, shapes: Shapes) -> tuple[PackedOutput, ...]:

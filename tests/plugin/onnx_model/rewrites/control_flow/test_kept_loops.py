@@ -1,0 +1,123 @@
+"""Loops of many steps, which stay loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.frontend.onnx_import import import_model
+from sartor.frontend.stock_module import compile_stock
+from sartor.onnx_model.rewrites.control_flow import unroll_loops
+from sartor.runtime.session import Session
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Value, ints, model, node, relative_error, run, weights
+from tests.plugin.onnx_model.conftest import Prepare
+
+BOOL = TensorProto.BOOL
+STEPS = 6
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take loops of six steps for long ones."""
+    monkeypatch.setattr(unroll_loops, "_MAX_NODES", 4)
+
+
+def _body(nodes: Sequence[NodeProto], inputs: Sequence[Value], outputs: Sequence[Value]) -> GraphProto:
+    infos = (
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape, kind in each] for each in (inputs, outputs)
+    )
+    return helper.make_graph(list(nodes), "body", *infos)
+
+
+def _scan(**options: list[int]) -> ModelProto:
+    """A state to which the product of each column and a weight is added; a step adds a row, a mask and its product."""
+    nodes = [
+        node("Unsqueeze", ["x", "one"], ["column"]),
+        node("MatMul", ["w", "column"], ["product"]),
+        node("Squeeze", ["product", "one"], ["row"]),
+        node("Mul", ["row", "scale"], ["scaled"]),
+        node("Add", ["state", "scaled"], ["next"]),
+        node("Greater", ["next", "state"], ["grew"]),
+        node("Identity", ["next"], ["seen"]),
+    ]
+    body = _body(
+        nodes,
+        [("state", (3,), FLOAT), ("x", (4,), FLOAT), ("scale", (), FLOAT)],
+        [("next", (3,), FLOAT), ("seen", (3,), FLOAT), ("grew", (3,), BOOL)],
+    )
+    scan = node("Scan", ["s", "xs", "scales"], ["last", "rows", "masks"], body=body, num_scan_inputs=2, **options)
+    columns = (4, STEPS) if options.get("scan_input_axes", [0])[0] else (STEPS, 4)
+    rows = (3, STEPS) if options.get("scan_output_axes", [0])[0] else (STEPS, 3)
+    return model(
+        [scan],
+        [("s", (3,), FLOAT), ("xs", columns, FLOAT), ("scales", (STEPS,), FLOAT)],
+        ["last", ("rows", rows, FLOAT), ("masks", (STEPS, 3), BOOL)],
+        {"one": ints(1), "w": weights(3, 4)},
+    )
+
+
+def _loop() -> ModelProto:
+    """The number of a step is added to the state; a step adds the state before it, and a number."""
+    nodes = [
+        node("Cast", ["step"], ["real"], to=FLOAT),
+        node("Add", ["state", "real"], ["next"]),
+        node("ReduceMax", ["next"], ["most"], keepdims=0),
+        node("Identity", ["state"], ["row"]),
+    ]
+    body = _body(
+        nodes,
+        [("step", (), INT64), ("going", (), BOOL), ("state", (2, 3), FLOAT)],
+        [("going", (), BOOL), ("next", (2, 3), FLOAT), ("row", (2, 3), FLOAT), ("most", (), FLOAT)],
+    )
+    loop = node("Loop", ["n", "", "s"], ["last", "rows", "numbers"], body=body)
+    outputs: list[Value] = [("last", (2, 3), FLOAT), ("rows", (STEPS, 2, 3), FLOAT), ("numbers", (STEPS,), FLOAT)]
+    return model([loop], [("s", (2, 3), FLOAT)], outputs, {"n": np.int64(STEPS)})
+
+
+CASES: dict[str, Callable[[], ModelProto]] = {
+    "scan": _scan,
+    "from the end on": lambda: _scan(scan_input_directions=[1, 0], scan_output_directions=[0, 1]),
+    "along other axes": lambda: _scan(scan_input_axes=[1, 0], scan_output_axes=[-1, 0], scan_output_directions=[1, 0]),
+    "loop": _loop,
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_it_computes_the_same_in_a_loop_whose_rows_are_slices(name: str, prepare_quickly: Prepare) -> None:
+    built = CASES[name]()
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node].count("Loop") == 1
+    feeds = {value.name: _drawn(value.name, built) for value in built.graph.input}
+    found = run(prepared, feeds)
+    for output, right in run(built, feeds).items():
+        np.testing.assert_array_equal(found[output], right)
+    module = str(ir.Module.parse(import_model(prepared).bytecode, ir.Context()))
+    assert module.count("scf.for") == 1
+    assert module.count("tensor.insert_slice") == len(built.graph.output) - 1
+    assert module.count("tensor.extract_slice") == (0 if name == "loop" else 2)
+
+
+def _drawn(name: str, built: ModelProto) -> np.ndarray:
+    (value,) = (each for each in built.graph.input if each.name == name)
+    return weights(*(dim.dim_value for dim in value.type.tensor_type.shape.dim), seed=len(name))
+
+
+def test_the_module_computes_the_same(tmp_path: Path) -> None:
+    """Compiled whole, forward and from the end on."""
+    built = CASES["along other axes"]()
+    (tmp_path / "net.onnx").write_bytes(built.SerializeToString())
+    assert compile_stock(tmp_path / "net.onnx", {}, Target.create("cpu"), tmp_path / "net.vmfb") is None
+    feeds = {value.name: _drawn(value.name, built) for value in built.graph.input}
+    with Session(tmp_path / "net.vmfb", threads=1) as session:
+        found = session.run(None, feeds)
+    for output, right in zip(found, run(built, feeds).values(), strict=True):
+        if right.dtype == np.bool_:
+            np.testing.assert_array_equal(output, right)
+        else:
+            assert relative_error(output, right) < 1e-6
