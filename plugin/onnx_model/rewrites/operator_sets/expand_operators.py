@@ -10,6 +10,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import UnknownTypeError
 from sartor.onnx_model.graphs.graph import GraphEditor, editors
 from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.open_shapes import why_open
 from sartor.onnx_model.graphs.walk import describe_node, nodes
 from sartor.onnx_model.operator_types.schemas import CONTRIB_DOMAIN
 from sartor.onnx_model.rewrites.number_types import quantized
@@ -80,8 +81,8 @@ def _check_none_left(model: ModelProto) -> None:
         for node in editor.nodes:
             if node.op_type in _LOWERINGS.get(node.domain, {}) and not is_kept(node, editor):
                 raise UnsupportedModelError(
-                    f"{describe_node(node)} can only be expanded where the types and shapes of its inputs are known; "
-                    "bind the model's dimensions with --shape"
+                    f"{describe_node(node)} can only be expanded where the shapes of its inputs are known: "
+                    f"{why_open(node.input, editor)}"
                 )
 
 

@@ -158,7 +158,7 @@ def _given_shape(emit: Emitter, *, is_shape: bool) -> list[int]:
     shape = emit.editor.constant(source) if is_shape else emit.editor.shape(source)
     if shape is None:
         raise UnsupportedModelError(
-            f"{describe_node(emit.node)} fills a shape that is not known; bind the model's dimensions with --shape"
+            f"{describe_node(emit.node)} fills a shape that is not known: make it a constant before exporting"
         )
     return [int(size) for size in shape]
 

@@ -17,6 +17,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, editors, optional_input
 from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.open_shapes import why_open
 from sartor.onnx_model.graphs.walk import describe_node, nodes
 from sartor.onnx_model.operator_types.block_size import LARGE_BLOCK, SMALL_BLOCK, block_size_here
 from sartor.onnx_model.operator_types.schemas import BLOCKED_DOMAIN, CONTRIB_DOMAIN
@@ -73,8 +74,7 @@ class _Layouts:
         shape = self._editor.shape(name)
         if shape is None:
             raise UnsupportedModelError(
-                f"the shape of {name!r}, which an operator of {BLOCKED_DOMAIN} reads, is not known; "
-                "bind the model's dimensions with --shape"
+                f"an operator of {BLOCKED_DOMAIN} needs channels that are known: {why_open([name], self._editor)}"
             )
         return shape[1]
 
