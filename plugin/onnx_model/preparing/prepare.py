@@ -43,6 +43,7 @@ from sartor.onnx_model.rewrites.arithmetic.reductions import (
     written_unit_reductions,
 )
 from sartor.onnx_model.rewrites.arithmetic.variadic import explicit_equations, paired_operands
+from sartor.onnx_model.rewrites.control_flow.chosen_values import append_if, select_open_branches
 from sartor.onnx_model.rewrites.control_flow.kept_loops import constants_in_loops, keep_loops
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
@@ -148,6 +149,8 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     fold_constants,
     declare_noise,
     keep_loops,
+    append_if,
+    select_open_branches,
     select_assigned,
     drop_unused,
     bound_sizes,

@@ -26,7 +26,7 @@ def _inlined(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if condition is None or condition.size != 1:
         return None
     branch: GraphProto = attributes(node)["then_branch" if bool(condition.item()) else "else_branch"]
-    renamed = _fresh_names(branch, node, editor)
+    renamed = fresh_names(branch, node, editor)
     for tensor in branch.initializer:
         editor.set_constant(renamed[tensor.name], to_array(tensor))
     body = [renamed_node(inner, renamed) for inner in branch.node]
@@ -43,7 +43,8 @@ def _inlined(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return [*body, *results]
 
 
-def _fresh_names(branch: GraphProto, node: NodeProto, editor: GraphEditor) -> dict[str, str]:
+def fresh_names(branch: GraphProto, node: NodeProto, editor: GraphEditor) -> dict[str, str]:
+    """New names in the main graph for what a branch defines."""
     local = [tensor.name for tensor in branch.initializer]
     local += [output for inner in branch.node for output in inner.output if output]
     return {name: editor.fresh(f"{node.name}/{name}") for name in local}

@@ -5,7 +5,7 @@ IREE's importer knows ``Loop`` with states alone. Each result that a step adds b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,18 @@ _MOST_STEPS = 1 << 20
 # Axes, shapes and positions, which the importer wants to know, and looks for within a body alone.
 _INLINE_ELEMENTS = 16
 _POSITIONS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+
+# ONNX Runtime selects among few types of elements; of others all values are values of these.
+_CARRIED: Mapping[int, int] = {
+    TensorProto.BOOL: TensorProto.INT32,
+    TensorProto.INT8: TensorProto.INT32,
+    TensorProto.UINT8: TensorProto.INT32,
+    TensorProto.INT16: TensorProto.INT32,
+    TensorProto.UINT16: TensorProto.INT32,
+    TensorProto.UINT32: TensorProto.INT64,
+    TensorProto.FLOAT16: TensorProto.FLOAT,
+    TensorProto.BFLOAT16: TensorProto.FLOAT,
+}
 
 
 def keep_loops(model: ModelProto) -> tuple[str, ...]:
@@ -169,9 +181,13 @@ class _Writer:
         states, rows = known[: len(loop.states)], known[len(loop.states) :]
         if any(self._editor.shape(name) != shape for name, (_, shape) in zip(loop.states, states, strict=True)):
             return None
-        buffers = [self._zeros(element, (loop.steps, *shape)) for element, shape in rows]
-        body = self._body([*states, *((element, (loop.steps, *shape)) for element, shape in rows)])
-        collected = ["" if row.axis else row.name for row in loop.added]
+        kept = [(_CARRIED.get(element, element), (loop.steps, *shape)) for element, shape in rows]
+        buffers = [self._zeros(*kind) for kind in kept]
+        body = self._body([*states, *kept])
+        collected = [
+            "" if row.axis or element in _CARRIED else row.name
+            for row, (element, _) in zip(loop.added, rows, strict=True)
+        ]
         results = emit.many(
             "Loop",
             emit.constant(np.asarray(loop.steps, np.int64), "steps"),
@@ -181,7 +197,9 @@ class _Writer:
             outputs=(*loop.last, *collected),
             body=body,
         )
-        for row, result, (_, shape) in zip(loop.added, results[len(loop.last) :], rows, strict=True):
+        for row, result, (element, shape) in zip(loop.added, results[len(loop.last) :], rows, strict=True):
+            if element in _CARRIED and row.name:
+                result = emit("Cast", result, part="own_type", output="" if row.axis else row.name, to=element)
             if row.axis and row.name:
                 order = list(range(1, len(shape) + 1))
                 order.insert(row.axis, 0)
@@ -224,7 +242,7 @@ class _Writer:
         # A state that is handed on, or known, is the result of a node, as ONNX Runtime wants it.
         last = [inner("Identity", name, part="state") for name in results[:states]]
         pairs = zip(loop.added, results[states:], carried[states:], kinds[states:], strict=True)
-        last += [self._added(row, value, buffer, kind[1], number) for row, value, buffer, kind in pairs]
+        last += [self._added(row, value, buffer, *kind, number) for row, value, buffer, kind in pairs]
         inputs = [_value(number, TensorProto.INT64, ()), _value(going, TensorProto.BOOL, ())]
         inputs += [_value(name, *kind) for name, kind in zip(carried, kinds, strict=True)]
         condition = inner("Identity", going, part="goes_on")
@@ -246,8 +264,10 @@ class _Writer:
         part = TAKE_BACK if row.backward else TAKE
         return self._inner("Gather", source, self._place(row, number), part=part, axis=0)
 
-    def _added(self, row: _Row, value: str, buffer: str, shape: tuple[int, ...], number: str) -> str:
+    def _added(self, row: _Row, value: str, buffer: str, kind: int, shape: tuple[int, ...], number: str) -> str:
         """The buffer with a step's row."""
+        if kind in _CARRIED.values():
+            value = self._inner("Cast", value, part="wide", to=kind)
         every = np.arange(self._loop.steps, dtype=np.int64).reshape(-1, *(1 for _ in shape[1:]))
         here = self._inner("Equal", self._emit.constant(every, "every"), self._place(row, number), part="here")
         return self._inner("Where", here, value, buffer, part=PUT_BACK if row.backward else PUT)

@@ -29,10 +29,11 @@ def nothing_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _body(nodes: Sequence[NodeProto], inputs: Sequence[Value], outputs: Sequence[Value]) -> GraphProto:
-    infos = (
-        [helper.make_tensor_value_info(name, kind, shape) for name, shape, kind in each] for each in (inputs, outputs)
+    read, returned = (
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape, kind in values]
+        for values in (inputs, outputs)
     )
-    return helper.make_graph(list(nodes), "body", *infos)
+    return helper.make_graph(list(nodes), "body", read, returned)
 
 
 def _scan(**options: list[int]) -> ModelProto:

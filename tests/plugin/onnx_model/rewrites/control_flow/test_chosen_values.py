@@ -1,0 +1,87 @@
+"""Lists that grow where a condition on data holds, as exporters write EmbeddingBag, and what is computed of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from onnx import numpy_helper, parser
+
+from sartor.errors import UnsupportedModelError
+from tests.plugin.onnx_model.builders import run, weights
+from tests.plugin.onnx_model.conftest import Prepare
+
+# A list of the places of numbers that are no 2, in steps; the largest rows at these places, zeros if there is none.
+_BAG = """<ir_version: 9, opset_import: ["" : 18]> agraph (int64[3] x) => (float[1,4] y, int64 count)
+<int64[0] none = {}, int64[1] flat = {-1}, int64 padding = {2}, int64[1] axis = {0},
+ int64 nought = {0}, int64 one = {1}, int64 three = {3}, bool begin = {1}> {
+    last, places = Loop (three, begin, nought, none) <body = step (int64 i, bool go, int64 j, int64[n] list)
+        => (bool go_on, int64 next, int64[m] longer) {
+        value = Gather (x, j)
+        is_padding = Equal (value, padding)
+        longer = If (is_padding) <
+            then_branch = same () => (int64[n] kept) { kept = Identity (list) },
+            else_branch = more () => (int64[m] joined) {
+                row = Reshape (j, flat) joined = Concat <axis = 0> (list, row)
+            }
+        >
+        next = Add (j, one)
+        go_on = Identity (go)
+    }>
+    count = Size (places)
+    is_empty = Equal (count, nought)
+    y = If (is_empty) <
+        then_branch = without () => (float[1,4] zeros) { zeros = Constant <value = float[1,4] {0, 0, 0, 0}> () },
+        else_branch = with () => (float[1,4] most) {
+            rows = Gather (table, places) most = ReduceMax <keepdims = 1> (rows, axis)
+        }
+    >
+}"""
+
+
+def test_places_are_picked_and_the_empty_list_has_a_branch_of_its_own(prepare_quickly: Prepare) -> None:
+    built = parser.parse_model(_BAG)
+    built.graph.initializer.append(numpy_helper.from_array(weights(3, 4) - 3, "table"))
+    prepared = prepare_quickly(built).model
+    assert all(each.op_type not in ("If", "Loop") for each in prepared.graph.node)
+    for values in itertools.product((1, 2), repeat=3):
+        feeds = {"x": np.array(values)}
+        found, right = run(prepared, feeds), run(built, feeds)
+        np.testing.assert_array_equal(found["y"], right["y"])
+        assert found["count"] == right["count"]
+
+
+@pytest.mark.parametrize("first", [(), (7,)])
+def test_rows_behind_a_list_that_is_there_already(first: tuple[int, ...], prepare_quickly: Prepare) -> None:
+    text = f"""<ir_version: 9, opset_import: ["" : 18]> agraph (float[2] x, bool a, bool b) => (float total)
+    <float[{len(first)}] list = {{{", ".join(map(str, first))}}}, int64[1] axis = {{0}}> {{
+        one = If (a) <
+            then_branch = more () => (float[n] joined) {{ joined = Concat <axis = 0> (list, x) }},
+            else_branch = same () => (float[n] kept) {{ kept = Identity (list) }}
+        >
+        two = If (b) <
+            then_branch = same2 () => (float[m] kept2) {{ kept2 = Identity (one) }},
+            else_branch = more2 () => (float[m] joined2) {{ z = Neg (x) joined2 = Concat <axis = 0> (one, z, x) }}
+        >
+        total = ReduceSum <keepdims = 0> (two, axis)
+    }}"""
+    built = parser.parse_model(text)
+    prepared = prepare_quickly(built).model
+    for a, b in itertools.product((True, False), repeat=2):
+        feeds = {"x": np.array([2.0, 5.0], np.float32), "a": np.array(a), "b": np.array(b)}
+        np.testing.assert_allclose(run(prepared, feeds)["total"], run(built, feeds)["total"], rtol=1e-6)
+
+
+def test_a_branch_that_may_fail_stays_one(prepare_quickly: Prepare) -> None:
+    """It divides integers only where none of them is zero."""
+    text = """<ir_version: 9, opset_import: ["" : 18]> agraph (int64[4] x, bool a) => (int64 y) <int64[1] axis = {0}> {
+        some = NonZero (x)
+        y = If (a) <
+            then_branch = one () => (int64 s) { q = Div (x, x) n = Size (some) t = ReduceSum <keepdims = 0> (q, axis)
+                s = Add (t, n) },
+            else_branch = two () => (int64 s2) { s2 = ReduceMax <keepdims = 0> (x, axis) }
+        >
+    }"""
+    with pytest.raises(UnsupportedModelError, match=r"\(If\) is not supported: the size of its operand 'some' depends"):
+        prepare_quickly(parser.parse_model(text))
