@@ -15,6 +15,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes, without_weights
 from sartor.onnx_model.graphs.noise import noise_of
+from sartor.onnx_model.graphs.walk import describe_node
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -30,6 +31,11 @@ _LARGEST_SIZE = 2**63 - 1
 _LONGEST_SYMBOL = 100
 # Inference of a model of a thousand nodes takes some hundredths of a second.
 _MOST_TRIES, _MOST_NODES_INFERRED = 32, 40_000
+_MOST_NODES_SEARCHED = 200
+_FEW = 8
+_CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
+_FILTERS = {"QLinearConv": 3}
+_WINDOWED = frozenset({"AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv"})
 _KEEPING = frozenset({"Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"})
 
 
@@ -37,20 +43,69 @@ def suggested_shapes(model: ModelProto) -> Shapes:
     """Shapes of the inputs that have free dimensions, in the model's order; without those that follow from others.
 
     Sizes are usual ones (one sample, images of 224 by 224, lengths of 128) and those that the weights ask for. If
-    inference finds that these contradict the model, sizes of weights and further usual ones are tried.
+    inference finds that these contradict the model, sizes of weights and further usual ones are tried, for all free
+    dimensions and then for one after the other.
 
     Args:
         model: whose bound dimensions are numbers; it is not changed.
     """
     inputs = _free_inputs(model)
-    first: Shapes = {}
-    tries = max(2, min(_MOST_TRIES, _MOST_NODES_INFERRED // max(1, len(model.graph.node))))
+    return _needed(inputs, _fitting(model, inputs) or _assigned(inputs, _Sizes(*_USUAL)))
+
+
+def shape_advice(model: ModelProto) -> str:
+    """How to bind free dimensions: ``with --shape x=1,3,224,224, or with other sizes``."""
+    inputs = _free_inputs(model)
+    found = _fitting(model, inputs)
+    if found is None:
+        needed = _needed(inputs, _assigned(inputs, _Sizes(*_USUAL)))
+        names = ", ".join(f"'{name}' of {len(shape)}" for name, shape in needed.items())
+        return f"by --shape to the sizes that the model is used with ({names})"
+    return f"with {shape_options(_needed(inputs, found))}, or with other sizes"
+
+
+def _fitting(model: ModelProto, inputs: list[_Free]) -> Shapes | None:
+    """Shapes of these inputs that the model accepts; None if none were found."""
+    nodes = max(1, len(model.graph.node))
+    tries = max(2, min(_MOST_TRIES, _MOST_NODES_INFERRED // nodes))
     for sizes, _ in zip(_choices(model), range(tries), strict=False):
         found = _assigned(inputs, sizes)
-        first = first or found
-        if _fits(model, found):
-            return _needed(inputs, found)
-    return _needed(inputs, first)
+        if _reached(model, found) is None:
+            return found
+    return _one_by_one(model, inputs, _MOST_NODES_INFERRED // nodes) if nodes <= _MOST_NODES_SEARCHED else None
+
+
+def _one_by_one(model: ModelProto, inputs: list[_Free], tries: int) -> Shapes | None:
+    """Shapes that fit, found by changing the size of one symbol at a time such that inference comes further."""
+    known = _usual_sizes(inputs, _Sizes(*_USUAL))
+    best = _reached(model, _shapes(inputs, known))
+    candidates = _candidate_sizes(model)
+    symbols = [(symbol, size) for symbol in known for size in candidates]
+    improved = True
+    while best is not None and improved:
+        improved = False
+        for symbol, size in symbols:
+            tries -= 1
+            if tries < 0:
+                return None
+            trial = {**known, symbol: size}
+            reached = _reached(model, _shapes(inputs, trial))
+            if reached is None or reached > best:
+                known, best, improved = trial, reached, True
+                break
+    return _shapes(inputs, known) if best is None else None
+
+
+def _candidate_sizes(model: ModelProto) -> list[int]:
+    """Sizes that weights and small constants of a model have, and small numbers."""
+    sizes = {size for tensor in model.graph.initializer for size in tensor.dims}
+    editor = GraphEditor(model.graph)
+    for tensor in model.graph.initializer:
+        values = editor.constant(tensor.name) if math.prod(tensor.dims) <= _FEW else None
+        if values is not None and values.dtype.kind == "i":
+            sizes |= {abs(int(value)) for value in values.flat}
+            sizes.add(int(values.sum()))
+    return sorted({*range(1, _FEW + 1), *(size for size in sizes if 0 < size <= _MOST_SIZE)})
 
 
 def shape_options(shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -133,7 +188,7 @@ _Asked = tuple[int | None, dict[int, int]] | None
 
 
 def _conv(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
-    shape = editor.shape(node.input[1])
+    shape = editor.shape(node.input[_FILTERS.get(node.op_type, 1)])
     if not shape or node.input[0] != name:
         return None
     channels = shape[0] if node.op_type == "ConvTranspose" else shape[1] * attributes(node).get("group", 1)
@@ -171,7 +226,7 @@ def _gather(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
 
 
 _READERS: Mapping[str, Callable[[NodeProto, str, GraphEditor], _Asked]] = {
-    **dict.fromkeys(("Conv", "ConvTranspose"), _conv),
+    **dict.fromkeys(_CONVOLUTIONS, _conv),
     **dict.fromkeys(("Gemm", "MatMul"), _product),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _norm),
@@ -191,13 +246,22 @@ def _choices(model: ModelProto) -> Iterator[_Sizes]:
 
 
 def _assigned(inputs: list[_Free], sizes: _Sizes) -> Shapes:
-    """A shape per input: equal symbols are equal, and a symbol such as ``past + 1`` has the value of that sum."""
+    """A shape per input of usual sizes."""
+    return _shapes(inputs, _usual_sizes(inputs, sizes))
+
+
+def _usual_sizes(inputs: list[_Free], sizes: _Sizes) -> dict[str, int]:
+    """A usual size for each symbol, or one that a reader asks for."""
     known: dict[str, int] = {}
     for each in inputs:
         for axis, dim in enumerate(each.dims):
             if isinstance(dim, str) and not _is_sum(dim):
-                usual = _usual(each, axis, sizes)
-                known.setdefault(dim, each.asked.get(axis, usual))
+                known.setdefault(dim, each.asked.get(axis, _usual(each, axis, sizes)))
+    return known
+
+
+def _shapes(inputs: list[_Free], known: Mapping[str, int]) -> Shapes:
+    """A shape per input: equal symbols are equal, and a symbol such as ``past + 1`` has the value of that sum."""
     return {
         each.name: tuple(dim if isinstance(dim, int) else known.get(dim) or _evaluated(dim, known) for dim in each.dims)
         for each in inputs
@@ -247,8 +311,9 @@ def _adds(part: ast.BinOp) -> bool:
     return isinstance(part.op, ast.Add)
 
 
-def _fits(model: ModelProto, shapes: Shapes) -> bool:
-    """Whether inference finds no contradiction, nor a Reshape or a convolution of another number of elements."""
+def _reached(model: ModelProto, shapes: Shapes) -> int | None:
+    """The index of the first node that contradicts these shapes, or reads another number of elements or a smaller image
+    than it can; None if there is none."""
     copy = without_weights(model)
     for value in copy.graph.input:
         if value.name in shapes:
@@ -262,10 +327,36 @@ def _fits(model: ModelProto, shapes: Shapes) -> bool:
     try:
         infer_shapes(copy)
         check_shapes(copy)
-        editor = GraphEditor(copy.graph)
-        return all(_agrees(node, editor) for node in editor.nodes)
-    except (UnsupportedModelError, *MALFORMED):
+    except UnsupportedModelError as error:
+        named = (index for index, node in enumerate(copy.graph.node) if describe_node(node) in str(error))
+        return next(named, 0)
+    except MALFORMED:
+        return 0
+    editor = GraphEditor(copy.graph)
+    return next((index for index, node in enumerate(editor.nodes) if not _may_run(node, editor)), None)
+
+
+def _may_run(node: NodeProto, editor: GraphEditor) -> bool:
+    try:
+        return _agrees(node, editor) and _has_windows(node, editor)
+    except MALFORMED:
         return False
+
+
+def _has_windows(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether the windows of a convolution or pooling fit its input: inference rounds a negative rest up to one."""
+    shape, found = editor.shape(node.input[0]) if node.input else None, attributes(node)
+    is_convolution = node.op_type in _CONVOLUTIONS
+    weight = editor.shape(node.input[_FILTERS.get(node.op_type, 1)]) if is_convolution else None
+    kernel = found.get("kernel_shape") or list((weight or ())[2:])
+    if shape is None or node.domain or node.op_type not in _WINDOWED or found.get("auto_pad", "NOTSET") != "NOTSET":
+        return True
+    rank = len(kernel)
+    pads, dilations = found.get("pads", [0] * 2 * rank), found.get("dilations", [1] * rank)
+    return all(
+        size + pads[axis] + pads[axis + rank] > dilations[axis] * (kernel[axis] - 1)
+        for axis, size in enumerate(shape[2 : 2 + rank])
+    )
 
 
 def _agrees(node: NodeProto, editor: GraphEditor) -> bool:
@@ -278,7 +369,7 @@ def _agrees(node: NodeProto, editor: GraphEditor) -> bool:
         return False
     if node.op_type == "Reshape" and result is not None:
         return math.prod(shape) == math.prod(result)
-    asked = _conv(node, node.input[0], editor) if node.op_type in ("Conv", "ConvTranspose") else None
+    asked = _conv(node, node.input[0], editor) if node.op_type in _CONVOLUTIONS else None
     return asked is None or len(shape) < 2 or shape[1] == asked[1][1]
 
 

@@ -99,7 +99,7 @@ def naming_origins(error: UnsupportedModelError, described: Mapping[str, str]) -
         part = f"'{name[len(owner) + 1 :]}' ({found['operator']})" if owner != name else found["operator"]
         return f"{described[owner]}, in its part {part},"
 
-    text = _DESCRIBED.sub(original, str(error))
+    text = _DESCRIBED.sub(original, str(error)).replace(",,", ",")
     return error if text == str(error) else UnsupportedModelError(text)
 
 

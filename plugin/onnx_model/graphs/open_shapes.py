@@ -24,7 +24,7 @@ def why_open(names: Iterable[str], editor: GraphEditor) -> str:
     name = next((each for each in names if each and editor.shape(each) is None), "")
     if not name:
         return "their element types are not known; export the model with the types of inner values"
-    origin = _origin(name, editor)
+    origin = open_origin(name, editor)
     if origin is None:
         return f"the shape of '{name}' is not known; declare it, or export the model with shapes"
     if origin.op_type in _COUNTING:
@@ -38,7 +38,7 @@ def why_open(names: Iterable[str], editor: GraphEditor) -> str:
     )
 
 
-def _origin(name: str, editor: GraphEditor) -> NodeProto | None:
+def open_origin(name: str, editor: GraphEditor) -> NodeProto | None:
     """The first node before a value whose result has an open shape while the shapes of all that it reads are known."""
     seen, node = set[str](), editor.producer(name)
     while node is not None:

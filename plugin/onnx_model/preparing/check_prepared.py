@@ -12,6 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input, static_shape
 from sartor.onnx_model.graphs.limits import MAX_RANK, MAX_VALUE_BYTES
 from sartor.onnx_model.graphs.names import SUPPRESSION_BODY, naming_origins
+from sartor.onnx_model.graphs.open_shapes import open_origin
 from sartor.onnx_model.graphs.prepared import PreparedModel
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
@@ -135,8 +136,14 @@ def _check_signature(value: ValueInfoProto, editor: GraphEditor) -> None:
         computed = f", computed by {describe_node(node)}," if node is not None else ""
         raise UnsupportedModelError(
             f"the shape of '{value.name}'{computed} depends on the data, and has no upper bound that is known; "
-            "end the model before it"
+            f"end the model before it{_or_constant(value.name, editor)}"
         )
+
+
+def _or_constant(name: str, editor: GraphEditor) -> str:
+    """What else to do about an open shape."""
+    origin = open_origin(name, editor)
+    return "" if origin is None else f", or give {describe_node(origin)} operands that are constant"
 
 
 def _check_size(name: str, what: str, editor: GraphEditor) -> None:
@@ -156,7 +163,7 @@ def _check_results(node: NodeProto, editor: GraphEditor) -> None:
         if name and editor.rank(name) is None:
             raise UnsupportedModelError(
                 f"the rank of '{name}', computed by {describe_node(node)}, cannot be known before it runs; "
-                "only tensors of known rank are supported"
+                f"only tensors of known rank are supported; end the model before it{_or_constant(name, editor)}"
             )
         if name:
             _check_size(name, f"{describe_node(node)} computes", editor)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper
 
-from sartor.errors import UnsupportedModelError
+from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.dynamic.bound_sizes import bound_sizes
 from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
@@ -22,7 +22,7 @@ from sartor.onnx_model.preparing.decided_shapes import forget_decided
 from sartor.onnx_model.preparing.noise_shapes import declare_noise
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
-from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
+from sartor.onnx_model.preparing.undecided import Fits, with_advice, with_other_shapes, with_other_values
 from sartor.onnx_model.rewrites.arithmetic.activations import (
     numeric_bounds,
     selu_constants,
@@ -242,6 +242,10 @@ LOWER: tuple[Rewrite, ...] = (
 )
 
 
+# A model is prepared several times to find values that it can be bound to.
+_MOST_NODES_TRIED = 1000
+
+
 def prepare(
     model: ModelProto,
     shapes: Shapes | None = None,
@@ -260,6 +264,27 @@ def prepare(
         UsageError: ``shapes`` or ``bindings`` do not fit the model.
         UnsupportedModelError: a node is not supported; the message names it.
     """
+    fits = partial(_fits, model, shapes or {}, bindings or {})
+    is_long = len(model.graph.node) > _MOST_NODES_TRIED
+    return _prepared(model, shapes, simplifier, bindings, _always if is_long else fits)
+
+
+def _always(_: Bindings) -> bool:
+    return True
+
+
+def _fits(model: ModelProto, shapes: Shapes, bindings: Bindings, further: Bindings) -> bool:
+    """Whether a model can be prepared with further values bound, or is refused with options that settle the rest."""
+    try:
+        _prepared(model, shapes, lambda _: (), {**bindings, **further}, _always)
+    except (UnsupportedModelError, UsageError) as error:
+        return f"{error}".count("--bind ") > 0
+    return True
+
+
+def _prepared(
+    model: ModelProto, shapes: Shapes | None, simplifier: Rewrite, bindings: Bindings | None, fits: Fits
+) -> PreparedModel:
     work = ModelProto()
     work.CopyFrom(model)
     del work.training_info[:]
@@ -278,8 +303,9 @@ def prepare(
         check_shapes(work)
         check_prepared(work)
     except UnsupportedModelError as error:
-        advised = naming_origins(with_advice(error, work), described)
-        raise (with_other_shapes(advised, model) if shapes else advised) from error.__cause__
+        advised = naming_origins(with_advice(error, work, fits), described)
+        advised = with_other_shapes(advised, model, shapes) if shapes else advised
+        raise (with_other_values(advised) if bindings else advised) from error.__cause__
     record_bound(work, bound)
     record_noise(work, noise)
     inputs, outputs = (_infos(values, declared) for values in (work.graph.input, work.graph.output))

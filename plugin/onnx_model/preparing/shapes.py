@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.dynamic.suggested_shapes import shape_options, suggested_shapes
+from sartor.onnx_model.dynamic.suggested_shapes import shape_advice
 from sartor.onnx_model.graphs.infer import forget_shapes
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
 from sartor.onnx_model.graphs.noise import noise_of
@@ -121,20 +121,17 @@ def _check_bound(value: ValueInfoProto, model: ModelProto) -> None:
     """
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        raise UsageError(
-            f"input '{value.name}' declares no shape; bind it with {_suggested(model)}, or with other sizes"
-        )
+        raise UsageError(f"input '{value.name}' declares no shape; bind it {shape_advice(model)}")
     for index, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value") and dim.dim_value == 0:
             raise UsageError(
-                f"dimension {index} of input '{value.name}' has the size 0; bind the input with {_suggested(model)}, "
-                "or other sizes, with 0 there if the input really has no elements"
+                f"dimension {index} of input '{value.name}' has the size 0; bind the input {shape_advice(model)}, "
+                "with 0 there if the input really has no elements"
             )
         if not (dim.HasField("dim_value") and dim.dim_value > 0):
             symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
             raise UsageError(
-                f"dimension {index}{symbol} of input '{value.name}' is not fixed; "
-                f"bind it with {_suggested(model)}, or with other sizes"
+                f"dimension {index}{symbol} of input '{value.name}' is not fixed; bind it {shape_advice(model)}"
             )
 
 
@@ -144,7 +141,3 @@ def _written(value: ValueInfoProto) -> str:
     return ",".join(
         str(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else dim.dim_param or "?" for dim in dims
     )
-
-
-def _suggested(model: ModelProto) -> str:
-    return shape_options(suggested_shapes(model))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
@@ -13,60 +13,80 @@ from sartor.onnx_model.dynamic.suggested_shapes import shape_options, suggested_
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.onnx_model.preparing.shape_inputs import deciding_operands
+from sartor.onnx_model.preparing.shapes import Shapes
+from sartor.runtime.driver.bound_input import Bindings
 
 # Inputs with more elements are data, not settings, and their values are not known at compile time.
 _MOST_ELEMENTS = 16
 _AGAIN = "; export the model again"
 
 
-def with_advice(error: UnsupportedModelError, model: ModelProto) -> UnsupportedModelError:
+Fits = Callable[[Bindings], bool]
+"""Whether a model can be prepared, or refused for another reason with a way out, with these values bound."""
+
+
+def with_advice(error: UnsupportedModelError, model: ModelProto, fits: Fits = lambda _: True) -> UnsupportedModelError:
     """The refusal of a model, with the advice to bind small inputs if a conditional or a shape depends on them.
 
     Args:
         error: the refusal.
         model: as far as it was prepared.
+        fits: checks the values that the advice names.
     """
     try:
-        return _advised(error, model)
+        return _advised(error, model, fits)
     except MALFORMED:
         # A damaged node was refused: no advice would help.
         return error
 
 
-def _advised(error: UnsupportedModelError, model: ModelProto) -> UnsupportedModelError:
+def _advised(error: UnsupportedModelError, model: ModelProto, fits: Fits) -> UnsupportedModelError:
     editor = GraphEditor(model.graph)
     settings = {value.name: value for value in model.graph.input if _is_setting(value, editor)}
     for node in editor.nodes:
         found = sorted(_sources(node.input[0], editor) & set(settings)) if node.op_type == "If" and node.input else []
         if found:
             names = ", ".join(f"'{name}'" for name in found)
-            options = _options({name: (1,) * _count(settings[name]) for name in found}, settings)
+            fixed = _fixing({name: (1,) * _count(settings[name]) for name in found}, settings, fits)
             return UnsupportedModelError(
-                f"{error}; {describe_node(node)} selects its branch by input {names}: fix that with {options}, "
-                "or with other values"
+                f"{error}; {describe_node(node)} selects its branch by input {names}: fix that {fixed}"
             )
-    return _with_shape_values(error, model, settings)
+    return _with_shape_values(error, model, settings, fits)
 
 
-def with_other_shapes(error: UnsupportedModelError, model: ModelProto) -> UnsupportedModelError:
+def with_other_shapes(error: UnsupportedModelError, model: ModelProto, shapes: Shapes) -> UnsupportedModelError:
     """The refusal of a model whose shapes the user chose, with shapes that fit if these contradict each other.
 
     Args:
         error: the refusal.
         model: as it was loaded, with its free dimensions.
+        shapes: that the user chose.
     """
     if "contradict" not in str(error):
         return error
     try:
-        options = shape_options(suggested_shapes(model))
+        suggested = suggested_shapes(model)
     except MALFORMED:
         return error
     text = str(error).removesuffix(_AGAIN)
-    return UnsupportedModelError(f"{text}; choose other shapes, such as {options}" if options else str(error))
+    if not suggested:
+        return error
+    if all(shapes.get(name) == shape for name, shape in suggested.items()):
+        return UnsupportedModelError(f"{text}; choose the shapes that the model is used with")
+    return UnsupportedModelError(f"{text}; choose other shapes, such as {shape_options(suggested)}")
+
+
+def with_other_values(error: UnsupportedModelError) -> UnsupportedModelError:
+    """The refusal of a model of which the user bound inputs, with the advice to bind others if something contradicts
+    these."""
+    text = str(error)
+    if "contradict" not in text or not text.endswith(_AGAIN):
+        return error
+    return UnsupportedModelError(f"{text.removesuffix(_AGAIN)}; bind the values that the model is used with")
 
 
 def _with_shape_values(
-    error: UnsupportedModelError, model: ModelProto, settings: Mapping[str, ValueInfoProto]
+    error: UnsupportedModelError, model: ModelProto, settings: Mapping[str, ValueInfoProto], fits: Fits
 ) -> UnsupportedModelError:
     """The refusal with the advice to bind all inputs that decide shapes if these are not known, or the refused node."""
     editor = GraphEditor(model.graph)
@@ -80,8 +100,19 @@ def _with_shape_values(
     names = ", ".join(_reading(name, node, error) for name, (node, _) in operands.items())
     return UnsupportedModelError(
         f"{error}; {'shapes depend' if unknown else 'that depends'} on the values of input {names}: "
-        f"fix them with {_options(values, settings)}, or with other values"
+        f"fix them {_fixing(values, settings, fits)}"
     )
+
+
+def _fixing(values: Mapping[str, Sequence[int]], settings: Mapping[str, ValueInfoProto], fits: Fits) -> str:
+    """The options that bind inputs to values with which the model can be prepared, if some are found."""
+    fills: tuple[Callable[[int], Sequence[int]], ...] = (lambda count: [1] * count, lambda count: [0] * count, range)
+    tries = [values, *({name: fill(len(each)) for name, each in values.items()} for fill in fills)]
+    for each in tries:
+        if fits({name: tuple(map(int, numbers)) for name, numbers in each.items()}):
+            return f"with {_options(each, settings)}, or with other values"
+    counts = ", ".join(f"{len(each)} for '{name}'" for name, each in values.items())
+    return f"by --bind to the values that the model is used with ({counts})"
 
 
 def _is_about(error: UnsupportedModelError, name: str, node: NodeProto) -> bool:
