@@ -9,6 +9,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from sartor.onnx_model.graphs.evaluator_errors import EVALUATOR_ERRORS
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import names_read, subgraphs
@@ -16,17 +17,6 @@ from sartor.onnx_model.graphs.walk import names_read, subgraphs
 _MOST_STEPS = 4096
 # Counters and their limits are numbers; a condition on a large constant decides by data.
 _MOST_ELEMENTS = 64
-# The evaluator has no error class of its own for operands that it does not support.
-_FAILURES = (
-    ArithmeticError,
-    AttributeError,
-    IndexError,
-    KeyError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 def counted_steps(node: NodeProto, body: GraphProto, editor: GraphEditor, version: int, most: int | None) -> int | None:
@@ -44,7 +34,7 @@ def counted_steps(node: NodeProto, body: GraphProto, editor: GraphEditor, versio
         return None
     try:
         return _simulated(counters, body, version, most)
-    except _FAILURES:
+    except EVALUATOR_ERRORS:
         return None
 
 

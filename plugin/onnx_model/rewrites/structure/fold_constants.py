@@ -9,6 +9,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, OperatorSetIdProto, TypeProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from sartor.onnx_model.graphs.evaluator_errors import EVALUATOR_ERRORS
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, editors, opset
 from sartor.onnx_model.graphs.infer import infer_node, infer_shapes, range_length
 from sartor.onnx_model.graphs.limits import MAX_FOLDED_BYTES
@@ -64,11 +65,6 @@ _MOST_CHOICES = 31
 _EXACT = "biu"
 """Kinds of numbers whose sums are exact."""
 _NARROW = frozenset({"bfloat16", "float16"})
-# The exceptions that the reference evaluator raises for unsupported operands; it has no error class of its own.
-_EVALUATION_ERRORS = (
-    *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
-    *(NotImplementedError, RuntimeError, TypeError, ValueError),
-)
 
 
 def fold_constants(model: ModelProto) -> tuple[str, ...]:
@@ -216,7 +212,7 @@ def _run(node: NodeProto, operands: dict[str, Array], version: OperatorSetIdProt
     try:
         with np.errstate(all="ignore"):
             results = iter(ReferenceEvaluator(model).run(None, operands))
-    except _EVALUATION_ERRORS as error:
+    except EVALUATOR_ERRORS as error:
         _log.debug("%s is not folded: %s", describe_node(node), error)
         return None
     return [np.asarray(next(results)) if name else np.empty(0) for name in node.output]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import onnx.inliner
@@ -11,6 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.names import name_inlined
 from sartor.onnx_model.graphs.walk import nodes
 
+_LOG = logging.getLogger(__name__)
 _FunctionId = tuple[str, str, str]
 
 
@@ -34,7 +36,12 @@ def inline_functions(model: ModelProto) -> tuple[str, ...]:
     try:
         inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
     except RuntimeError as error:
-        raise UnsupportedModelError(f"the model's function '{called[0]}' cannot be inlined: {error}") from None
+        # Its message is of the inliner's own code, with C++ paths.
+        _LOG.debug("onnx.inliner: %s", error)
+        raise UnsupportedModelError(
+            f"the function of node '{called[0]}' cannot be inlined by ONNX's own inliner; check the model with "
+            "onnx.checker, or export it without functions of its own"
+        ) from None
     model.CopyFrom(inlined)
     name_inlined(model, callers)
     present = {item.domain for item in model.opset_import}

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto, TensorProto
+from google.protobuf.message import Message
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.graphs.walk import messages, nodes
 from sartor.reference.trusted.oracles import (
     activations,
     attention,
@@ -29,6 +30,8 @@ _MICROSOFT = "com.microsoft"
 _WIDE_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 NARROW_FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """Types in which an operator without a kernel is computed in float32 and rounded."""
+# Attributes that name the element type of a result.
+_TYPES = frozenset({"dtype", "output_datatype", "output_dtype", "to"})
 _FOUR_BITS = frozenset({TensorProto.INT4, TensorProto.UINT4})
 
 Operator = tuple[str, str]
@@ -157,8 +160,13 @@ def is_vouched_by_definitions(model: ModelProto) -> bool:
 
 
 def _has_bfloat16(model: ModelProto) -> bool:
-    kinds = {tensor.data_type for tensor in model.graph.initializer}
-    casts = (each for node in nodes(model) if node.op_type == "Cast" for each in node.attribute)
-    kinds |= {each.i for each in casts if each.name == "to"}
-    kinds |= {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.value_info)}
-    return TensorProto.BFLOAT16 in kinds
+    """Whether a tensor, a declared value or an attribute that names a type is of bfloat16, also in bodies."""
+    return any(_is_bfloat16(message) for message, _ in messages(model))
+
+
+def _is_bfloat16(message: Message) -> bool:
+    if isinstance(message, TensorProto):
+        return message.data_type == TensorProto.BFLOAT16
+    if isinstance(message, TypeProto.Tensor):
+        return message.elem_type == TensorProto.BFLOAT16
+    return isinstance(message, AttributeProto) and message.name in _TYPES and message.i == TensorProto.BFLOAT16

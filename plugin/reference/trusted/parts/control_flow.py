@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.walk import describe_node
 from sartor.runtime.driver.signature import Array
+
+# The operator set from which on a Scan is of one sequence.
+_ONE_SEQUENCE = 9
 
 BodyRun = Callable[[Mapping[str, Any], Mapping[str, Any]], list[Any]]
 """Computes a body's outputs from its inputs and the values around it."""
@@ -17,10 +22,11 @@ BodyRun = Callable[[Mapping[str, Any], Mapping[str, Any]], list[Any]]
 
 @dataclass(frozen=True)
 class Bodies:
-    """A control-flow node and what runs its bodies, by attribute."""
+    """A control-flow node, what runs its bodies, by attribute, and the version of the standard operators there."""
 
     node: NodeProto
     runs: Mapping[str, BodyRun]
+    version: int
 
     def graph(self, attribute: str) -> GraphProto:
         """The body that an attribute holds."""
@@ -60,7 +66,13 @@ def _loop(bodies: Bodies, inputs: Sequence[Any], outside: Mapping[str, Any]) -> 
 
 
 def _scan(bodies: Bodies, inputs: Sequence[Any], outside: Mapping[str, Any]) -> list[Any]:
-    """Scan of opset 9 and newer."""
+    """Scan of opset 9 and newer.
+
+    Raises:
+        UnsupportedModelError: for an older one, which scans each sequence of a batch by itself; imports refuse it, too.
+    """
+    if bodies.version < _ONE_SEQUENCE:
+        raise UnsupportedModelError(f"{describe_node(bodies.node)} of opset 8 is not known to the reference")
     count = int(bodies.setting("num_scan_inputs", 0))
     state, scanned = list(inputs[: len(inputs) - count]), list(inputs[len(inputs) - count :])
     axes = bodies.setting("scan_input_axes", [0] * count)

@@ -12,12 +12,13 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from sartor.errors import UsageError
+from sartor.onnx_model.graphs.evaluator_errors import EVALUATOR_ERRORS
 from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.element_types import body_input_types, numpy_code
 from sartor.reference.trusted.oracles.standard import run_node
 from sartor.reference.trusted.oracles.table import NARROW_FLOATS, definition_of
-from sartor.reference.trusted.parts.control_flow import CONTROL_FLOW, Bodies, BodyRun
+from sartor.reference.trusted.parts.control_flow import CONTROL_FLOW, Bodies
 from sartor.reference.trusted.parts.division import Division, Surroundings, Trust, named_types
 from sartor.reference.trusted.parts.segments import Loader, Segment, Values
 from sartor.runtime.driver.signature import Array
@@ -94,7 +95,7 @@ class GraphRun:
             for run in bodies.values():
                 self.own.extend(run.own)
                 self.runs_runtime |= run.runs_runtime
-            return _ControlFlow(node, bodies)
+            return _ControlFlow(Bodies(node, bodies, self._around.versions.get("", 1)))
         self.own.append(node)
         types = [self._types.get(name) for name in node.output]
         return _Single(node, _COMPUTED[trust], types, self._around)
@@ -120,13 +121,14 @@ class _Values(dict[str, Any]):
 class _ControlFlow:
     """An If, Loop or Scan whose bodies are run in parts."""
 
-    def __init__(self, node: NodeProto, bodies: Mapping[str, BodyRun]) -> None:
-        self._node, self._bodies = node, Bodies(node, bodies)
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        given = [values[name] if name else None for name in self._node.input]
-        outputs = CONTROL_FLOW[self._node.op_type](self._bodies, given, values)
-        return {name: value for name, value in zip(self._node.output, outputs, strict=False) if name}
+        node = self._bodies.node
+        given = [values[name] if name else None for name in node.input]
+        outputs = CONTROL_FLOW[node.op_type](self._bodies, given, values)
+        return {name: value for name, value in zip(node.output, outputs, strict=False) if name}
 
 
 class _Single:
@@ -147,7 +149,7 @@ class _Single:
         call = Call(self._node, given, versions.get(self._node.domain, 1), self._types)
         try:
             outputs = self._compute(call, versions)
-        except (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError) as error:
+        except EVALUATOR_ERRORS as error:
             raise UsageError(f"the reference cannot run the model: {describe_node(self._node)}: {error}") from error
         if watch.calls is not None:
             watch.calls.append((call, outputs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.reference.trusted.oracles.attention import attention
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.standard import run_node
+from sartor.reference.trusted.oracles.table import is_vouched_by_definitions
+from sartor.reference.trusted.parts.control_flow import CONTROL_FLOW, Bodies
 from sartor.reference.trusted.parts.division import UncoveredError
 from sartor.reference.trusted.reference_model import ReferenceModel
 from tests.plugin.onnx_model.builders import FLOAT, INT64, MS, Array, ints, model, node, weights
@@ -352,3 +355,32 @@ def test_an_operand_that_is_no_index_is_named() -> None:
     )
     with pytest.raises(UsageError, match=r"node 'embedding' \(com\.microsoft\.TorchEmbedding\)"):
         _run(built, {"x": weights(3, 4), "i": ints(1, 2, 99)})
+
+
+def _in_constant(value: TensorProto) -> ModelProto:
+    return model([node("Constant", [], ["y"], value=value)], [], ["y"])
+
+
+def _in_body(value: TensorProto) -> ModelProto:
+    body = helper.make_graph([node("Identity", ["w"], ["r"])], "body", [], [helper.make_value_info("r", TypeProto())])
+    body.initializer.append(value)
+    branches = {"then_branch": body, "else_branch": body}
+    return model([node("If", ["x"], ["y"], **branches)], [("x", (), TensorProto.BOOL)], ["y"])
+
+
+def _in_output(value: TensorProto) -> ModelProto:
+    return model([node("Identity", ["x"], ["y"])], [("x", (2,), FLOAT)], [("y", None, value.data_type)])
+
+
+@pytest.mark.parametrize("build", [_in_constant, _in_body, _in_output])
+@pytest.mark.parametrize(("kind", "is_vouched"), [(TensorProto.BFLOAT16, True), (FLOAT, False)])
+def test_bfloat16_is_found_wherever_it_is(
+    build: Callable[[TensorProto], ModelProto], kind: int, is_vouched: bool
+) -> None:
+    assert is_vouched_by_definitions(build(helper.make_tensor("w", kind, [2], [1.0, 2.0]))) == is_vouched
+
+
+def test_scans_of_batches_are_refused_by_name() -> None:
+    bodies = Bodies(node("Scan", ["", "x"], ["y"], name="scan"), {}, 8)
+    with pytest.raises(UnsupportedModelError, match=r"node 'scan' \(Scan\) of opset 8"):
+        CONTROL_FLOW["Scan"](bodies, [None, weights(1, 2, 3)], {})
