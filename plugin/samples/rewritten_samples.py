@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import islice
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from sartor.samples.sample_sets import sample_set
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
 
+_LOG = logging.getLogger(__name__)
 _STEP = "checking rewrites"
 # Samples of the user's that are run; of drawn ones, one of each style.
 _MOST = 2
@@ -35,4 +37,5 @@ def check_rewrites(pool: WorkerPool, imported: ImportedModel, given: Path | None
     samples = list(islice(source.since(0), _MOST))
     models = {"path": imported.path.absolute(), "prepared": imported.prepared, "bound": imported.bound}
     job = {**models, "samples": samples, "tie_spread": imported.tie_spread}
-    call(pool, checked_rewrites, job, _STEP)
+    for reason in call(pool, checked_rewrites, job, _STEP).reasons:
+        _LOG.warning("%s: rewrites of its nodes are not checked before it is tuned: %s", imported.path.name, reason)

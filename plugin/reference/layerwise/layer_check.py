@@ -19,9 +19,8 @@ from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.reference.layerwise.bounded import ROUNDOFF, Bounded, finite, half_roundoff, is_real
-from sartor.reference.layerwise.expansions import definition
-from sartor.reference.layerwise.node_run import NodeRun, outer_reads
-from sartor.reference.layerwise.operators import EXACT, Precision, results_of
+from sartor.reference.layerwise.node_bounds import NodeBounds
+from sartor.reference.layerwise.operators import EXACT, Precision
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import LAYER, output_scale
 
@@ -107,6 +106,7 @@ class LayerCheck:
         if unclaimed:
             raise UnsupportedModelError(f"no value of the module stands for the output '{unclaimed[0]}'")
         sort_nodes(model)
+        self._bounds = NodeBounds(model)
         self._nodes = _needed(model)
         self._precisions = _precisions(self._nodes, claims)
         self._readers = _last_readers(self._nodes)
@@ -128,7 +128,7 @@ class LayerCheck:
         }
         found = self._passed(known, given)
         for index, node in enumerate(self._nodes):
-            for name, right in self._computed(node, known).items():
+            for name, right in self._bounds(node, known, self._precision(node)).items():
                 claim = self._claims.get(name)
                 if claim is None:
                     known[name] = right
@@ -147,26 +147,8 @@ class LayerCheck:
         checks = (_compared(name, "what is given", self._claims[name], known[name], given[name])[0] for name in names)
         return sum(checks, CheckedLayers())
 
-    def _computed(self, node: NodeProto, known: Mapping[str, Bounded]) -> dict[str, Bounded]:
-        """The node's results by name."""
-        defining = definition(node)
-        if defining is not None:
-            scope = dict(known)
-            for each in defining:
-                scope |= self._one(each, scope, self._precision(node))
-            return {node.output[0]: scope[node.output[0]]}
-        return self._one(node, known, self._precision(node))
-
     def _precision(self, node: NodeProto) -> Precision:
         return self._precisions.get(node.output[0], EXACT)
-
-    def _one(self, node: NodeProto, known: Mapping[str, Bounded], precision: Precision) -> dict[str, Bounded]:
-        missing = [name for name in names_read(node) if name not in known]
-        if missing:
-            raise UnsupportedModelError(f"{describe_node(node)} reads '{missing[0]}', which is not known")
-        run = NodeRun(self._model, node, {name: known[name].value for name in outer_reads(node)})
-        operands = [known[name] if name else None for name in node.input]
-        return dict(zip(run.results, results_of(node, run, operands, precision), strict=True))
 
 
 def _needed(model: ModelProto) -> list[NodeProto]:

@@ -46,7 +46,10 @@ class NodeRun:
         key = tuple((name, each.dtype, each.ndim) for name, each in feeds.items())
         if key not in self._loaded:
             self._loaded[key] = ReferenceModel(self._alone(operands, feeds), optimises=False, cuts=False)
-        return self._loaded[key](feeds)
+        results = self._loaded[key](feeds)
+        for name, result in zip(self.results, results, strict=True):
+            _check_tensor(name, result)
+        return results
 
     def of(self, node: NodeProto) -> NodeRun:
         """Another node in the same place."""
@@ -73,8 +76,12 @@ def outer_reads(node: NodeProto) -> set[str]:
     return names_read(node) - set(node.input)
 
 
-def _described(name: str, array: Array) -> ValueInfoProto:
-    if not isinstance(array, np.ndarray):
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, np.ndarray):
         raise UnsupportedModelError(f"'{name}' is no tensor")
+
+
+def _described(name: str, array: Array) -> ValueInfoProto:
+    _check_tensor(name, array)
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_value_info(name, kind, [None] * array.ndim)

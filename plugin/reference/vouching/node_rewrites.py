@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
-from onnx import GraphProto, ModelProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.preparing.prepare import prepare
+from sartor.reference.layerwise.bounded import Bounded
+from sartor.reference.layerwise.node_bounds import bounded_outputs
 from sartor.reference.tolerance import tolerance
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.element_types import numpy_code
 from sartor.reference.trusted.oracles.table import definition_of
 from sartor.reference.trusted.reference_model import ReferenceModel
+from sartor.reference.vouching.differences import Difference, is_quantised, real_difference, steps_error
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.output_error import LAYER, Noise, output_errors, scales_of
 
+_Run = tuple[Call, Sequence[Array]]
 _LOG = logging.getLogger(__name__)
 # Arrays of other types do not pass ONNX Runtime's door.
 _PASSING = "biuf"
-# Steps of quantised values that another rounding of a tie may change.
-_MOST_MOVED = 1 / 64
+# Share of quantised values that another rounding of a tie may change, and of how many.
+_MOST_MOVED, _MANY = 1 / 64, 128
+# Elements of a constant by whose values rewrites may decide, as by a zero point.
+_FEW = 16
 # Factors and shifts of inputs by element type. Squares of usual values hide what a normalisation adds to them, as 1e-5,
 # and their mean is near zero. In f16 products of two such values are still normal numbers, and shifted scores of
 # attention would be too coarse.
@@ -32,14 +38,6 @@ _CHANGES = {
     np.dtype(np.float32): ((2.0**-10, 0.0), (2.0**-20, 0.0), (1.0, 4.0)),
     np.dtype(np.float16): ((2.0**-8, 0.0),),
 }
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far a rewrite is off, and what it may be."""
-
-    error: float
-    allowed: float
 
 
 class NodeRewrites:
@@ -54,51 +52,78 @@ class NodeRewrites:
         self._opsets, self._ir_version, self._usual = list(model.opset_import), model.ir_version, usual
         self._constants = {tensor.name for tensor in model.graph.initializer}
         self._known: set[str] = set()
+        self.uncompared: list[str] = []
+        """Nodes that cannot be prepared or run alone, in words, and why: then the whole model tells."""
 
     def compare(self, call: Call, outputs: Sequence[Array]) -> Difference | None:
         """The largest difference of a node's rewrite from its definition's outputs, on other inputs too.
 
-        None if an equal node was compared, or the node cannot be prepared or run alone: then the whole model tells.
+        None if an equal node was compared, or this one cannot be compared.
         """
-        kind = _kind(call)
+        kind = self._kind(call)
         arrays = [*(value for value in call.inputs if value is not None), *outputs]
         if kind in self._known or any(array.dtype.kind not in _PASSING for array in arrays):
             return None
         self._known.add(kind)
-        runs = [(call, outputs), *self._on_other_inputs(call)]
+        runs = [(call, outputs), *self._on_other_inputs(call, outputs)]
         try:
             prepared = prepare(self._alone(call, outputs)).model
             reference = ReferenceModel(prepared.SerializeToString(), threads=1, optimises=False)
-            pairs = [pair for each, right in runs for pair in self._pairs(reference, each, right)]
+            differences = [*self._differences(call.node, prepared, reference, runs)]
         except (UnsupportedModelError, UsageError) as error:
-            _LOG.debug("%s is not compared alone: %s", call.node.name, error)
+            self.uncompared.append(f"{describe_node(call.node)}: {error}")
             return None
-        return Difference(_error(pairs), tolerance(prepared, self._usual))
+        return max(differences, key=lambda found: (found.is_wrong, found.error), default=Difference())
 
-    def _on_other_inputs(self, call: Call) -> Iterator[tuple[Call, Sequence[Array]]]:
-        """Calls on smaller and on shifted values, with the outputs by the definition of the node's operator, if any.
+    def _differences(
+        self, node: NodeProto, prepared: ModelProto, reference: ReferenceModel, runs: Sequence[_Run]
+    ) -> Iterator[Difference]:
+        """Those of each named output, in each run; those of quantised outputs in all runs together."""
+        usual, quantised = tolerance(prepared, self._usual), defaultdict[str, list[tuple[Array, Array]]](list)
+        for call, right in runs:
+            fed = self._fed(call)
+            results = dict(zip(reference.output_names, reference(fed), strict=True))
+            bounds = _bounds(prepared, fed)
+            for name, value in zip(node.output, right, strict=False):
+                if name and is_quantised(value):
+                    quantised[name].append((results[name], value))
+                elif name:
+                    yield real_difference(results[name], value, bounds.get(name), usual)
+        yield from (Difference(steps_error(pairs, _MOST_MOVED)) for pairs in quantised.values())
 
-        A wrong epsilon may change less than the bound allows on drawn samples, and all on an image of one colour.
+    def _on_other_inputs(self, call: Call, outputs: Sequence[Array]) -> Iterator[_Run]:
+        """Calls on other values, with the outputs by the definition of the node's operator, if any.
+
+        Smaller and shifted ones: a wrong epsilon may change less than the bound allows on drawn samples, and all on an
+        image of one colour. Integers are drawn so often that few of many results may be next to a tie.
         """
         compute, fed = definition_of(call.node), self._fed(call)
-        real = {name: value for name, value in fed.items() if value.dtype in _CHANGES}
-        if compute is None or not real:
+        if compute is None:
             return
-        for factor, shift in min((_CHANGES[value.dtype] for value in real.values()), key=len):
-            changed = {name: (value * factor + shift).astype(value.dtype) for name, value in real.items()}
+        for changed in (*_changed(fed), *_drawn(fed, outputs)):
             named = zip(call.node.input, call.inputs, strict=True)
             other = replace(call, inputs=[changed.get(name, value) for name, value in named])
             yield other, compute(other)
+
+    def _kind(self, call: Call) -> str:
+        """What nodes have in common of which one is compared: shapes, and the values of small constants, by which
+        rewrites decide."""
+        inputs = [
+            None if value is None else (value.dtype.name, value.shape, self._decisive(name, value))
+            for name, value in zip(call.node.input, call.inputs, strict=True)
+        ]
+        attributes = sorted(attribute.SerializeToString() for attribute in call.node.attribute)
+        return repr(
+            (call.node.domain, call.node.op_type, attributes, inputs, [bool(name) for name in call.node.output])
+        )
+
+    def _decisive(self, name: str, value: Array) -> bytes:
+        return value.tobytes() if name in self._constants and value.size <= _FEW else b""
 
     def _fed(self, call: Call) -> dict[str, Array]:
         """The inputs that are no weights of the model."""
         named = zip(call.node.input, call.inputs, strict=True)
         return {name: value for name, value in named if value is not None and name not in self._constants}
-
-    def _pairs(self, reference: ReferenceModel, call: Call, right: Sequence[Array]) -> Iterator[tuple[Array, Array]]:
-        """The outputs of a node's rewrite on the inputs of a call, with the right ones."""
-        results = dict(zip(reference.output_names, reference(self._fed(call)), strict=True))
-        return ((results[name], value) for name, value in zip(call.node.output, right, strict=False) if name)
 
     def _alone(self, call: Call, outputs: Sequence[Array]) -> ModelProto:
         """A model of one node, whose weights are those of the model."""
@@ -121,37 +146,30 @@ def _declared(name: str, value: Array) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, numpy_code(value.dtype), value.shape)
 
 
-def _kind(call: Call) -> str:
-    """What equal nodes on inputs of equal shapes have in common."""
-    inputs = [None if value is None else (value.dtype.name, value.shape) for value in call.inputs]
-    attributes = sorted(each.SerializeToString() for each in call.node.attribute)
-    return repr((call.node.domain, call.node.op_type, attributes, inputs, [bool(name) for name in call.node.output]))
+def _changed(fed: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    """The inputs that are floats, smaller and shifted."""
+    real = {name: value for name, value in fed.items() if value.dtype in _CHANGES}
+    for factor, shift in min((_CHANGES[value.dtype] for value in real.values()), key=len, default=()):
+        yield {name: (value * factor + shift).astype(value.dtype) for name, value in real.items()}
 
 
-def _error(pairs: Sequence[tuple[Array, Array]]) -> float:
-    """The largest relative error of some outputs from the right ones."""
-    return max((_error_of(*pair) for pair in pairs), default=0.0)
+def _drawn(fed: Mapping[str, Array], outputs: Sequence[Array]) -> Iterator[dict[str, Array]]:
+    """Other numbers for inputs of 8-bit integers, if outputs are of them, so often that these are many together."""
+    whole = {name: value for name, value in fed.items() if is_quantised(value)}
+    sizes = [value.size for value in outputs if is_quantised(value) and value.size]
+    for seed in range(-(-_MANY // min(sizes)) if whole and sizes else 0):
+        random = np.random.default_rng(seed)
+        limits = {name: np.iinfo(value.dtype) for name, value in whole.items()}
+        yield {
+            name: random.integers(limits[name].min, limits[name].max + 1, value.shape, value.dtype)
+            for name, value in whole.items()
+        }
 
 
-def _error_of(output: Array, right: Array) -> float:
-    if is_quantised(right):
-        return steps_error(output, right, _MOST_MOVED)
-    return output_errors([output], [right], scales=scales_of([right], _no_noise(right)))[0]
-
-
-def is_quantised(right: Array) -> bool:
-    """Whether an output is of integers that a tie may move by one step."""
-    return right.dtype.kind in "iu" and right.dtype.itemsize == 1
-
-
-def steps_error(output: Array, right: Array, share: float) -> float:
-    """The error of quantised values: none if at most a share of them is off, by one step; else infinite."""
-    if output.shape != right.shape:
-        return math.inf
-    distance = np.abs(output.astype(np.int64) - right.astype(np.int64))
-    is_near = distance.max(initial=0) <= 1 and np.count_nonzero(distance) <= max(1, share * distance.size)
-    return 0.0 if is_near else math.inf
-
-
-def _no_noise(right: Array) -> Noise:
-    return Noise([np.zeros(right.shape)], 1, LAYER)
+def _bounds(prepared: ModelProto, fed: Mapping[str, Array]) -> Mapping[str, Bounded]:
+    """The outputs of a rewrite with what rounding in its nodes may change; none where that is not known."""
+    try:
+        return bounded_outputs(prepared, fed)
+    except (UnsupportedModelError, UsageError) as error:
+        _LOG.debug("what rounding changes in a rewrite is not known: %s", error)
+        return {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnx import ModelProto
@@ -22,7 +23,8 @@ from sartor.reference.expected_outputs import Expectation
 from sartor.reference.tie_spread import rounds
 from sartor.reference.tolerance import tolerance
 from sartor.reference.trusted.reference_model import ReferenceModel
-from sartor.reference.vouching.node_rewrites import NodeRewrites, is_quantised, steps_error
+from sartor.reference.vouching.differences import is_quantised, steps_error
+from sartor.reference.vouching.node_rewrites import NodeRewrites
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import output_error
@@ -35,13 +37,26 @@ USUAL = 1e-3
 """Bound on the relative error in f32, as for a module."""
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What a check compared.
+
+    Attributes:
+        is_compared: whether anything was.
+        reasons: why nodes, or all, were not, a sentence each.
+    """
+
+    is_compared: bool
+    reasons: tuple[str, ...] = ()
+
+
 def checked_rewrites(
     path: Path,
     prepared: Path | bytes,
     samples: Sequence[Mapping[str, Array]],
     bound: Sequence[BoundInput],
     tie_spread: float,
-) -> bool | WorkerError:
+) -> Checked | WorkerError:
     """Compare the prepared model with the user's on some samples, in a worker.
 
     Args:
@@ -52,22 +67,29 @@ def checked_rewrites(
         tie_spread: relative error by rounding ties to the other side.
 
     Returns:
-        Whether anything was compared, or a ``RewriteError`` if they differ by more than rounding explains.
+        What was compared, or a ``RewriteError`` if they differ by more than rounding explains.
     """
+    model = ModelProto.FromString(path.read_bytes())
+    # Of each sample all nodes are compared.
+    rewrites = [NodeRewrites(model, USUAL) for _ in samples]
     try:
-        model = ModelProto.FromString(path.read_bytes())
-        found = [_check(path, model, prepared, each, bound, tie_spread) for each in samples]
-    except (UnsupportedModelError, UsageError):
-        # The comparison reports it: nobody can run the user's file, or not on these samples.
-        return False
+        found = [
+            _check(path, model, nodes, prepared, feeds, bound, tie_spread)
+            for nodes, feeds in zip(rewrites, samples, strict=True)
+        ]
+    except (UnsupportedModelError, UsageError) as error:
+        # Nobody can run the user's file, or not on these samples.
+        return Checked(False, (str(error),))
     except SartorError as error:
         return WorkerError(error)
-    return any(found)
+    alone = dict.fromkeys(reason for nodes in rewrites for reason in nodes.uncompared)
+    return Checked(any(found), tuple(f"{reason}; it is compared within the whole model alone" for reason in alone))
 
 
 def _check(
     path: Path,
     model: ModelProto,
+    rewrites: NodeRewrites,
     prepared: Path | bytes,
     feeds: Mapping[str, Array],
     bound: Sequence[BoundInput],
@@ -83,10 +105,9 @@ def _check(
     reference = ReferenceModel(path)
     taken = {name: value for name, value in bound_feeds(bound).items() if name in reference.input_names}
     calls = reference.calls({**feeds, **taken})
-    rewrites = NodeRewrites(model, USUAL)
     for each, outputs in calls:
         difference = rewrites.compare(each, outputs)
-        if difference is not None and difference.error > difference.allowed:
+        if difference is not None and difference.is_wrong:
             raise RewriteError(
                 f"internal: the rewrite of {describe_node(each.node)} differs from its definition: relative error "
                 f"{difference.error:.2g}, allowed is {difference.allowed:.2g}; please report it, with the node"
@@ -110,4 +131,6 @@ def _check(
 
 
 def _error_of(output: Array, right: Array, scale: Array) -> float:
-    return steps_error(output, right, _MOST_TIES) if is_quantised(right) else output_error(output, right, scale=scale)
+    return (
+        steps_error([(output, right)], _MOST_TIES) if is_quantised(right) else output_error(output, right, scale=scale)
+    )

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.reference.layerwise.layer_check import CheckedLayers, Claim, LayerCheck
 from sartor.reference.tie_spread import tie_spread
 from sartor.reference.trusted.reference_model import ReferenceModel
 from tests.plugin.amplifying_networks import image, quantised
-from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, Array, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, Array, model, node, weights
 from tests.plugin.planted_faults import FAULTS, convolution, copy_of, saturating_sums, zero_point
 
 LAYERS = {"residual": ("a0", "b1", "a3", "b3"), "inverted": ("e0", "d0", "p1", "e2")}
@@ -158,6 +158,76 @@ def test_integers_of_the_file_are_compared_where_a_module_gives_numbers() -> Non
     assert check(feeds, {**given, "q": numbers}) == CheckedLayers(("layer", "last"))
     for other in (numbers + np.float32(0.1), numbers + np.float32(0.03), numbers * np.float32(1.1)):
         assert check(feeds, {**given, "q": other}).wrong[0].tensor == "q"
+
+
+def _quantised_image(is_last: bool) -> ModelProto:
+    """A convolution, a pooling and an average of integers, of ONNX Runtime's own operators."""
+    random = np.random.default_rng(3)
+    constants = {
+        **{"s": np.float32(0.02), "z": np.uint8(120), "r": np.float32(0.05), "v": np.uint8(7)},
+        **{"w": random.integers(-60, 60, (8, 3, 3, 3), np.int8), "k": np.float32(0.01), "n": np.int8(0)},
+        "b": random.integers(-900, 900, 8, np.int32),
+    }
+    last = {"channels_last": int(is_last)}
+    nodes = [
+        node("QLinearConv", ["x", "s", "z", "w", "k", "n", "r", "v", "b"], ["c"], domain=MS, pads=[1] * 4, **last),
+        node("QLinearAveragePool", ["c", "r", "v", "r", "v"], ["p"], domain=MS, kernel_shape=[2, 2], **last),
+        node("QLinearGlobalAveragePool", ["p", "r", "v", "s", "z"], ["y"], domain=MS, **last),
+    ]
+    shape = (2, 6, 5, 3) if is_last else (2, 3, 6, 5)
+    return model(nodes, [("x", shape, TensorProto.UINT8)], [("y", None, TensorProto.UINT8)], constants)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_images_with_channels_last_are_rounded_to_either_side_of_a_tie_only(is_last: bool) -> None:
+    built = _quantised_image(is_last)
+    shape = [size.dim_value for size in built.graph.input[0].type.tensor_type.shape.dim]
+    feeds = {"x": np.random.default_rng(5).integers(0, 256, shape, np.uint8)}
+    names = ["c", "p", "y"]
+    given, check = _computed(built, names, feeds), LayerCheck(built, {name: Claim(name) for name in names})
+    found = check(feeds, given)
+    assert (found.layers, found.wrong) == (("c", "p", "y"), ())
+    for name in names:
+        wrong = given[name].astype(np.int16)
+        wrong.reshape(-1)[3] += 2
+        assert check(feeds, {**given, name: wrong.astype(np.uint8)}).wrong[0].tensor == name
+
+
+def _other_operators() -> tuple[ModelProto, dict[str, Array]]:
+    """Operators of ONNX Runtime whose result lies next to a tie now and then."""
+    random = np.random.default_rng(4)
+    constants = {
+        **{"s": np.float32(0.02), "z": np.uint8(120), "r": np.float32(0.03), "v": np.uint8(7)},
+        **{"w": random.integers(-60, 60, (16, 4), np.int8), "k": random.uniform(0.01, 0.02, 4).astype(np.float32)},
+        **{"n": np.zeros(4, np.int8), "b": weights(4)},
+    }
+    nodes = [
+        node("QLinearWhere", ["m", "x", "s", "z", "o", "r", "v", "r", "v"], ["c"], domain=MS),
+        node("QLinearReduceMean", ["c", "r", "v", "s", "z"], ["a"], domain=MS, axes=[1], keepdims=0),
+        node("QLinearSoftmax", ["c", "r", "v", "s", "z"], ["t"], domain=MS, opset=13),
+        node("MatMulIntegerToFloat", ["c", "w", "r", "k", "v", "n", "b"], ["f"], domain=MS),
+        node("DynamicQuantizeMatMul", ["g", "w", "k", "n", "b"], ["d"], domain=MS),
+    ]
+    kinds = {"m": TensorProto.BOOL, "x": TensorProto.UINT8, "o": TensorProto.UINT8, "g": FLOAT}
+    inputs = [(name, (6, 16), kind) for name, kind in kinds.items()]
+    outputs = [("a", None, TensorProto.UINT8), ("t", None, TensorProto.UINT8), "f", "d"]
+    feeds = {
+        "m": random.integers(0, 2, (6, 16)).astype(np.bool_),
+        **{name: random.integers(0, 256, (6, 16), np.uint8) for name in "xo"},
+        "g": weights(6, 16, seed=8),
+    }
+    return model(nodes, inputs, outputs, constants), feeds
+
+
+def test_other_operators_of_integers_are_known_by_their_definition() -> None:
+    built, feeds = _other_operators()
+    names = ["c", "a", "t", "f", "d"]
+    given, check = _computed(built, names, feeds), LayerCheck(built, {name: Claim(name) for name in names})
+    assert check(feeds, given).wrong == ()
+    for name in names:
+        wrong = given[name].astype(np.float32)
+        wrong.reshape(-1)[1] += 2 if given[name].dtype == np.uint8 else 0.05
+        assert check(feeds, {**given, name: wrong.astype(given[name].dtype)}).wrong[0].tensor == name
 
 
 def test_every_output_has_to_be_given() -> None:

@@ -239,4 +239,14 @@ CASES: Mapping[str, Case] = {
         axes=[2],
         keepdims=0,
     ),
+    "reduced_mean_of_all": _case(
+        "QLinearReduceMean",
+        ["x", "s", "z", "r", "v"],
+        Fault(dropped=2),
+        fed=[("x", (1, 5), UINT8)],
+        outputs=[("y", None, UINT8)],
+        constants=_QUANTISED | {"z": np.uint8(1)},
+        axes=[0, 1],
+        keepdims=0,
+    ),
 }

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import ml_dtypes
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from sartor.errors import RewriteError
+from sartor.errors import RewriteError, UnsupportedModelError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.emit import Emitter
@@ -20,9 +22,11 @@ from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.rewrites.operator_sets import expand_operators
 from sartor.onnx_model.rewrites.operator_sets.contrib import group_norm
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_OPERATORS
-from sartor.reference.random_inputs import sample_inputs
+from sartor.reference.random_inputs import USUAL, sample_inputs
 from sartor.reference.trusted.oracles.vouchers import Voucher, voucher_of
-from sartor.reference.vouching.rewrite_check import checked_rewrites
+from sartor.reference.vouching import node_rewrites
+from sartor.reference.vouching.rewrite_check import Checked, checked_rewrites
+from sartor.samples import rewritten_samples
 from sartor.tuning.workers.protocol import WorkerError
 from tests.plugin.amplifying_networks import image, quantised
 from tests.plugin.onnx_model.builders import FLOAT, MS, ints, model, node, weights
@@ -38,7 +42,8 @@ def _checked(built: ModelProto, folder: Path, rewritten: ModelProto | None = Non
     found = checked_rewrites(path, prepared.SerializeToString(), [sample_inputs(prepared, 0)], (), 0.0)
     if isinstance(found, WorkerError):
         raise found.error
-    return found
+    assert found.reasons == ()
+    return found.is_compared
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +78,47 @@ def test_fault_in_a_rewrite_is_caught_and_named(
         RewriteError, match=rf"internal: the rewrite of node .*{operator}\) differs from its definition"
     ):
         _checked(built, tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, case in CASES.items() if case.faults[0].scale))
+def test_small_errors_that_rounding_does_not_explain_are_caught(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, operator = CASES[name].build(), CASES[name].operator
+    domain = next(node.domain for node in built.graph.node if node.op_type == operator)
+    lowerings = expand_operators._LOWERINGS[domain]
+    right, is_half = lowerings[operator], built.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT16
+    fault = Fault(scale=1.004 if is_half else 1.0002)
+    monkeypatch.setitem(lowerings, operator, lambda node, editor: fault.planted(right, node, editor))
+    with pytest.raises(RewriteError, match="differs from its definition"):
+        _checked(built, tmp_path)
+
+
+def test_a_node_that_cannot_be_checked_alone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise UnsupportedModelError("its size is not known")
+
+    monkeypatch.setattr(node_rewrites, "prepare", refuse)
+    built, path = CASES["layer_norm"].build(), tmp_path / "model.onnx"
+    path.write_bytes(built.SerializeToString())
+    prepared = preparing.prepare(built).model
+    samples = [sample_inputs(prepared, seed) for seed in (0, 1)]
+    found = checked_rewrites(path, prepared.SerializeToString(), samples, (), 0.0)
+    assert isinstance(found, Checked)
+    (reason,) = found.reasons
+    assert re.match(r"node '.*' \(com.microsoft.LayerNormalization\): its size is not known; it is compared", reason)
+    assert found.is_compared
+
+
+def test_the_user_is_told_what_was_not_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rewritten_samples, "call", lambda *_: Checked(False, ("node 'n' (Other): nobody runs it",)))
+    imported = Mock(has_definitions=True, path=tmp_path / "model.onnx", samples={}, styles=(USUAL,))
+    rewritten_samples.check_rewrites(Mock(), imported, None)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("model.onnx: rewrites of its nodes are not checked")
+    assert "node 'n' (Other)" in record.getMessage()
 
 
 def test_every_rewrite_of_what_onnx_runtime_cannot_run_has_planted_faults() -> None:
