@@ -59,7 +59,7 @@ class Artifact:
         pareto: the front, if one was asked for.
         measure: of the error.
         allowed: the largest error with which it counts as right; None if it was not run.
-        layers: what comparing its layers one by one says, where the error is larger; else empty.
+        layers: what comparing its layers one by one says; empty if rounding neither amplifies nor hides errors.
         samples: number of samples on which the error was measured.
         unchecked: outputs that are constant or arbitrary on these samples, so their error means nothing.
         others: how many processors other programs took while something was measured, if that left too few; else 0.
@@ -68,6 +68,7 @@ class Artifact:
         rejections: why routines do not support layers, by task.
         successor: the plan for later inferences, if ``plan`` is for the first one only.
         successor_error: of its outputs.
+        successor_layers: as ``layers``.
         added_bytes: of the weights that only the successor reads.
     """
 
@@ -88,6 +89,7 @@ class Artifact:
     rejections: tuple[Rejection, ...] = ()
     successor: Plan | None = None
     successor_error: float | None = None
+    successor_layers: str = ""
     added_bytes: int = 0
 
     @property
@@ -106,9 +108,10 @@ class SeveralArtifact:
         weight_bytes: bytes of its weights, of which equal ones are counted once for a device.
         manifest: what it says of itself.
         plans: as tuned, with measured times, in the order of the manifest's alternatives.
-        errors: of the outputs of each plan against ONNX Runtime; None if it was not run.
+        errors: of the outputs of each plan against the reference; None if it was not run.
         shapes: that each plan was made for, as the user gave them.
         rejections: of each plan, why routines do not support layers, by task.
+        layers: of each plan, what comparing its layers says; empty if they were not to be compared.
         weights: the .irpa beside it, if the weights are not inside.
     """
 
@@ -120,6 +123,7 @@ class SeveralArtifact:
     errors: tuple[float | None, ...]
     shapes: tuple[Mapping[str, tuple[int, ...]], ...]
     rejections: tuple[tuple[Rejection, ...], ...]
+    layers: tuple[str, ...]
     weights: Path | None = None
 
     @property

@@ -66,7 +66,8 @@ class SizedRunner:
     def judged(self, build: Build) -> NetRun:
         """The judged run at all sizes: the first failure, or the run with the largest error.
 
-        Errors alone decide, as layers are compared at fixed sizes only.
+        Raises:
+            RewriteError: if the rewritten model is wrong.
         """
         worst = judged(self.runner.verify(build), self.budget)
         for name, runner in self.others:
@@ -77,7 +78,14 @@ class SizedRunner:
                 # Without its error it is not judged again, which would forget the sizes.
                 return replace(run, error=None, message=f"with {name}: {run.message}; {_ADVICE}")
             worst = max(worst, run, key=lambda each: each.error or 0.0)
-        return worst
+        return replace(worst, layers=self._layers()) if worst.status is Status.OK and self.others else worst
+
+    def _layers(self) -> str:
+        """What comparing layers says, of a model that rounds to integers: these have values at fixed sizes only."""
+        if not (self.budget.asks_layers and self.budget.rounds):
+            return ""
+        name, runner = self.others[-1]
+        return runner.rewritten_verdict(f"those of a module for any size are not compared, but with {name}").sentence
 
 
 def sized_runner(runner: NetRunner, opened: OpenImport, config: CompileConfig, bench: Bench) -> SizedRunner:

@@ -26,6 +26,7 @@ from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.samples.checked_samples import checked_samples
 from sartor.settings.size_range import OpenShapes, SizeRange
+from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.cost import Objective
@@ -131,7 +132,7 @@ class _Making:
         runner = self._sized(tuned.runner)
         publisher = Publisher(tuned.builder, runner, self.output, self.publication)
         refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
-        return replace(self._artifact(refined.plan, run.error, runner), rejections=found.candidates.rejections)
+        return replace(self._artifact(refined.plan, run, runner), rejections=found.candidates.rejections)
 
     def replayed(self, plan: Plan) -> Artifact:
         """Build a saved plan, and publish its file.
@@ -148,13 +149,13 @@ class _Making:
         run = Publisher(builder, runner, self.output, self.publication).publish(found.recipe)
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)
-        return replace(self._artifact(plan, run.error, runner), rejections=found.candidates.rejections)
+        return replace(self._artifact(plan, run, runner), rejections=found.candidates.rejections)
 
     def _sized(self, runner: NetRunner) -> SizedRunner:
         return sized_runner(runner, self.opened, self.config, self.bench)
 
-    def _artifact(self, plan: Plan, error: float | None, runner: SizedRunner) -> Artifact:
+    def _artifact(self, plan: Plan, run: NetRun, runner: SizedRunner) -> Artifact:
         size = self.publication.place_of(self.output).stat().st_size
         config = self.config
-        found = Artifact(self.output, plan, error, size, config.external_weights, measure=config.error_measure)
-        return replace(found, samples=1 + len(runner.others), allowed=runner.budget.accepted)
+        found = Artifact(self.output, plan, run.error, size, config.external_weights, measure=config.error_measure)
+        return replace(found, layers=run.layers, samples=1 + len(runner.others), allowed=runner.budget.accepted)

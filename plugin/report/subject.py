@@ -21,7 +21,7 @@ from sartor.tuning.records.plan import Plan
 
 @dataclass(frozen=True)
 class LayerErrors:
-    """Errors of a layer against ONNX Runtime: in the network, the largest of its inputs, and alone; None if unknown."""
+    """A layer's errors against the reference: in the network, the largest of its inputs, and alone; None if unknown."""
 
     error: float | None
     before: float | None

@@ -31,6 +31,7 @@ from sartor.several.places import Place, open_places
 from sartor.several.settings import SeveralConfig, Shapes, shapes_text
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
 from sartor.tuning.networks.joined_job import JoinedModule, JoinedPlan, build_joined
+from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.records.plan_set import PlanSet
@@ -86,13 +87,15 @@ def compile_several(
         manifest = manifest_of(made, external)
         files = _joined(made, manifest, places[str(targets[0])], external, progress)
         staged = stage_files(files, output, external, publication)
+        runs = _verified(made, places, staged)
         return SeveralArtifact(
             path=output,
             size=staged.module.stat().st_size,
             weight_bytes=files.weight_bytes,
             manifest=manifest,
             plans=tuple(each.plan for each in made),
-            errors=_verified(made, places, staged),
+            errors=tuple(None if run is None else run.error for run in runs),
+            layers=tuple("" if run is None else run.layers for run in runs),
             shapes=tuple(each.shapes for each in made),
             rejections=tuple(each.rejections for each in made),
             weights=external,
@@ -179,8 +182,8 @@ def _joined(
     return replace(files, weight_bytes=weight_bytes)
 
 
-def _verified(made: Sequence[Made], places: Mapping[str, Place], files: NetFiles) -> tuple[float | None, ...]:
-    """Check the file on each device and each of the shapes; returns the errors of the plans.
+def _verified(made: Sequence[Made], places: Mapping[str, Place], files: NetFiles) -> list[NetRun | None]:
+    """Check the file on each device and each of the shapes; returns the judged runs of the plans.
 
     Of several CPU levels the module chooses the best that a machine runs, so the others were checked in modules of
     their own only.
@@ -188,7 +191,7 @@ def _verified(made: Sequence[Made], places: Mapping[str, Place], files: NetFiles
     Raises:
         CompileError: if an output is wrong.
     """
-    errors = [each.error for each in made]
+    runs = [each.run for each in made]
     done = set()
     for index, each in enumerate(made):
         if each.runner is None:
@@ -201,5 +204,5 @@ def _verified(made: Sequence[Made], places: Mapping[str, Place], files: NetFiles
         run = each.runner.judged(Build(each.recipe, files))
         if run.status is not Status.OK:
             raise refusal([run], each.runner.budget)
-        errors[index] = run.error
-    return tuple(errors)
+        runs[index] = run
+    return runs

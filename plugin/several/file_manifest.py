@@ -17,6 +17,7 @@ from sartor.runtime.manifest import SEVERAL_FORMAT, Manifest
 from sartor.runtime.segments.record import part_name
 from sartor.runtime.several.record import Alternative
 from sartor.several.settings import Shapes
+from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.plan import Plan
 
 
@@ -30,7 +31,7 @@ class Made:
         imported: the model, with the shapes that it is for.
         recipe: the plan with its code.
         plan: the same with measured times.
-        error: of the outputs against ONNX Runtime; None if it was not run.
+        run: beside the reference, judged; None if it was not run.
         runner: runs modules of this model; None if no machine at hand runs the target.
         rejections: why routines do not support layers, by task.
     """
@@ -40,7 +41,7 @@ class Made:
     imported: ImportedModel
     recipe: Recipe
     plan: Plan
-    error: float | None = None
+    run: NetRun | None = None
     runner: NetRunner | None = None
     rejections: tuple[Rejection, ...] = ()
 

@@ -77,9 +77,7 @@ def tuned_plan(
     builder, runner = tuned.builder, tuned.runner
     refined, run = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, builder, runner))
     plan = _beside_stock(refined, tuned, found, config, bench)
-    return Made(
-        config.target, config.shapes, found.imported, refined.recipe, plan, run.error, runner, rejections=rejections
-    )
+    return Made(config.target, config.shapes, found.imported, refined.recipe, plan, run, runner, rejections=rejections)
 
 
 def replayed_plan(
@@ -112,7 +110,7 @@ def replayed_plan(
     run = _checked(found.recipe, builder, runner)
     if run.status is not Status.OK:
         raise refusal([run], runner.budget)
-    return replace(made, error=run.error, runner=runner)
+    return replace(made, run=run, runner=runner)
 
 
 def _predicted(found: Candidacy, config: CompileConfig, bench: Bench, output: Path) -> Recipe:

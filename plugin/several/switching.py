@@ -167,21 +167,23 @@ def _staged(
                 limit,
             )
             return _with_one(first, config, output, publication)
-        errors = _verified(first, later, stage_files(files, output, config.external_weights, publication))
+        runs = _verified(first, later, stage_files(files, output, config.external_weights, publication))
     return Artifact(
         output,
         first.refined.plan,
-        errors[0],
+        runs[0].error,
         0,
         config.external_weights,
         measure=config.error_measure,
+        layers=runs[0].layers,
         allowed=first.tuned.runner.budget.accepted,
         samples=first.tuned.runner.verified_count,
         unchecked=first.tuned.samples.doubts.unchecked,
         reference=first.tuned.runner.reference,
         unvouched=first.tuned.runner.unvouched,
         successor=later.refined.plan,
-        successor_error=errors[1],
+        successor_error=runs[1].error,
+        successor_layers=runs[1].layers,
         added_bytes=counts[1],
     )
 
@@ -199,6 +201,7 @@ def _with_one(made: Made, config: CompileConfig, output: Path, publication: Publ
         0,
         config.external_weights,
         measure=config.error_measure,
+        layers=run.layers,
         allowed=tuned.runner.budget.accepted,
         samples=tuned.runner.verified_count,
         unchecked=tuned.samples.doubts.unchecked,
@@ -251,17 +254,16 @@ def _memory(first: Made, later: Made, counts: tuple[int, int]) -> int | None:
     return sum(counts) + max(others)
 
 
-def _verified(first: Made, later: Made, files: NetFiles) -> tuple[float | None, float | None]:
-    """Check both functions of the file; returns the errors.
+def _verified(first: Made, later: Made, files: NetFiles) -> tuple[NetRun, NetRun]:
+    """Check both functions of the file; returns the judged runs.
 
     Raises:
         CompileError: if an output is wrong.
     """
-    runs = (
+    return (
         _run(first.tuned.runner, first.recipe, files),
         _run(later.tuned.runner, later.recipe, replace(files, entry=LATER_ENTRY)),
     )
-    return runs[0].error, runs[1].error
 
 
 def _run(runner: NetRunner, recipe: Recipe, files: NetFiles) -> NetRun:

@@ -1,4 +1,4 @@
-"""``sartor compare``: whether a module computes what ONNX Runtime computes."""
+"""``sartor compare``: whether a module computes what the model means."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerEr
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
 from sartor.errors import SartorError, UsageError
 from sartor.policies import DEFAULT_MAX_ERROR
-from sartor.profiling.layerwise.layer_verdict import LayerVerdict
+from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import (
@@ -71,7 +71,7 @@ def _is_number(text: str) -> bool:
 
 
 class DifferentResultError(SartorError):
-    """The module's outputs are further from ONNX Runtime's than allowed."""
+    """The module's outputs are further from the reference's than allowed."""
 
 
 def compare(
@@ -104,7 +104,7 @@ def compare(
     signature: SignatureOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
+    """Compare a module's outputs with the reference's; exit code 1 if they differ too much."""
     choice = read_choice(shape, device, archive=inputs)
     usual = usual_error(module, choice)
     if layers or bisect is not None:

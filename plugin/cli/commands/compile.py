@@ -284,6 +284,8 @@ def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Sub
     """What a report shows of a module that was just compiled."""
     subject = with_readable(open_subject(new.place_of(artifact.path), artifact.plan), config.database)
     facts = {} if artifact.error is None else {artifact.named_error: f"{artifact.error:.2g}"}
+    if artifact.layers:
+        facts["layers one by one"] = artifact.layers
     if artifact.successor is not None:
         facts["of the file's two plans"] = "that for the first inference"
     return replace(subject, name=artifact.path.name, rejections=artifact.rejections, others=facts)

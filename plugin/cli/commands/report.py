@@ -74,7 +74,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="MODEL.onnx",
-            help="The model: also show each layer's error against ONNX Runtime, and why routines do not support it.",
+            help="The model: also show each layer's error against the reference, and why routines do not support it.",
         ),
     ] = None,
     peers: Annotated[
@@ -216,7 +216,7 @@ def _with_times(
 
 
 def _with_errors(subject: Subject, path: Path, model: Path, choice: PlanChoice, threads: int | None) -> Subject:
-    """The subject with its layers' errors against ONNX Runtime, and why routines do not support them."""
+    """The subject with its layers' errors against the reference, and why routines do not support them."""
     layered_manifest(path, choice)
     usual, signature, feeds = (
         usual_error(path, choice),

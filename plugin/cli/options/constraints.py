@@ -38,8 +38,8 @@ DoubleOption = Annotated[
 MaxErrorOption = Annotated[
     float | None,
     typer.Option(
-        help="Error allowed against ONNX Runtime, by the --error-measure; models in f16 or 8 bits may have the "
-        "relative error that their own types round off. "
+        help="Error allowed against the reference, by the --error-measure. Without it, models in f16 or 8 bits may "
+        "have the error that their own types round off, and layers of those in 8 bits are compared one by one. "
         f"(default: {DEFAULT_MAX_ERROR:g}, with a --precision below f32 {LOW_PRECISION_MAX_ERROR:g})"
     ),
 ]

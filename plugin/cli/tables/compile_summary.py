@@ -92,6 +92,7 @@ def _successor_json(artifact: Artifact) -> dict[str, Any] | None:
         "predicted_ms": _in_ms(plan.predicted),
         "measured_ms": _in_ms(plan.measured),
         "error": artifact.successor_error,
+        "layers_compared": artifact.successor_layers or None,
         "added_weight_bytes": artifact.added_bytes,
     }
 
@@ -139,7 +140,7 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("memory", "" if plan.memory is None else show_size(plan.memory)),
         (artifact.named_error, optional(artifact.error, "{:.2g}".format)),
         ("largest allowed error", optional(artifact.allowed, "{:.2g}".format)),
-        ("right by its layers", artifact.layers),
+        ("layers one by one", artifact.layers),
         ("measured on samples", str(artifact.samples) if artifact.samples > 1 else ""),
         ("not checked", "\n".join(artifact.unchecked)),
         ("not checked against an independent reference", "\n".join(artifact.unvouched)),
@@ -160,6 +161,7 @@ def _successor_facts(artifact: Artifact) -> list[tuple[str, str]]:
     return [
         ("later inferences ms", milliseconds(plan.measured)),
         (f"their {artifact.measure} error", optional(artifact.successor_error, "{:.2g}".format)),
+        ("their layers one by one", artifact.successor_layers),
         ("weights that only they read", f"{artifact.added_bytes / 2**20:.2f} MiB"),
     ]
 

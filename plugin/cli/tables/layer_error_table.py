@@ -1,4 +1,4 @@
-"""Prints the errors of layers against ONNX Runtime, and the first layer beyond a bound, as tables and JSON."""
+"""Prints the errors of layers against the reference, and the first layer beyond a bound, as tables and JSON."""
 
 from __future__ import annotations
 

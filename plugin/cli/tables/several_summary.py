@@ -77,8 +77,9 @@ def _summary(artifact: SeveralArtifact) -> dict[str, Any]:
                 "stock_ms": None if plan.baseline is None else plan.baseline * 1e3,
                 "per_second": _per_second(each, plan),
                 "error": error,
+                "layers_compared": layers or None,
             }
-            for each, plan, error in _each(artifact)
+            for (each, plan, error), layers in zip(_each(artifact), artifact.layers, strict=True)
         ],
     }
 
@@ -88,7 +89,14 @@ def _facts(artifact: SeveralArtifact) -> list[tuple[str, str]]:
         ("plans", str(len(artifact.plans))),
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
         ("weights", f"{artifact.weight_bytes / 2**20:.2f} MiB, {_where(artifact)}"),
+        *([("layers one by one", compared)] if (compared := _compared(artifact)) else []),
     ]
+
+
+def _compared(artifact: SeveralArtifact) -> str:
+    """What comparing the layers of plans says, a line for each plan of which something is said."""
+    pairs = zip(artifact.manifest.alternatives, artifact.layers, strict=True)
+    return "\n".join(f"{part.device} {part.level} {part.shapes}: {layers}" for part, layers in pairs if layers)
 
 
 def _where(artifact: SeveralArtifact) -> str:

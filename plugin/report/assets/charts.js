@@ -61,8 +61,8 @@ const DRAW = {
   error(parent) {
     const found = model();
     const kinds = [
-      ["in the network, against ONNX Runtime", (layer) => layer.errors?.error],
-      ["of the layer alone, on ONNX Runtime's values", (layer) => layer.errors?.alone],
+      ["in the network, against the reference", (layer) => layer.errors?.error],
+      ["of the layer alone, on the reference's values", (layer) => layer.errors?.alone],
       ["of the outputs, if only this layer is rounded", (layer) => layer.rounding],
       ["of the kernel, against candidate 0", (layer) => layer.kernelError],
     ].filter(([, of]) => found.layers.some((layer) => known(of(layer)) && of(layer) > 0));
