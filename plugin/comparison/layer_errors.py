@@ -28,7 +28,8 @@ from sartor.frontend.layer_tensors import LayerTensors
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
 from sartor.profiling.builder import Builder
-from sartor.profiling.layerwise.layer_verdict import LayerJudge, LayerVerdict
+from sartor.profiling.layerwise.layer_verdict import LayerJudge
+from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.progress import Progress, silent
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.networks.net_files import NetFiles

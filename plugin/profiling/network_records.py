@@ -18,7 +18,7 @@ from sartor.profiling import verify_job
 from sartor.profiling.layers import dispatch_job
 from sartor.profiling.layerwise import check_job, instrumented
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.verdicts import is_open, judged_again
+from sartor.profiling.verdicts import compares_layers, judged_again
 from sartor.samples import sample_sets
 from sartor.tuning.cost_tables import in_network
 from sartor.tuning.networks import build_job, profile_job
@@ -112,7 +112,7 @@ class NetworkRecords:
         found, budget = self.store.get(key), self.runner.budget
         if found is None:
             return None
-        if is_open(found, budget, recipe) and (wrong := self.store.get(self.key(recipe, _LAYERS))) is not None:
+        if compares_layers(found, budget, recipe) and (wrong := self.store.get(self.key(recipe, _LAYERS))) is not None:
             return replace(found, status=wrong.status, message=wrong.message)
         return judged_again(found, budget, recipe)
 

@@ -7,7 +7,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
@@ -25,7 +24,8 @@ from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
-from sartor.profiling.verdicts import is_open, judged, provisional
+from sartor.profiling.layerwise.verdict import LayerVerdict
+from sartor.profiling.verdicts import compares_layers, judged, judged_by_layers, provisional
 from sartor.profiling.verify_job import Check, Computed, Verified, compute_references, verify, verify_elsewhere
 from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun
 from sartor.runtime.dispatch_statistics import Dispatch
@@ -157,19 +157,33 @@ class NetRunner:
         return run, verified.errors
 
     def judged(self, build: Build) -> NetRun:
-        """``verify`` and judge the run: by its error or, if that may be amplified rounding, by its layers.
+        """``verify`` and judge the run: by its layers where rounding may amplify or hide errors, else by its error.
 
         Raises:
             UsageError, DisturbedError, ReferenceFailedError: as ``verify``.
+            RewriteError: if the rewritten model is wrong.
         """
         run, errors = self._measured(build)
-        if not is_open(run, self._budget, build.recipe):
+        if not compares_layers(run, self._budget, build.recipe):
             return judged(run, self._budget)
         # What is wrong on some samples only shows where the error is largest.
         worst = sorted(range(len(errors)), key=errors.__getitem__)[-_LAYER_SAMPLES:]
         few = [sample for index in worst for sample in islice(self._samples.source.since(index), 1)]
+        return judged_by_layers(run, self._judge.verdict(build.recipe, build.files, few), self._budget)
+
+    def rewritten_verdict(self, instead: str) -> LayerVerdict:
+        """What the layers of the rewritten model say, which is compared ``instead`` of a module, on the first samples.
+
+        Raises:
+            RewriteError: if it is wrong.
+        """
+        few = list(islice(self._samples.source.since(0), _LAYER_SAMPLES))
+        return self._judge.rewritten(self._imported.graph, few, instead)
+
+    @functools.cached_property
+    def _judge(self) -> LayerJudge:
         builder, target = self._builder, self._target
-        judge = LayerJudge(
+        return LayerJudge(
             self._imported,
             builder.pool,
             builder.directory,
@@ -178,13 +192,6 @@ class NetRunner:
             target.threads,
             builder.progress,
         )
-        verdict = judge.verdict(build.recipe, build.files, few)
-        if verdict.reason:
-            run = judged(run, self._budget)
-            return replace(run, message=f"{run.message}; {verdict.sentence}")
-        status = Status.OK if verdict.is_right else Status.WRONG_RESULT
-        message = run.message if verdict.is_right else verdict.sentence
-        return replace(run, status=status, message=message, layers=verdict.sentence)
 
     def _verified(self, build: Build) -> Verified:
         """Run a module on all samples, beside the reference.

@@ -15,6 +15,8 @@ from onnx import ModelProto
 from sartor.errors import CompileError, WrongOutputsError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
+from sartor.profiling.layerwise.verdict import LayerVerdict
+from sartor.reference.tie_spread import rounds_values
 from sartor.reference.tolerance import has_half_precision, tolerance
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.errors.error_budget import ErrorBudget
@@ -35,8 +37,11 @@ def budget_of_model(budget: ErrorBudget, imported: ImportedModel, samples: Sampl
     if budget.measure.kind is not MeasureKind.RELATIVE:
         return budget
     skeleton = ModelProto.FromString(imported.skeleton)
+    inherent = tolerance(skeleton, budget.usual, samples.tie_spread)
     amplifies = imported.is_rounding or has_half_precision(skeleton)
-    return replace(budget, inherent=tolerance(skeleton, budget.usual, samples.tie_spread), amplifies=amplifies)
+    return replace(
+        budget, inherent=inherent, amplifies=amplifies, rounds=imported.is_rounding and rounds_values(skeleton)
+    )
 
 
 def judged(run: _Run, budget: ErrorBudget) -> _Run:
@@ -52,6 +57,29 @@ def is_open(run: Measurement | NetRun, budget: ErrorBudget, recipe: Recipe) -> b
     """Whether only the layers can tell if a run is right; those of a model that IREE compiles whole cannot."""
     is_beyond = run.error is not None and run.error > budget.accepted
     return budget.asks_layers and not recipe.plan.unsplit and is_beyond
+
+
+def compares_layers(run: Measurement | NetRun, budget: ErrorBudget, recipe: Recipe) -> bool:
+    """Whether layers judge a run: where only they can tell, and where rounding to integers hides what layers do wrong.
+
+    Of a model that IREE compiles whole, those of the rewritten model.
+    """
+    is_within = run.error is not None and run.error <= budget.accepted
+    return is_open(run, budget, recipe) or (budget.asks_layers and budget.rounds and is_within)
+
+
+def judged_by_layers(run: NetRun, verdict: LayerVerdict, budget: ErrorBudget) -> NetRun:
+    """A run with the status by its layers; by its error if these were not compared."""
+    if verdict.reason:
+        run = judged(run, budget)
+        if run.status is Status.OK:
+            return replace(run, layers=verdict.sentence)
+        return replace(run, message=f"{run.message}; {verdict.sentence}")
+    if verdict.is_right:
+        return replace(run, layers=verdict.sentence)
+    # Without an error, by which it would be judged again.
+    message = f"{verdict.sentence}; {verdict.advice}"
+    return replace(run, status=Status.WRONG_RESULT, error=None, message=message, layers=verdict.sentence)
 
 
 def provisional(run: _Run, budget: ErrorBudget, recipe: Recipe) -> _Run:
@@ -94,6 +122,9 @@ def refusal(runs: Sequence[Measurement | NetRun], budget: ErrorBudget) -> Compil
     if runs and all(run.status is Status.COMPILE_FAILED for run in runs):
         return CompileError(said)
     message = f"no plan is right: {said}"
+    if runs and runs[0].status is Status.WRONG_RESULT and runs[0].error is None:
+        # It was judged by something else than its error, whose message has an advice of its own.
+        return WrongOutputsError(message)
     if errors and math.isinf(min(errors)) and budget.measure.kind is MeasureKind.RELATIVE:
         return WrongOutputsError(f"{message}; {_NO_NUMBER}")
     return WrongOutputsError(f"{message}; {_ALLOW_MORE}") if errors else CompileError(message)

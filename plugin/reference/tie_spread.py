@@ -29,6 +29,7 @@ _INTEGER_OPS = frozenset(
     {"ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"}
 )
 _INTEGER_PREFIX = "QLinear"
+_ROUNDING_OPS = frozenset({"DynamicQuantizeLinear", "QuantizeLinear", "Round"})
 TIE_SAMPLES = 4
 """Number of samples of each style on which the effect of ties is measured."""
 
@@ -43,6 +44,15 @@ _NOISE = 2.0**-10
 def rounds(model: ModelProto) -> bool:
     """Whether a model computes with integers that represent real numbers."""
     return any(node.op_type in _INTEGER_OPS or node.op_type.startswith(_INTEGER_PREFIX) for node in nodes(model))
+
+
+def rounds_values(prepared: ModelProto) -> bool:
+    """Whether a prepared model rounds values to integers, where others only have weights that are integers."""
+    return any(_rounds(node) for node in nodes(prepared))
+
+
+def _rounds(node: NodeProto) -> bool:
+    return node.op_type in _ROUNDING_OPS or node.op_type.startswith(_INTEGER_PREFIX)
 
 
 def tie_spread(prepared: Path | bytes, samples: Sequence[Mapping[str, Array]]) -> float:

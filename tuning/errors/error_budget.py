@@ -49,6 +49,8 @@ class ErrorBudget:
         inherent: error of right outputs by rounding in the model's own types, by the measure; 0 if it is not known.
         amplifies: whether the model rounds so much that right outputs may have any error, so that beyond the bound its
             layers are compared one by one.
+        rounds: whether the model rounds values to integers, which hides errors of layers in its outputs, so that layers
+            are compared below the bound, too.
     """
 
     measure: ErrorMeasure
@@ -57,6 +59,7 @@ class ErrorBudget:
     narrow: bool = False
     inherent: float = 0.0
     amplifies: bool = False
+    rounds: bool = False
 
     @property
     def allowed(self) -> float:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from onnx import ModelProto, ValueInfoProto
+
 from sartor.errors import SartorError
+from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.reading.load import load_model
 from sartor.reference.layerwise.layer_check import CheckedLayers, Claim, LayerCheck
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.workers.protocol import WorkerError
@@ -42,3 +46,50 @@ def check_layers(
     except SartorError as error:
         return WorkerError(error)
     return found
+
+
+def check_rewritten(
+    path: Path,
+    prepared: Path | bytes,
+    claims: Mapping[str, tuple[str, Claim]],
+    outputs: Sequence[str],
+    samples: Sequence[Mapping[str, Array]],
+    bound: Sequence[BoundInput] = (),
+) -> CheckedLayers | WorkerError:
+    """Compare the tensors of the rewritten model, which the reference computes, with what the user's nodes give.
+
+    Args:
+        path: the user's file.
+        prepared: the rewritten model.
+        claims: by name of the user's tensor, what stands for it in the rewritten model, and how.
+        outputs: names of the network's outputs.
+        samples: inputs.
+        bound: as for ``check_layers``.
+    """
+    names = list(dict.fromkeys([*(name for name, _ in claims.values()), *outputs]))
+    try:
+        run = ReferenceModel(_showing(prepared_model(prepared), names), optimises=False, cuts=False)
+        inferences = [
+            (feeds, _claimed(dict(zip(names, run(feeds), strict=True)), claims, outputs)) for feeds in samples
+        ]
+    except SartorError as error:
+        return WorkerError(error)
+    claimed = {**{tensor: claim for tensor, (_, claim) in claims.items()}, **{name: Claim("") for name in outputs}}
+    return check_layers(path, claimed, inferences, bound)
+
+
+def _claimed(
+    values: Mapping[str, Array], claims: Mapping[str, tuple[str, Claim]], outputs: Sequence[str]
+) -> dict[str, Array]:
+    """Values by the names of the user's tensors."""
+    return {
+        **{tensor: values[name] for tensor, (name, _) in claims.items()},
+        **{name: values[name] for name in outputs},
+    }
+
+
+def _showing(model: ModelProto, names: Sequence[str]) -> bytes:
+    """A model with other outputs, serialised."""
+    del model.graph.output[:]
+    model.graph.output.extend(ValueInfoProto(name=name) for name in names)
+    return model.SerializeToString()

@@ -20,7 +20,7 @@ from sartor.onnx_model.graphs.names import TakenNames
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.planning.recipe import Recipe
 from sartor.reference.layerwise.layer_check import Claim
-from sartor.reference.layerwise.operators import Precision
+from sartor.reference.layerwise.operators import EXACT, Precision
 
 CHUNK_BYTES = 64 << 20
 """Limit on the size of the results that an instrumented network returns, which only a single one may exceed."""
@@ -65,6 +65,25 @@ def shown_results(imported: ImportedModel, recipe: Recipe, tensors: Collection[s
             for shown in _claims(imported, tensors, ValueRef(layer.name, index), name, precision):
                 if shown.tensor not in outputs:
                     found.setdefault(shown.tensor, shown)
+    return list(found.values())
+
+
+def rewritten_results(imported: ImportedModel, graph: LayerGraph, tensors: Collection[str]) -> list[tuple[str, Shown]]:
+    """The tensors of the rewritten model that layers give and that stand for tensors of the user's file, each once.
+
+    Args:
+        imported: the model.
+        graph: the layers.
+        tensors: as for ``shown_results``.
+    """
+    named = layer_tensors(prepared_model(imported.prepared), graph)
+    outputs = {output.name for output in graph.outputs}
+    found: dict[str, tuple[str, Shown]] = {}
+    for layer in graph.layers:
+        for index, name in enumerate(named[layer.name].results):
+            for shown in _claims(imported, tensors, ValueRef(layer.name, index), name, EXACT):
+                if name is not None and shown.tensor not in outputs:
+                    found.setdefault(shown.tensor, (name, shown))
     return list(found.values())
 
 

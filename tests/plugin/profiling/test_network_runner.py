@@ -15,9 +15,11 @@ from sartor.errors import CompileError, ReferenceFailedError
 from sartor.pipeline import compile_model
 from sartor.policies import Search
 from sartor.profiling import network_runner
-from sartor.profiling.layerwise.layer_verdict import LayerJudge, LayerVerdict
+from sartor.profiling.layerwise.layer_verdict import LayerJudge
+from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verify_job import Verified
+from sartor.reference.layerwise.layer_check import WrongTensor
 from sartor.reference.reference_job import ReferenceRun
 from sartor.samples.given_samples import HeldSamples
 from sartor.samples.sample_sets import SampleSet
@@ -119,3 +121,17 @@ def test_layers_are_compared_on_the_samples_with_the_largest_errors(monkeypatch:
     run = NetRunner(Mock(), samples, ErrorBudget(RELATIVE, 1e-3, amplifies=True)).judged(build)
     assert run.status is Status.OK
     assert sorted(compared) == [2, 3]
+
+
+@pytest.mark.parametrize(("given", "asked"), [(None, True), (1e-2, False)])
+def test_layers_of_what_rounds_decide_though_its_outputs_are_right(
+    given: float | None, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = LayerVerdict(1, wrong=WrongTensor("conv", "q", "node 'q' (QuantizeLinear)", 2, 9))
+    monkeypatch.setattr(NetRunner, "_verified", lambda *_: Verified((0.0,), (1.0,)))
+    monkeypatch.setattr(LayerJudge, "verdict", lambda *_: wrong)
+    samples = SampleSet(HeldSamples(({"x": np.zeros(1)},)), "")
+    budget = ErrorBudget(RELATIVE, 1e-3, given=given, amplifies=True, rounds=True)
+    run = NetRunner(Mock(), samples, budget).judged(Mock())
+    assert run.status is (Status.WRONG_RESULT if asked else Status.OK)
+    assert ("layer 'conv'" in run.message) == asked

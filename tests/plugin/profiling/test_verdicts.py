@@ -8,9 +8,20 @@ from dataclasses import replace
 import pytest
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.errors import CompileError
+from sartor.errors import CompileError, WrongOutputsError
 from sartor.planning.recipe import Recipe
-from sartor.profiling.verdicts import is_open, is_rounded, judged, judged_again, provisional, refusal
+from sartor.profiling.layerwise.verdict import LayerVerdict
+from sartor.profiling.verdicts import (
+    compares_layers,
+    is_open,
+    is_rounded,
+    judged,
+    judged_again,
+    judged_by_layers,
+    provisional,
+    refusal,
+)
+from sartor.reference.layerwise.layer_check import WrongTensor
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks.profile_job import NetRun
@@ -112,6 +123,39 @@ def test_layers_decide_where_rounding_may_be_amplified_and_the_user_gave_no_boun
         assert provisional(run(0.3), budget, other).status is Status.WRONG_RESULT
     assert provisional(run(0.3), replace(AMPLIFYING, given=0.5), recipe()).status is Status.OK
     assert AMPLIFYING.timed == math.inf
+
+
+def test_layers_of_what_rounds_are_compared_within_the_bound_too() -> None:
+    rounding = replace(AMPLIFYING, rounds=True)
+    assert compares_layers(run(0.0), rounding, recipe())
+    # Of what IREE compiles whole those of the rewritten model, unless its error is too large anyway.
+    assert compares_layers(run(0.0), rounding, recipe(unsplit=True))
+    assert not compares_layers(run(0.3), rounding, recipe(unsplit=True))
+    assert not compares_layers(run(0.0), AMPLIFYING, recipe())
+    assert not compares_layers(run(0.0), replace(rounding, given=1e-3), recipe())
+    assert not compares_layers(NetRun(Status.CRASHED), rounding, recipe())
+
+
+def test_a_wrong_layer_is_no_matter_of_a_larger_bound() -> None:
+    wrong = LayerVerdict(3, wrong=WrongTensor("conv[1]", "q", "node 'q' (QuantizeLinear)", 2, 9))
+    judged_wrong = judged_by_layers(run(1e-4), wrong, AMPLIFYING)
+    assert (judged_wrong.status, judged_wrong.error) == (Status.WRONG_RESULT, None)
+    assert not is_rounded(judged_wrong, AMPLIFYING)
+    refused = refusal([judged_wrong, judged(run(0.7), USUAL)], AMPLIFYING)
+    assert isinstance(refused, WrongOutputsError)
+    assert "layer 'conv[1]' (node 'q' (QuantizeLinear)) is wrong: 2 of 9 values" in str(refused)
+    assert str(refused).endswith("--pin 'conv[[]1]=*.stock'")
+    mislinked = judged_by_layers(run(1e-4), LayerVerdict(is_mislinked=True), AMPLIFYING)
+    assert mislinked.status is Status.WRONG_RESULT
+
+
+def test_layers_that_were_not_compared_leave_the_verdict_to_the_error() -> None:
+    unknown = LayerVerdict(reason="they have no names")
+    within = judged_by_layers(run(1e-4), unknown, AMPLIFYING)
+    assert (within.status, within.layers) == (Status.OK, "its layers were not compared: they have no names")
+    beyond = judged_by_layers(run(0.3), unknown, AMPLIFYING)
+    assert beyond.status is Status.WRONG_RESULT
+    assert beyond.message.endswith("its layers were not compared: they have no names")
 
 
 def test_a_stored_run_beyond_the_bound_is_not_judged_by_another_that_was_given() -> None:

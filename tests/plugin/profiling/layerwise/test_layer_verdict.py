@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -11,13 +11,15 @@ import pytest
 
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
+from sartor.errors import RewriteError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
 from sartor.profiling.layerwise.instrumented import chunks, shown_results
-from sartor.profiling.layerwise.layer_verdict import LayerJudge, LayerVerdict
+from sartor.profiling.layerwise.layer_verdict import LayerJudge
+from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.progress import silent
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.selection.problem.pin import Pin
@@ -25,6 +27,7 @@ from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.amplifying_networks import image, quantised
 from tests.plugin.planted_faults import FAULTS, copy_of
 
+IN_WEIGHTS = ("channel's scale", "swapped channels")
 SAMPLES = [{"x": image(seed)} for seed in (21, 29)]
 # Of each network two layers that follow on others; integers are multiplied where there are routines for it.
 PLANTED = [
@@ -44,6 +47,7 @@ class Setting:
     pool: WorkerPool
     folder: Path
     builds: int = 0
+    right: dict[str, bytes | Path] = field(default_factory=dict)
 
     def built(self, imported: ImportedModel, recipe: Recipe) -> NetFiles:
         self.builds += 1
@@ -51,6 +55,12 @@ class Setting:
         own.mkdir()
         (build,) = Builder(imported, self.pool, own, _config().header, silent).build([recipe])
         return build.files
+
+    def prepared(self, name: str, path: Path) -> bytes | Path:
+        """The rewritten model of a right network."""
+        if name not in self.right:
+            self.right[name] = _imported(path)[0].prepared
+        return self.right[name]
 
     def verdict(self, imported: ImportedModel, recipe: Recipe, files: NetFiles) -> LayerVerdict:
         judge = LayerJudge(imported, self.pool, self.folder, _config().header, "cpu", 1)
@@ -94,10 +104,17 @@ def test_planted_faults_are_seen(name: str, layer: str, fault: str, setting: Set
     FAULTS[fault](wrong, layer)
     onnx.save(wrong, tmp_path / "wrong.onnx")
     imported, recipe = _imported(tmp_path / "wrong.onnx")
-    found = setting.verdict(replace(imported, path=path), recipe, setting.built(imported, recipe))
-    assert not found.is_right
-    assert found.wrong is not None, found.reason
-    assert "differ by more than rounding allows" in found.sentence
+    files = setting.built(imported, recipe)
+    with pytest.raises(RewriteError, match=r"rewritten model differs from its definition at .* by more than rounding"):
+        setting.verdict(replace(imported, path=path), recipe, files)
+    if fault in IN_WEIGHTS:
+        # Where the rewritten model is right, only a kernel can be wrong.
+        kernel = replace(imported, path=path, prepared=setting.prepared(name, path))
+        found = setting.verdict(kernel, recipe, files)
+        assert found.wrong is not None, found.reason
+        assert not found.is_right
+        assert "differ by more than rounding allows" in found.sentence
+        assert found.advice.endswith("=*.stock'")
 
 
 def test_a_wrong_edge_is_seen(setting: Setting, tmp_path: Path) -> None:
@@ -126,6 +143,7 @@ def test_a_file_of_other_code_is_not_vouched_for(setting: Setting, tmp_path: Pat
     imported, recipe = _imported(path)
     found = setting.verdict(imported, recipe, files)
     assert not found.is_right
+    assert found.is_mislinked
     assert "what links them is wrong" in found.sentence
 
 
@@ -139,9 +157,12 @@ def test_results_are_shown_in_parts(tmp_path: Path) -> None:
     assert chunks(recipe.graph, shown) == [shown]
 
 
-def test_a_model_that_iree_compiles_whole_has_no_layers(setting: Setting, tmp_path: Path) -> None:
+def test_of_a_model_that_iree_compiles_whole_the_rewritten_layers_are_compared(
+    setting: Setting, tmp_path: Path
+) -> None:
     imported, recipe = _imported(quantised("residual", tmp_path))
     whole = replace(recipe, plan=replace(recipe.plan, unsplit=True))
     found = setting.verdict(imported, whole, NetFiles(tmp_path / "none.vmfb", None))
-    assert not found.is_right
-    assert found.sentence == "its layers were not compared: stock IREE compiled the model whole"
+    assert found.is_right
+    layers = f"in the rewritten model each of {len(imported.graph.layers)} layers is exact"
+    assert found.sentence.startswith(f"stock IREE compiled the model whole; {layers}")

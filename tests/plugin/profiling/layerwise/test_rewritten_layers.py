@@ -1,0 +1,137 @@
+"""Faults that are planted in the rewritten model of a quantised network are seen, though its outputs hide them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import ModelProto, numpy_helper
+
+from sartor.errors import RewriteError
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.profiling.layerwise.layer_verdict import LayerJudge, LayerVerdict
+from sartor.tuning.workers.pool import WorkerPool
+from tests.plugin.amplifying_networks import image, quantised
+from tests.plugin.onnx_model.builders import Array, node
+from tests.plugin.planted_faults import constant, convolution, copied, copy_of, producer
+
+# A convolution of one pixel, which follows on others and is rounded.
+LAYER, CHANNEL = "e1", 2
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    found = run_import(quantised("inverted", tmp_path_factory.mktemp("network")), {}, None)
+    assert isinstance(found, ImportedModel), found
+    return found
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(1) as workers:
+        yield workers
+
+
+def _verdict(imported: ImportedModel, pool: WorkerPool) -> LayerVerdict:
+    judge = LayerJudge(imported, pool, imported.path.parent, None, "cpu", 1)  # type: ignore[arg-type] # of modules
+    return judge.rewritten(imported.graph, [{"x": image(21)}], "")
+
+
+def _replace(model: ModelProto, index: int, name: str, change: Callable[[Array], None]) -> None:
+    """Change the values of a convolution's weight or bias."""
+    conv = convolution(model, name)
+    values = constant(model, conv.input[index])
+    change(values)
+    conv.input[index] = f"{name}_planted"
+    model.graph.initializer.append(numpy_helper.from_array(values, f"{name}_planted"))
+
+
+def _insert(model: ModelProto, source: str, operator: str, number: float) -> None:
+    """Add a node with a constant behind a tensor, which all its readers read in its place."""
+    nodes = [copied(item) for item in model.graph.node]
+    place = next(index for index, item in enumerate(nodes) if source in item.output)
+    for item in nodes:
+        item.input[:] = [f"{source}_planted" if name == source else name for name in item.input]
+    nodes.insert(place + 1, node(operator, [source, "planted"], [f"{source}_planted"], name="planted"))
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(number), "planted"))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def _rounding(model: ModelProto) -> tuple[str, str]:
+    """What the layer gives and what of it is rounded, by their names: the operand of a quotient, and the integers."""
+    reached = {convolution(model, LAYER).output[0]}
+    for item in model.graph.node:
+        if reached & {*item.input}:
+            reached |= {*item.output}
+            if item.op_type == "Round":
+                quotient = producer(model, item.input[0])
+                return quotient.input[0], item.output[0]
+    raise AssertionError("the layer is not rounded")
+
+
+def _dropped_bias(model: ModelProto) -> None:
+    def drop(bias: Array) -> None:
+        bias[CHANNEL] = 0
+
+    _replace(model, 2, LAYER, drop)
+
+
+def _channel_scale(model: ModelProto) -> None:
+    def grow(weight: Array) -> None:
+        weight[CHANNEL] *= np.float32(1.02)
+
+    _replace(model, 1, LAYER, grow)
+
+
+def _zero_point(model: ModelProto) -> None:
+    _insert(model, _rounding(model)[1], "Add", 1.0)
+
+
+def _dropped_pair(model: ModelProto) -> None:
+    """What was rounded and scaled is what had to be."""
+    number, integers = _rounding(model)
+    for item in model.graph.node:
+        if item.op_type == "Mul" and integers in item.input:
+            index = list(item.input).index(integers)
+            scale = item.input[1 - index]
+            item.input[index] = number
+            item.input[1 - index] = "planted_one"
+            model.graph.initializer.append(numpy_helper.from_array(np.ones_like(constant(model, scale)), "planted_one"))
+            return
+    raise AssertionError("the integers are not scaled")
+
+
+def _saturating_sum(model: ModelProto) -> None:
+    """Sums end at a limit that few of them reach."""
+    _insert(model, convolution(model, LAYER).output[0], "Min", 4.0)
+
+
+FAULTS = {
+    "bias": _dropped_bias,
+    "scale": _channel_scale,
+    "zero point": _zero_point,
+    "pair": _dropped_pair,
+    "sum": _saturating_sum,
+}
+
+
+def test_a_right_rewrite_passes(imported: ImportedModel, pool: WorkerPool) -> None:
+    found = _verdict(imported, pool)
+    assert found.is_right, found.sentence
+    assert found.compared >= 0.8 * len(imported.graph.layers)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_rewrite_is_refused_by_the_name_of_the_node(
+    fault: str, imported: ImportedModel, pool: WorkerPool
+) -> None:
+    wrong = copy_of(prepared_model(imported.prepared))
+    FAULTS[fault](wrong)
+    with pytest.raises(RewriteError, match=rf"internal: the rewritten model differs .* at node '{LAYER}.*'") as found:
+        _verdict(replace(imported, prepared=wrong.SerializeToString()), pool)
+    assert found.value.exit_code == 8
