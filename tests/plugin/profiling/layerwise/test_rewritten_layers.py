@@ -13,7 +13,8 @@ from sartor.errors import RewriteError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.prepared import prepared_model
-from sartor.profiling.layerwise.layer_verdict import LayerJudge, LayerVerdict
+from sartor.profiling.layerwise.layer_verdict import LayerJudge
+from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.amplifying_networks import image, quantised
 from tests.plugin.onnx_model.builders import Array, node
@@ -57,7 +58,7 @@ def _insert(model: ModelProto, source: str, operator: str, number: float) -> Non
     for item in nodes:
         item.input[:] = [f"{source}_planted" if name == source else name for name in item.input]
     nodes.insert(place + 1, node(operator, [source, "planted"], [f"{source}_planted"], name="planted"))
-    model.graph.initializer.append(numpy_helper.from_array(np.float32(number), "planted"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(number, np.float32), "planted"))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
 

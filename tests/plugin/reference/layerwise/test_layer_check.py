@@ -16,7 +16,7 @@ from sartor.reference.layerwise.layer_check import CheckedLayers, Claim, LayerCh
 from sartor.reference.tie_spread import tie_spread
 from sartor.reference.trusted.reference_model import ReferenceModel
 from tests.plugin.amplifying_networks import image, quantised
-from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, Array, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, Array, Value, model, node, weights
 from tests.plugin.planted_faults import FAULTS, convolution, copy_of, saturating_sums, zero_point
 
 LAYERS = {"residual": ("a0", "b1", "a3", "b3"), "inverted": ("e0", "d0", "p1", "e2")}
@@ -210,7 +210,7 @@ def _other_operators() -> tuple[ModelProto, dict[str, Array]]:
     ]
     kinds = {"m": TensorProto.BOOL, "x": TensorProto.UINT8, "o": TensorProto.UINT8, "g": FLOAT}
     inputs = [(name, (6, 16), kind) for name, kind in kinds.items()]
-    outputs = [("a", None, TensorProto.UINT8), ("t", None, TensorProto.UINT8), "f", "d"]
+    outputs: list[str | Value] = [("a", None, TensorProto.UINT8), ("t", None, TensorProto.UINT8), "f", "d"]
     feeds = {
         "m": random.integers(0, 2, (6, 16)).astype(np.bool_),
         **{name: random.integers(0, 256, (6, 16), np.uint8) for name in "xo"},
