@@ -14,8 +14,6 @@ from sartor.runtime.output_error import LAYER, output_error, output_scale
 
 # What is right is rounded too, and functions of definitions have errors of some roundings.
 _LEAST = 2.0**-18
-# Bounds of functions are measured by changes in few directions.
-_MARGIN = 4.0
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,24 @@ def real_difference(output: Array, right: Array, bounded: Bounded | None, usual:
     error = output_error(output, right, scale=scale)
     if error in (0.0, math.inf) or bounded is None or bounded.value.shape != right.shape:
         return Difference(error, usual)
-    moved = 0.0 if bounded.error is None else _MARGIN * bounded.error.astype(np.float64)
+    moved = 0.0 if bounded.error is None else bounded.error.astype(np.float64)
     allowed = np.minimum(usual, moved / scale + max(_LEAST, 2 * half_roundoff(right)))
     with np.errstate(invalid="ignore"):
         relative = np.nan_to_num(np.abs(output.astype(np.float64) - right.astype(np.float64)) / scale)
     excess = float(np.max(relative / allowed))
     return Difference(error, error / excess)
+
+
+def quantised_difference(output: Array, right: Array, bounded: Bounded) -> Difference:
+    """The difference of an output of 8-bit integers, none if all are on either side of a tie; else infinite."""
+    moved = 0.0 if bounded.error is None else bounded.error
+    if {output.shape, bounded.value.shape} != {right.shape}:
+        return Difference(math.inf)
+    is_near = all(
+        np.all(np.abs(values.astype(np.float64) - bounded.value.astype(np.float64)) <= moved)
+        for values in (output, right)
+    )
+    return Difference(0.0 if is_near else math.inf)
 
 
 def is_quantised(right: Array) -> bool:

@@ -20,15 +20,21 @@ from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.element_types import numpy_code
 from sartor.reference.trusted.oracles.table import definition_of
 from sartor.reference.trusted.reference_model import ReferenceModel
-from sartor.reference.vouching.differences import Difference, is_quantised, real_difference, steps_error
+from sartor.reference.vouching.differences import (
+    Difference,
+    is_quantised,
+    quantised_difference,
+    real_difference,
+    steps_error,
+)
 from sartor.runtime.driver.signature import Array
 
 _Run = tuple[Call, Sequence[Array]]
 _LOG = logging.getLogger(__name__)
 # Arrays of other types do not pass ONNX Runtime's door.
 _PASSING = "biuf"
-# Share of quantised values that another rounding of a tie may change, and of how many.
-_MOST_MOVED, _MANY = 1 / 64, 128
+# Share of quantised values that another rounding of a tie may change, and of how many, in how many runs at most.
+_MOST_MOVED, _MANY, _MOST_DRAWS = 1 / 64, 128, 16
 # Elements of a constant by whose values rewrites may decide, as by a zero point.
 _FEW = 16
 # Factors and shifts of inputs by element type. Squares of usual values hide what a normalisation adds to them, as 1e-5,
@@ -62,7 +68,9 @@ class NodeRewrites:
         """
         kind = self._kind(call)
         arrays = [*(value for value in call.inputs if value is not None), *outputs]
-        if kind in self._known or any(array.dtype.kind not in _PASSING for array in arrays):
+        # Nothing is to be compared of no elements, which models have to allow by name.
+        is_empty = not all(array.size for array in arrays)
+        if kind in self._known or is_empty or any(array.dtype.kind not in _PASSING for array in arrays):
             return None
         self._known.add(kind)
         runs = [(call, outputs), *self._on_other_inputs(call, outputs)]
@@ -78,17 +86,20 @@ class NodeRewrites:
     def _differences(
         self, node: NodeProto, prepared: ModelProto, reference: ReferenceModel, runs: Sequence[_Run]
     ) -> Iterator[Difference]:
-        """Those of each named output, in each run; those of quantised outputs in all runs together."""
+        """Those of each named output, in each run; of quantised ones with unknown bounds in all runs together."""
         usual, quantised = tolerance(prepared, self._usual), defaultdict[str, list[tuple[Array, Array]]](list)
         for call, right in runs:
             fed = self._fed(call)
             results = dict(zip(reference.output_names, reference(fed), strict=True))
             bounds = _bounds(prepared, fed)
             for name, value in zip(node.output, right, strict=False):
-                if name and is_quantised(value):
-                    quantised[name].append((results[name], value))
+                known = bounds.get(name)
+                if name and not is_quantised(value):
+                    yield real_difference(results[name], value, known, usual)
+                elif name and known is not None:
+                    yield quantised_difference(results[name], value, known)
                 elif name:
-                    yield real_difference(results[name], value, bounds.get(name), usual)
+                    quantised[name].append((results[name], value))
         yield from (Difference(steps_error(pairs, _MOST_MOVED)) for pairs in quantised.values())
 
     def _on_other_inputs(self, call: Call, outputs: Sequence[Array]) -> Iterator[_Run]:
@@ -157,7 +168,7 @@ def _drawn(fed: Mapping[str, Array], outputs: Sequence[Array]) -> Iterator[dict[
     """Other numbers for inputs of 8-bit integers, if outputs are of them, so often that these are many together."""
     whole = {name: value for name, value in fed.items() if is_quantised(value)}
     sizes = [value.size for value in outputs if is_quantised(value) and value.size]
-    for seed in range(-(-_MANY // min(sizes)) if whole and sizes else 0):
+    for seed in range(min(-(-_MANY // min(sizes)), _MOST_DRAWS) if whole and sizes else 0):
         random = np.random.default_rng(seed)
         limits = {name: np.iinfo(value.dtype) for name, value in whole.items()}
         yield {
