@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.dialect_passes.annotate import Rejection
 from sartor.runtime.manifest import Manifest
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
@@ -70,6 +71,8 @@ class Artifact:
         successor_error: of its outputs.
         successor_layers: as ``layers``.
         added_bytes: of the weights that only the successor reads.
+        sizes: of a file for any size the ranges, and where they are from, one line each.
+        calls: for which sizes its plan was selected; times are the means of these calls'.
     """
 
     path: Path
@@ -91,6 +94,8 @@ class Artifact:
     successor_error: float | None = None
     successor_layers: str = ""
     added_bytes: int = 0
+    sizes: tuple[str, ...] = ()
+    calls: tuple[SizedCall, ...] = ()
 
     @property
     def named_error(self) -> str:

@@ -24,12 +24,18 @@ def task_facts(task: Task) -> str:
     one of its elements, ``taps`` is ``kernel_height`` times ``kernel_width``. ``read``, ``weights`` and ``written`` are
     bytes.
     """
-    numbers = {**_extents(task), **_window(task), **_amounts(task)}
+    numbers = {**extents_of(task), **_window(task), **_amounts(task)}
     numbers["depth"] = max(1, numbers["operations"] // (2 * max(1, task.results[0].elements)))
-    return " ".join([str(task.kind), *(f"{name}={value}" for name, value in sorted(numbers.items()))])
+    return write_facts(str(task.kind), numbers)
 
 
-def _extents(task: Task) -> Numbers:
+def write_facts(kind: str, numbers: Numbers) -> str:
+    """The line that ``read_facts`` reads."""
+    return " ".join([kind, *(f"{name}={value}" for name, value in sorted(numbers.items()))])
+
+
+def extents_of(task: Task) -> Numbers:
+    """The extents of a task's result, by name."""
     shape = task.results[0].shape
     if len(shape) == IMAGE_RANK and task.kind is not LayerKind.CONTRACTION:
         batch, channels, rows, columns = shape

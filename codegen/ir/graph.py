@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from sartor.codegen.ir.layer import Fusion, Layer, NetworkValue, Task, TensorType, ValueRef
+from sartor.codegen.ir.sizes.calls import SizedCall
 
 INPUT_PREFIX, OUTPUT_PREFIX = "input:", "output:"
 """Before the names of network inputs and outputs where these stand beside layers; no layer has such a name."""
@@ -23,6 +24,7 @@ class LayerGraph:
         outputs: network outputs, each with the value it is.
         fusions: layers that may be computed together, in the order of their last members.
         childnets: graphs that may replace single layers, in the order of these layers.
+        calls: for which sizes plans are selected, the largest first; empty if all sizes are known.
     """
 
     layers: tuple[Layer, ...]
@@ -30,6 +32,7 @@ class LayerGraph:
     outputs: tuple[NetworkValue, ...]
     fusions: tuple[Fusion, ...] = ()
     childnets: tuple[Childnet, ...] = ()
+    calls: tuple[SizedCall, ...] = ()
 
     def all_layers(self) -> Iterator[Layer]:
         """Every layer that a plan may have: those of the graph, then fused ones, then those of childnets."""

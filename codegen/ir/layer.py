@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -67,6 +67,11 @@ class TensorType:
     def open_dims(self) -> tuple[Extent, ...]:
         """The sizes that are known only when it runs, in order."""
         return tuple(each for each in self.dims or () if isinstance(each, Extent))
+
+    def at(self, sizes: Mapping[str, int]) -> TensorType:
+        """The type for sizes of the symbols, by their names."""
+        shape = tuple(each if isinstance(each, int) else each.at(sizes) for each in self.dims or self.shape)
+        return TensorType(shape, self.dtype)
 
     @property
     def elements(self) -> int:

@@ -63,7 +63,7 @@ def bench_module(
     """Flow-level MLIR that exports every piece as ``run_<symbol>``, and as ``repeat_<symbol>``.
 
     The latter takes the arguments of ``REPEATS`` calls and makes them one after the other, like the layers of a
-    network; by default IREE would run independent calls concurrently.
+    network; by default IREE would run independent calls concurrently. All calls have the same open sizes.
 
     Args:
         target: what the module is compiled for.
@@ -87,18 +87,18 @@ def bench_module(
 def _wrapper(name: str, piece: Piece, calls: int, arguments: list[TensorType], results: list[TensorType]) -> str:
     """A function that calls a piece ``calls`` times, each time with other arguments.
 
-    Open sizes are the largest ones, which the compiler must not know, as code is compiled for any.
+    Behind these it takes a tensor for each symbol of the piece, of one dimension, which has the symbol's size.
     """
     taken, made = len(arguments), len(results)
     symbols = piece.implementation.symbols
     sizes = SizeText({each: f"%symbol{index}" for index, each in enumerate(symbols)})
     given = "\n".join(
-        f"  %most{index} = arith.constant {each.most} : index\n"
-        f"  %symbol{index} = util.optimization_barrier %most{index} : index"
-        for index, each in enumerate(symbols)
+        f"  %symbol{index} = hal.buffer_view.dim<%n{index} : !hal.buffer_view>[0] : index"
+        for index in range(len(symbols))
     )
     numbers = [f"%symbol{index}" for index in range(len(symbols))]
-    views = ", ".join(f"%a{index}: !hal.buffer_view" for index in range(calls * taken))
+    names = [*(f"%a{index}" for index in range(calls * taken)), *(f"%n{index}" for index in range(len(symbols)))]
+    views = ", ".join(f"{each}: !hal.buffer_view" for each in names)
     returned = ", ".join(["!hal.buffer_view"] * (calls * made))
     imports = "\n".join(
         f"  %t{index} = hal.tensor.import %a{index} : !hal.buffer_view -> {sizes.typed(arguments[index % taken])}"

@@ -1,4 +1,4 @@
-"""Opens a network: two imports of a model, for other sizes, become one graph for any size."""
+"""Opens a network: two imports of a model, for other sizes, become one graph for any size, which a third confirms."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import Fusion, Layer, NetworkValue, OpenedTask, Task, TensorType, task_key
-from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.ir.layer import Fusion, Layer, LayerKind, NetworkValue, OpenedTask, Task, TensorType, task_key
+from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.opening.open_body import open_body, open_type
+from sartor.dialect_passes.opening.transposes_apart import transposes_apart, with_turned_results
 from sartor.errors import UnsupportedModelError
 
-# A product, a softmax and a product.
-_ATTENTION = 3
-
 Weights = Mapping[str, np.ndarray]
+Network = tuple[LayerGraph, Weights]
 
 
-def open_graph(one: tuple[LayerGraph, Weights], other: tuple[LayerGraph, Weights], fit: Fit) -> LayerGraph:
+def open_graph(one: Network, other: Network, fit: Fit) -> LayerGraph:
     """The network for any size, with fusions of attention alone, and without childnets.
 
     Args:
@@ -34,9 +33,28 @@ def open_graph(one: tuple[LayerGraph, Weights], other: tuple[LayerGraph, Weights
     return _Opening(one, other, fit).graph()
 
 
+def unconfirmed(opened: LayerGraph, one: Network, small: Network, fit: Fit) -> tuple[str, ...]:
+    """Check by a third import that what an opened network takes for constant is so for small sizes as well.
+
+    Args:
+        opened: the network for any size, by ``one`` and another import.
+        one: as for ``open_graph``.
+        small: the network with small sizes.
+        fit: of these and the largest ones.
+
+    Returns:
+        Names of the layers that the third import does not tell about, as it has no such layers.
+
+    Raises:
+        UnsupportedModelError: if a layer computes otherwise with small sizes.
+    """
+    return tuple(_Opening(one, small, fit).unconfirmed(opened))
+
+
 class _Opening:
-    def __init__(self, one: tuple[LayerGraph, Weights], other: tuple[LayerGraph, Weights], fit: Fit) -> None:
-        (self._one, self._weights), (self._other, self._twin_weights) = one, other
+    def __init__(self, one: Network, other: Network, fit: Fit) -> None:
+        (one_graph, self._weights), (other_graph, self._twin_weights) = one, other
+        self._one, self._other = transposes_apart(one_graph), transposes_apart(other_graph)
         self._fit = fit
         self._tasks: dict[tuple[str, str], Task] = {}
 
@@ -58,25 +76,56 @@ class _Opening:
         )
         return LayerGraph(layers, inputs, outputs, tuple(self._fusions()))
 
+    def unconfirmed(self, opened: LayerGraph) -> Iterator[str]:
+        """Names of layers of a network that was opened by another import, which these two do not tell about."""
+        theirs = {each.name: each for each in self._other.layers}
+        for layer, found in zip(self._one.layers, opened.layers, strict=True):
+            twin = theirs.get(layer.name)
+            is_there = twin is not None and twin.inputs == layer.inputs and len(twin.weights) == len(layer.weights)
+            if twin is None or not is_there or not self._confirms(found, layer, twin):
+                yield layer.name
+
+    def _confirms(self, found: Layer, layer: Layer, twin: Layer) -> bool:
+        """Whether a layer, which was opened by another import, is the same by these two; False if they cannot tell.
+
+        Raises:
+            UnsupportedModelError: if it is not.
+        """
+        for name, other in zip(layer.weights, twin.weights, strict=True):
+            self._check_weight(layer, self._weights[name], self._twin_weights[other])
+        try:
+            task = self._opened(layer.task, twin.task)
+        except SeveralFitError:
+            return False
+        except ValueError as error:
+            raise _differing(layer, str(error)) from None
+        codes = [(each.inputs, each.results, each.opened.body if each.opened else "") for each in (found.task, task)]
+        if codes[0] != codes[1]:
+            raise _differing(layer, f"it computes otherwise where {_sizes(self._fit)} than where sizes are large")
+        return True
+
     def _fusions(self) -> Iterator[Fusion]:
         """The products and softmaxes of attention, which a kernel computes together."""
-        pairs = (
-            find_fusions(replace(each, fusions=(), childnets=()), attends=True) for each in (self._one, self._other)
-        )
+        plain = (replace(each, fusions=(), childnets=()) for each in (self._one, self._other))
+        pairs = (with_turned_results(find_fusions(each, attends=True)) for each in plain)
         for one, other in zip(*(each.fusions for each in pairs), strict=False):
-            if one.members == other.members and len(one.members) == _ATTENTION:
+            if one.members == other.members and _attends(one):
                 yield replace(one, layer=self._layer(one.layer, other.layer))
 
     def _layer(self, layer: Layer, twin: Layer) -> Layer:
         for name, other in zip(layer.weights, twin.weights, strict=True):
             self._check_weight(layer, self._weights[name], self._twin_weights[other])
-        key = layer.task.key, twin.task.key
+        try:
+            return replace(layer, task=self._opened(layer.task, twin.task))
+        except ValueError as error:
+            raise _differing(layer, str(error)) from None
+
+    def _opened(self, one: Task, other: Task) -> Task:
+        """The task for any size, which is made once."""
+        key = one.key, other.key
         if key not in self._tasks:
-            try:
-                self._tasks[key] = self._task(layer.task, twin.task)
-            except ValueError as error:
-                raise _differing(layer, str(error)) from None
-        return replace(layer, task=self._tasks[key])
+            self._tasks[key] = self._task(one, other)
+        return self._tasks[key]
 
     def _check_weight(self, layer: Layer, one: np.ndarray, other: np.ndarray) -> None:
         """Check that a weight is the same for all sizes, or the beginning of a table as long as the largest one."""
@@ -106,6 +155,15 @@ class _Opening:
             return open_type(one, other, self._fit)
         except ValueError as error:
             raise UnsupportedModelError(f"'{name}' cannot have any size: {error}") from None
+
+
+def _attends(fusion: Fusion) -> bool:
+    """Whether a fusion is a product, a softmax and a product, perhaps with a transpose of the result."""
+    return fusion.layer.task.stages[0].task.kind is LayerKind.CONTRACTION
+
+
+def _sizes(fit: Fit) -> str:
+    return " and ".join(f"{name} is {size}" for name, size in fit.twin_sizes.items())
 
 
 def _are_equal(one: np.ndarray, other: np.ndarray) -> bool:

@@ -1,107 +1,72 @@
-"""Checks a file at several sizes: the least, the largest, and odd ones in between."""
+"""Prepares the runs of a file at several sizes: the largest, the least, those that were measured, and odd ones."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
+from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.config import CompileConfig
+from sartor.frontend.imported_model import ImportedModel
+from sartor.open_sizes.calls import odd_size
 from sartor.open_sizes.importing import OpenImport, import_at
-from sartor.profiling.builder import Build, Builder
+from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
+from sartor.profiling.builder import Builder
 from sartor.profiling.compilation.tuned_network import Bench
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.verdicts import budget_of_model, judged
+from sartor.profiling.verdicts import budget_of_model
 from sartor.samples.checked_samples import checked_samples
-from sartor.tuning.errors.error_budget import ErrorBudget
-from sartor.tuning.networks.profile_job import NetRun
-from sartor.tuning.records.measurement import Status
-
-Sizes = Mapping[str, int]
-_ADVICE = (
-    "if the model computes in another way for small sizes, as with the first 100 rows of any number, begin the range "
-    "above them, or give the sizes that occur, as --shape x=1|8,16"
-)
+from sartor.samples.sample_sets import SampleSet
+from sartor.tuning.kept.code import KeptCode
+from sartor.tuning.kept.modules import KeptModules
 
 
-def checked_sizes(symbols: Sequence[Symbol]) -> list[Sizes]:
+def checked_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
     """Sizes at which a file is checked beside the largest: the least, small odd ones, and ones in the middle."""
-    found: list[Sizes] = [
-        {each.name: each.least for each in symbols},
-        {each.name: _odd(each, 1 / 4) for each in symbols},
-        {each.name: _odd(each, 5 / 8) for each in symbols},
-    ]
+    found = [{each.name: odd_size(each, share) for each in symbols} for share in (0.0, 1 / 4, 1 / 2)]
     if len(symbols) > 1:
         first, *others = symbols
-        found.append({first.name: first.least, **{each.name: _odd(each, 7 / 8) for each in others}})
+        found.append({first.name: first.least, **{each.name: odd_size(each, 7 / 8) for each in others}})
     return [each for index, each in enumerate(found) if each not in found[:index]]
 
 
-def _odd(symbol: Symbol, share: float) -> int:
-    """A size at a share of the range's octaves, an odd number of multiples if there is one near."""
-    steps = symbol.multiple
-    middle = symbol.least * math.pow(symbol.most / symbol.least, share)
-    count = max(1, math.floor(middle / steps)) | 1
-    return min(max(count * steps, symbol.least), symbol.most)
+def sized_nets(samples: SampleSet, opened: OpenImport, config: CompileConfig, bench: Bench) -> SizedNets:
+    """Runs builds with the sizes of the network's calls, and checks them with those of all imports and further ones.
 
-
-@dataclass(frozen=True)
-class SizedRunner:
-    """Runs builds of a model of open sizes, at several sizes.
-
-    Attributes:
-        runner: at the largest sizes.
-        others: at other sizes, which are named.
+    Args:
+        samples: of the largest sizes.
+        opened: the model.
+        config: settings.
+        bench: what plans are made with.
     """
-
-    runner: NetRunner
-    others: tuple[tuple[str, NetRunner], ...]
-
-    @property
-    def budget(self) -> ErrorBudget:
-        """The bound on the error."""
-        return self.runner.budget
-
-    def judged(self, build: Build) -> NetRun:
-        """The judged run at all sizes: the first failure, or the run with the largest error.
-
-        Raises:
-            RewriteError: if the rewritten model is wrong.
-        """
-        worst = judged(self.runner.verify(build), self.budget)
-        for name, runner in self.others:
-            if worst.status is not Status.OK:
-                return worst
-            run = judged(runner.verify(build), runner.budget)
-            if run.status is not Status.OK:
-                # Without its error it is not judged again, which would forget the sizes.
-                return replace(run, error=None, message=f"with {name}: {run.message}; {_ADVICE}")
-            worst = max(worst, run, key=lambda each: each.error or 0.0)
-        return replace(worst, layers=self._layers()) if worst.status is Status.OK and self.others else worst
-
-    def _layers(self) -> str:
-        """What comparing layers says, of a model that rounds to integers: these have values at fixed sizes only."""
-        if not (self.budget.asks_layers and self.budget.rounds):
-            return ""
-        name, runner = self.others[-1]
-        return runner.rewritten_verdict(f"those of a module for any size are not compared, but with {name}").sentence
-
-
-def sized_runner(runner: NetRunner, opened: OpenImport, config: CompileConfig, bench: Bench) -> SizedRunner:
-    """Runs builds at the largest sizes, at those of the second import, and at further ones."""
-    models = [(opened.twin_sizes, opened.twin)] if _is_allowed(opened) else []
-    for sizes in checked_sizes(opened.symbols):
-        models.append((sizes, import_at(opened.model.path, sizes, opened.dims, config, bench)))
+    largest, *timed = opened.model.graph.calls
+    models = [(call, opened.at(call.by_name)) for call in timed]
+    known = [call.by_name for call in timed]
+    further = [*(sizes for sizes, _ in opened.others if _is_allowed(opened, sizes)), *checked_sizes(opened.symbols)]
+    for index, sizes in enumerate(further):
+        if sizes not in known and sizes not in further[:index]:
+            models.append((SizedCall(tuple(sizes.items()), 0.0), opened.at(sizes)))
     others = []
-    for sizes, model in models:
-        samples = checked_samples(model, None, bench.pool, narrow=config.error_budget.narrow)
-        builder = Builder(model, bench.pool, bench.directory, config.header, bench.progress)
-        name = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items())
-        others.append((name, NetRunner(builder, samples, budget_of_model(config.error_budget, model, samples))))
-    return SizedRunner(runner, tuple(others))
+    for call, known_model in models:
+        model = known_model or import_at(opened.model.path, call.by_name, opened.dims, config, bench)
+        others.append(SizedRuns(call, _runner(model, config, bench)))
+    builder = _builder(opened.model, config, bench)
+    budget = budget_of_model(config.error_budget, opened.model, samples)
+    return SizedNets(builder, samples, budget, largest.share, others, is_hurried=bench.time.is_bounded)
 
 
-def _is_allowed(opened: OpenImport) -> bool:
-    """Whether the sizes of the second import are in their ranges."""
-    return all(each.allows(opened.twin_sizes[each.name]) for each in opened.symbols)
+def _runner(model: ImportedModel, config: CompileConfig, bench: Bench) -> NetRunner:
+    """Runs builds with other sizes than the largest, in one process each."""
+    samples = checked_samples(model, None, bench.pool, narrow=config.error_budget.narrow)
+    budget = budget_of_model(config.error_budget, model, samples)
+    return NetRunner(_builder(model, config, bench), samples, budget, is_hurried=True)
+
+
+def _builder(model: ImportedModel, config: CompileConfig, bench: Bench) -> Builder:
+    kept, code = KeptModules.of_user(), KeptCode.of_user()
+    return Builder(model, bench.pool, bench.directory, config.header, bench.progress, kept, code)
+
+
+def _is_allowed(opened: OpenImport, sizes: dict[str, int]) -> bool:
+    """Whether the sizes of an import are in their ranges."""
+    return all(each.allows(sizes[each.name]) for each in opened.symbols)

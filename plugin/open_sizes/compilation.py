@@ -12,16 +12,16 @@ from sartor.costing.time_budget import TimeBudget
 from sartor.errors import UsageError
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
-from sartor.open_sizes.checking import SizedRunner, sized_runner
+from sartor.open_sizes.calls import CallLog
+from sartor.open_sizes.checking import sized_nets
 from sartor.open_sizes.importing import OpenImport, check_open, import_open
+from sartor.open_sizes.sized_nets import SizedNets
 from sartor.planning.recorded_recipe import check_plan
-from sartor.profiling.builder import Builder
 from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.tuned_network import Bench, find_variants, tune_network
-from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.publisher import Publisher
 from sartor.profiling.replay import replay
-from sartor.profiling.verdicts import budget_of_model, refusal
+from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.samples.checked_samples import checked_samples
@@ -40,10 +40,12 @@ class OpenConfig:
     Attributes:
         base: settings whose shapes do not count.
         shapes: of the inputs, some of whose sizes are ranges.
+        log: tells with which sizes the network is called, for which plans are selected; None for the usual ones.
     """
 
     base: CompileConfig
     shapes: OpenShapes
+    log: CallLog | None = None
 
     def __post_init__(self) -> None:
         """Check that the settings are those of one plan on a CPU of this machine.
@@ -107,7 +109,7 @@ def compile_open(
             check_plan(plan, config.target, config.bindings)
             config = replace(config, threads=plan.threads)
         bench = Bench(pool, directory, store, time, progress)
-        found = import_open(model, opened.shapes, config, bench)
+        found = import_open(model, opened.shapes, config, bench, opened.log)
         check_open(found.model)
         check_files(model, output, config, publication.others, found.model.external)
         making = _Making(found, config, bench, output, publication)
@@ -128,11 +130,12 @@ class _Making:
         """Tune a plan, and publish its file."""
         load_search(self.bench.store, self.config.target, self.config.search)
         found = find_variants(self.opened.model, self.config, self.bench)
-        tuned = tune_network(found, self.config, self.bench, self.output.parent, whole=False)
-        runner = self._sized(tuned.runner)
+        runner = sized_nets(found.calibration.samples, self.opened, self.config, self.bench)
+        tuned = tune_network(replace(found, begun=runner), self.config, self.bench, self.output.parent, whole=False)
         publisher = Publisher(tuned.builder, runner, self.output, self.publication)
         refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
-        return replace(self._artifact(refined.plan, run, runner), rejections=found.candidates.rejections)
+        made = self._artifact(refined.plan, run, runner)
+        return replace(made, rejections=found.candidates.rejections, calls=self.opened.model.graph.calls)
 
     def replayed(self, plan: Plan) -> Artifact:
         """Build a saved plan, and publish its file.
@@ -144,18 +147,15 @@ class _Making:
         model, config, bench = self.opened.model, self.config, self.bench
         found = replay(plan, model, config.planning, config.dump_directory)
         samples = checked_samples(model, None, bench.pool, narrow=config.error_budget.narrow)
-        builder = Builder(found.imported, bench.pool, bench.directory, config.header, bench.progress)
-        runner = self._sized(NetRunner(builder, samples, budget_of_model(config.error_budget, model, samples)))
-        run = Publisher(builder, runner, self.output, self.publication).publish(found.recipe)
+        runner = sized_nets(samples, replace(self.opened, model=found.imported), config, bench)
+        run = Publisher(runner.builder, runner, self.output, self.publication).publish(found.recipe)
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)
         return replace(self._artifact(plan, run, runner), rejections=found.candidates.rejections)
 
-    def _sized(self, runner: NetRunner) -> SizedRunner:
-        return sized_runner(runner, self.opened, self.config, self.bench)
-
-    def _artifact(self, plan: Plan, run: NetRun, runner: SizedRunner) -> Artifact:
+    def _artifact(self, plan: Plan, run: NetRun, runner: SizedNets) -> Artifact:
         size = self.publication.place_of(self.output).stat().st_size
-        config = self.config
+        config, ranges = self.config, tuple(map(str, self.opened.symbols))
         found = Artifact(self.output, plan, run.error, size, config.external_weights, measure=config.error_measure)
-        return replace(found, layers=run.layers, samples=1 + len(runner.others), allowed=runner.budget.accepted)
+        allowed, samples = runner.budget.accepted, 1 + len(runner.others)
+        return replace(found, layers=run.layers, samples=samples, allowed=allowed, sizes=ranges)

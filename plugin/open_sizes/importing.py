@@ -1,9 +1,13 @@
-"""Imports a model for any size: twice, for the largest sizes and for others, and joins what both have in common."""
+"""Imports a model for any size: for the largest sizes and for others, and joins what they have in common.
+
+The largest sizes and primes just below are joined; small primes tell what only seems to be constant.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,16 +17,18 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.config import CompileConfig
-from sartor.dialect_passes.opening.open_graph import open_graph
+from sartor.dialect_passes.opening.open_graph import open_graph, unconfirmed
 from sartor.errors import SartorError, UnsupportedModelError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network
+from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls
 from sartor.open_sizes.symbols import OpenDims, declared_dims
 from sartor.profiling.compilation.tuned_network import Bench
 from sartor.settings.size_range import OpenShapes
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.protocol import WorkerError
 
+_LOG = logging.getLogger(__name__)
 Imported = tuple[LayerGraph, Mapping[str, np.ndarray]]
 
 
@@ -32,20 +38,24 @@ class OpenImport:
 
     Attributes:
         model: the model; its samples and its prepared file have the largest sizes.
-        twin: the model with the sizes of ``twin_sizes``.
-        twin_sizes: size of each symbol, by name.
+        others: the model with the sizes of the other imports, which the first come with.
         symbols: the sizes that callers choose.
         dims: the dimensions of the inputs.
     """
 
     model: ImportedModel
-    twin: ImportedModel
-    twin_sizes: Mapping[str, int]
+    others: tuple[tuple[dict[str, int], ImportedModel], ...]
     symbols: tuple[Symbol, ...]
     dims: OpenDims
 
+    def at(self, sizes: Mapping[str, int]) -> ImportedModel | None:
+        """The model with these sizes, if it was imported with them beside the largest ones."""
+        return next((model for known, model in self.others if known == sizes), None)
 
-def import_open(path: Path, shapes: OpenShapes, config: CompileConfig, bench: Bench) -> OpenImport:
+
+def import_open(
+    path: Path, shapes: OpenShapes, config: CompileConfig, bench: Bench, log: CallLog | None = None
+) -> OpenImport:
     """Import a model for any size.
 
     Args:
@@ -53,20 +63,31 @@ def import_open(path: Path, shapes: OpenShapes, config: CompileConfig, bench: Be
         shapes: of the inputs, some of whose sizes are ranges.
         config: settings.
         bench: what plans are made with.
+        log: tells with which sizes the network is called; None for the usual ones.
 
     Raises:
-        UsageError: if the shapes do not fit the model.
+        UsageError: if the shapes do not fit the model, or the log does not fit the shapes.
         UnsupportedModelError: if it cannot be imported, or does not compute alike for all sizes.
     """
     dims = OpenDims(call(bench.pool, declared_dims, {"path": path}, f"reading '{path}'"), shapes)
-    fit = Fit.of(dims.symbols)
+    counts = None if log is None else log.counts(dims.symbols)
+    fits = Fit.of(dims.symbols), Fit.of_small(dims.symbols)
+    sizes = [each.twin_sizes for each in fits]
     most = {each.name: each.most for each in dims.symbols}
-    one, other = (import_at(path, sizes, dims, config, bench) for sizes in (most, fit.twin_sizes))
-    job = {"one": (one.graph, one.weights), "other": (other.graph, other.weights), "fit": fit}
-    graph = call(bench.pool, opened_graph, job, "opening the model's sizes")
+    one, *others = (import_at(path, each, dims, config, bench) for each in (most, *sizes))
+    job = {"networks": [(each.graph, each.weights) for each in (one, *others)], "fits": fits}
+    graph, unknown = call(bench.pool, opened_graph, job, "opening the model's sizes")
+    if unknown:
+        _LOG.warning(
+            "%d of %d layers are others where sizes are small, as '%s': only the runs at several sizes check what they "
+            "compute there",
+            *(len(unknown), len(graph.layers), unknown[0]),
+        )
+    calls = usual_calls(graph, dims.symbols) if counts is None else logged_calls(counts, dims.symbols)
     ranges = " ".join(map(str, dims.symbols))
     sha256 = hashlib.sha256(f"{one.sha256} {ranges}".encode()).hexdigest()
-    return OpenImport(replace(one, graph=graph, sha256=sha256), other, fit.twin_sizes, dims.symbols, dims)
+    model = replace(one, graph=replace(graph, calls=calls), sha256=sha256)
+    return OpenImport(model, tuple(zip(sizes, others, strict=True)), dims.symbols, dims)
 
 
 def import_at(
@@ -79,10 +100,14 @@ def import_at(
     return import_network(path, importing, bench.pool, bench.progress, folder, bench.time.end)
 
 
-def opened_graph(one: Imported, other: Imported, fit: Fit) -> LayerGraph | WorkerError:
-    """Worker side: as ``open_graph``."""
+def opened_graph(
+    networks: Sequence[Imported], fits: tuple[Fit, Fit]
+) -> tuple[LayerGraph, tuple[str, ...]] | WorkerError:
+    """Worker side: as ``open_graph`` of the first two networks, with what the third does not confirm."""
+    one, other, small = networks
     try:
-        return open_graph(one, other, fit)
+        graph = open_graph(one, other, fits[0])
+        return graph, unconfirmed(graph, one, small, fits[1])
     except SartorError as error:
         return WorkerError(error)
 

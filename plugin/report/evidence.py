@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sartor.codegen.ir.target import Target
 from sartor.tuning.cost_tables.roofline import read_bandwidth
@@ -55,7 +55,7 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
         key = each.key
         target = key.backend.rpartition("/")[0]
         threads = key_threads(target.partition(":")[0], plan.threads)
-        if key.task in wanted and key.threads == threads and target in targets:
+        if key.task_key in wanted and key.threads == threads and target in targets:
             places.setdefault((key.hardware, key.runtime), []).append(each)
     if not places:
         return Evidence()
@@ -63,14 +63,25 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
     here = {each for each in places if (processor_of(each[0]), each[1]) == (own, runtime)}
     chosen = {(each.task, each.variant) for each in plan.layers}
     place = max(places, key=lambda each: (_share(chosen, places[each]), each in here, _newest(places[each])))
-    found = {each.variants[0].key.task: each for each in _on_each_device(places[place])}
+    latest = _of_latest_calls(places[place])
+    found = {each.variants[0].key.task: each for each in _on_each_device(latest)}
     measured = {} if limit is None else {limit.case.key: _by_name(found.get(limit.case.key))}
     return Evidence(found, limit.per_second(measured) if limit else None, place[0])
 
 
 def _share(chosen: Set[tuple[str, str]], measurements: Iterable[Measurement]) -> int:
     """How many of the chosen variants were measured."""
-    return len(chosen & {(each.key.task, each.key.variant) for each in measurements if each.status is Status.OK})
+    return len(chosen & {(each.key.task_key, each.key.variant) for each in measurements if each.status is Status.OK})
+
+
+def _of_latest_calls(measurements: Iterable[Measurement]) -> Iterable[Measurement]:
+    """Measurements by the tasks' own keys: of a task of open sizes those for the calls that were measured last."""
+    by_task: dict[str, dict[str, list[Measurement]]] = {}
+    for each in measurements:
+        by_task.setdefault(each.key.task_key, {}).setdefault(each.key.task, []).append(each)
+    for task, by_calls in by_task.items():
+        for each in max(by_calls.values(), key=_newest):
+            yield replace(each, key=replace(each.key, task=task))
 
 
 def _newest(measurements: Iterable[Measurement]) -> float:

@@ -53,7 +53,9 @@ def _value(spec: TensorSpec, source: str, random: np.random.Generator, noise: No
         return read_array(Path(source), spec)
     shape = [size for size in spec.shape if size is not None]
     if len(shape) < len(spec.shape):
-        raise UsageError(f"input '{spec.name}' is {spec}, whose shape is not fixed; give a file for it")
+        raise UsageError(
+            f"input '{spec.name}' is {spec}, whose shape is not fixed; give a file for it, or its sizes with --size"
+        )
     if math.prod(shape) * spec.numpy_dtype.itemsize > _MOST_BYTES:
         raise UsageError(f"input '{spec.name}' is {spec}, which no memory holds")
     if source == ZEROS:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sartor.errors import UsageError
+from sartor.settings.values import refusal, several, whole_number
 
 _RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})(?::([0-9]{1,9}))?")
 
@@ -53,3 +54,23 @@ class SizeRange:
 
 OpenShapes = Mapping[str, tuple[int | SizeRange, ...]]
 """Shapes of inputs by name, some of whose sizes are ranges."""
+
+
+def read_open_shapes(name: str, value: object) -> OpenShapes:
+    """Shapes of inputs by name, in which a size is a number, a range, or a range as a text.
+
+    Raises:
+        UsageError: if a shape is not valid; the message names the setting and the input.
+    """
+    expected = "a mapping of input names to shapes, for example {'input_ids': (1, '1..512')}"
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+        raise refusal(name, value, expected)
+    return {
+        each: tuple(_size(f"{name}[{each!r}]", size) for size in several(f"{name}[{each!r}]", shape, "sizes"))
+        for each, shape in value.items()
+    }
+
+
+def _size(name: str, value: object) -> int | SizeRange:
+    found = SizeRange.parse(value) if isinstance(value, str) else value
+    return found if isinstance(found, SizeRange) else whole_number(name, value, 0)

@@ -81,6 +81,10 @@ class OpenSize:
         steps = f", a multiple of {self.multiple}" if self.multiple != 1 else ""
         return f"'{self.name}' from {self.least} to {self.most}{steps}"
 
+    def allows(self, size: int) -> bool:
+        """Whether the size is in the range."""
+        return self.least <= size <= self.most and size % self.multiple == 0
+
     def check(self, shapes: Shapes) -> None:
         """Make sure that inputs of these shapes have the size, within its range, wherever they have it.
 
@@ -95,7 +99,7 @@ class OpenSize:
                     f"'{self.name}' is {size} in dimension {first.axis} of input '{first.input}' and {other} in "
                     f"dimension {place.axis} of input '{place.input}'; give both the same size"
                 )
-        if not self.least <= size <= self.most or size % self.multiple:
+        if not self.allows(size):
             raise UsageError(
                 f"dimension {first.axis} of input '{first.input}' has the size {size}, but the module takes {self}; "
                 "compile it with a range of --shape that has the size"

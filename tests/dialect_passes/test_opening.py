@@ -22,7 +22,7 @@ from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.dialect_passes.opening.open_body import open_body
-from sartor.dialect_passes.opening.open_graph import open_graph
+from sartor.dialect_passes.opening.open_graph import open_graph, unconfirmed
 from sartor.errors import UnsupportedModelError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -35,6 +35,9 @@ from tests.open_models import POSITIONS, encoder, feed_forward, named, saved, to
 from tests.tiny_models import Builder
 
 TARGET = Target.create("cpu")
+# Ones, primes, and numbers just below, at and just above tiles and vectors.
+LENGTHS = (1, 64, *range(2, 10), 11, 13, 15, 16, 17, 19, 23, 24, 25, 29, 31, 32, 33, 37, 41, 43, 47, 48, 49, 53, 61, 63)
+CALLS = [(1, 1), (4, 1), (4, 64), *((1 + index % 4, length) for index, length in enumerate(LENGTHS))]
 ROWS, BATCH, SEQUENCE = Symbol("rows", 1, 33), Symbol("batch", 1, 4), Symbol("sequence", 1, POSITIONS)
 Shapes = Callable[[dict[str, int]], dict[str, tuple[int, ...]]]
 
@@ -96,7 +99,7 @@ def test_an_encoder_is_right_for_any_batch_and_number_of_tokens(by_kernels: bool
     )
     session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=by_kernels)
     reference = OnnxRuntimeReference(path, threads=1)
-    for batch, length in [(1, 1), (4, 64), (1, 64), (3, 7), (1, 16), (2, 31), (4, 1), (1, 23), (3, 61)]:
+    for batch, length in CALLS:
         feeds = tokens(batch, length)
         assert relative_error(session.run(None, feeds), reference(feeds)) < 1e-5, (batch, length)
 
@@ -109,7 +112,10 @@ def test_attention_is_one_kernel_for_any_number_of_queries_and_keys(number: int,
         path, [BATCH, SEQUENCE], lambda sizes: dict.fromkeys(names, (sizes["batch"], sizes["sequence"]))
     )
     variants = annotate(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
-    (fusion,) = graph.fusions
+    # Half of the kernels write results transposed, as the product behind them reads them.
+    attention, turned = graph.fusions
+    assert turned.members == (*attention.members, "l0out_product.turned")
+    fusion = (attention, turned)[number % 2]
     kernels = [each for each in variants[fusion.layer.task.key] if each.implementation.kernel is not None]
     assert [each.routine for each in kernels] == ["open_attention"] * 4
     fused = apply_fusions(graph, [fusion.layer.name])
@@ -119,7 +125,7 @@ def test_attention_is_one_kernel_for_any_number_of_queries_and_keys(number: int,
         tmp_path / "model.vmfb", signature=net_signature((fused.inputs, fused.outputs)), threads=1 + number % 2
     )
     reference = OnnxRuntimeReference(path, threads=1)
-    for batch, length in [(1, 1), (4, 64), (1, 64), (3, 7), (1, 16), (2, 31), (4, 1), (1, 23), (3, 61), (2, 5)]:
+    for batch, length in CALLS:
         feeds = tokens(batch, length)
         assert relative_error(session.run(None, feeds), reference(feeds)) < 1e-5, (batch, length)
 
@@ -177,6 +183,37 @@ def test_a_number_that_follows_from_sizes_in_another_way_is_refused(tmp_path: Pa
     path = saved(_of_length(_standard_deviation), tmp_path / "model.onnx")
     with pytest.raises(UnsupportedModelError, match=r"node '.*' cannot be compiled for any size: .*--shape x=1\|8,16"):
         opened(path, [Symbol("n", 2, 16)], lambda sizes: {"x": (sizes["n"], 6)})
+
+
+def _first_rows(build: Builder) -> str:
+    """The first four rows, or all if there are fewer: four for both sizes of most imports."""
+    ends = [build.constant(np.array([each])) for each in (0, 4, 0)]
+    return build.op("Relu", "r", build.op("Slice", "few", "x", *ends))
+
+
+def _repeated(build: Builder) -> str:
+    """Sixteen columns, as many as there are rows at most."""
+    return build.op("Relu", "r", build.op("MatMul", "wide", "x", build.weight(6, 16)))
+
+
+@pytest.mark.parametrize(("make", "is_same"), [(_first_rows, False), (_repeated, True), (_mean, True)])
+def test_a_third_import_tells_what_only_seems_to_be_constant(
+    make: Callable[[Builder], str], is_same: bool, tmp_path: Path
+) -> None:
+    path, symbol = saved(_of_length(make), tmp_path / "model.onnx"), Symbol("n", 1, 16)
+    graph, model = opened(path, [symbol], lambda sizes: {"x": (sizes["n"], 6)})
+    fit = Fit.of_small([symbol])
+    small = imported(path, {"x": (fit.twin[0], 6)})
+    networks = (model.graph, model.weights), (small.graph, small.weights)
+    if is_same:
+        assert unconfirmed(graph, *networks, fit) == ()
+    else:
+        with pytest.raises(
+            UnsupportedModelError, match=r"node 'r'.* otherwise where n is 3 than where sizes are large"
+        ):
+            unconfirmed(graph, *networks, fit)
+    other = replace(small.graph, layers=tuple(replace(each, name="other") for each in small.graph.layers))
+    assert unconfirmed(graph, networks[0], (other, small.weights), fit) == tuple(each.name for each in graph.layers)
 
 
 def test_weights_that_depend_on_sizes_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ _WORDS, _WIDTH = 50, 16
 
 
 def open_encoder() -> ModelProto:
-    """Embeddings of ``input_ids``, [batch, tokens], a product with its normalisation, and their softmax."""
+    """Embeddings of ``input_ids``, [batch, sequence], a product with its normalisation, and their softmax."""
     nodes = [
         node("Gather", ["table", "input_ids"], ["embedded"]),
         node("MatMul", ["embedded", "w"], ["product"]),
@@ -19,5 +19,5 @@ def open_encoder() -> ModelProto:
         node("Softmax", ["normal"], ["y"], axis=-1),
     ]
     constants = {"table": weights(_WORDS, _WIDTH), "w": weights(_WIDTH, _WIDTH, seed=1), "scale": np.ones(_WIDTH, "f")}
-    ids = ("input_ids", ("batch", "tokens"), TensorProto.INT64)
-    return model(nodes, [ids], [("y", ("batch", "tokens", _WIDTH), FLOAT)], constants)
+    ids = ("input_ids", ("batch", "sequence"), TensorProto.INT64)
+    return model(nodes, [ids], [("y", ("batch", "sequence", _WIDTH), FLOAT)], constants)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.codegen.analysis.integer_ranges import integer_ranges
 from sartor.codegen.analysis.rounded_result import steps_of
+from sartor.codegen.analysis.sized_task import facts_at, integers_at, mean_facts
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import Layer, TensorType
+from sartor.codegen.ir.layer import Layer, Task, TensorType
 from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.codegen.ir.variants.descriptor import device_in
 from sartor.codegen.ir.variants.rounding import rounding_of
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase, CaseCall
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.transfers.times import Transfers
 
@@ -155,13 +157,22 @@ def transfer_seconds(logical: TensorType, source: Schema, device: str, tables: T
 def tuned_cases(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[BenchmarkCase]:
     """All tasks of the graph with their candidates, as cases to measure, but fused ones without kernels."""
     return [
-        BenchmarkCase(
-            *(task.key, task.inputs, task.weights, task.results),
-            variants=variants[key],
-            facts=task_facts(task),
-            integers=integer_ranges(task),
-            step=sum(steps_of(task)),
-        )
+        _tuned_case(task, variants[key], graph.calls)
         for key, task in graph.tasks().items()
         if len(variants[key]) > (1 if task.stages else 0)
     ]
+
+
+def _tuned_case(task: Task, variants: tuple[Variant, ...], calls: Sequence[SizedCall]) -> BenchmarkCase:
+    """A task as a case: one of open sizes with the calls that count."""
+    case = BenchmarkCase(
+        *(task.key, task.inputs, task.weights, task.results),
+        variants=variants,
+        facts=task_facts(task),
+        integers=integer_ranges(task),
+        step=sum(steps_of(task)),
+    )
+    if task.opened is None or not calls:
+        return case
+    each = [CaseCall(call, facts_at(task, call.by_name), integers_at(task, call.by_name)) for call in calls]
+    return replace(case, facts=mean_facts([(call.of.share, call.facts) for call in each]), calls=tuple(each))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.sizes.calls import SizedCall
+from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.variants.routine import Implementation, Variant
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.names import REPEATS
+from sartor.tuning.records.measurement import CALLS_MARK
 
 ADAPT_ROUTINE = "adapt"
 
@@ -19,6 +22,20 @@ SHORT_SECONDS = 5e-4
 
 # Blocks of up to 32 MiB stay in the heap (``runtime/mapping/heap.py``); half of it may be in use by others.
 _KEPT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class CaseCall:
+    """Calls of a case of open sizes with some of them.
+
+    Attributes:
+        of: the sizes, and how many of all calls have them.
+        facts, integers: as of the case, for these sizes.
+    """
+
+    of: SizedCall
+    facts: str = ""
+    integers: tuple[range | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,6 +51,9 @@ class BenchmarkCase:
         facts: of the task, as ``task_facts`` writes them; empty for adapts and probes.
         integers: ranges of the activations, then of the weights, as ``integer_ranges`` gives them; empty for no bounds.
         step: change of a result when a number next to a rounding tie falls to the other side; 0 without rounding.
+        calls: with which sizes a case of open ones is measured, the largest first; empty if it is with the largest
+            alone. A time is then the mean of these calls', and ``facts`` are means as well.
+        sizes: what sizes the symbols of the variants' code have, by name; others have the largest.
     """
 
     key: str
@@ -44,6 +64,26 @@ class BenchmarkCase:
     facts: str = ""
     integers: tuple[range | None, ...] = ()
     step: float = 0.0
+    calls: tuple[CaseCall, ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def stored_key(self) -> str:
+        """The task's key and the calls whose mean time is measured."""
+        return f"{self.key}{CALLS_MARK}{'; '.join(str(each.of) for each in self.calls)}" if self.calls else self.key
+
+    def at(self, call: CaseCall) -> BenchmarkCase:
+        """The case with the sizes of a call."""
+        sizes = call.of.by_name
+        inputs, results = (tuple(each.at(sizes) for each in types) for types in (self.inputs, self.results))
+        facts, integers = call.facts, call.integers
+        return replace(
+            self, inputs=inputs, results=results, facts=facts, integers=integers, calls=(), sizes=call.of.sizes
+        )
+
+    def size_of(self, symbol: Symbol) -> int:
+        """The size that a symbol has."""
+        return dict(self.sizes).get(symbol.name, symbol.most)
 
     def packed_bytes(self, variant: Variant) -> int:
         """Bytes of the weights as one of the variants reads them."""
@@ -82,7 +122,7 @@ PROBE = _probe()
 
 def may_be_short(case: BenchmarkCase, *, is_cpu: bool) -> bool:
     """Whether a variant of the case may be so fast that it is called several times in a row, by the least time that its
-    task can take.
+    task can take, with any of the sizes that it is called with.
 
     On a GPU every case may: a call costs as much as most layers take, and how fast GPUs are is not known here. On a CPU
     one with large results counts as long: those of several calls in a row are one block of memory, which the C
@@ -90,6 +130,8 @@ def may_be_short(case: BenchmarkCase, *, is_cpu: bool) -> bool:
     """
     if not is_cpu:
         return True
+    if case.calls:
+        return any(may_be_short(case.at(each), is_cpu=True) for each in case.calls)
     if REPEATS * sum(each.bytes for each in case.results) > _KEPT_BYTES:
         return False
     return not case.facts or ideal_seconds(case.facts) < SHORT_SECONDS

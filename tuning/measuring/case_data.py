@@ -6,6 +6,7 @@ Activations are not copied: in a network the previous layer has just written the
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import ml_dtypes
@@ -18,7 +19,7 @@ from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase, CaseCall
 from sartor.tuning.records.hardware import last_level_cache
 
 # Where the system does not tell of a larger cache; and the most that each variant may have.
@@ -47,6 +48,7 @@ class CaseData:
         activations = len(case.inputs)
         allowed = case.integers or (None,) * (activations + len(case.weights))
         self.inputs = _all_random(case.inputs, allowed[:activations], random)
+        self._case = case
         scale = max((each.elements for each in case.weights), default=1) ** -0.25
         drawn = _all_random(case.weights, allowed[activations:], random, scale) if weights is None else weights
         is_stored_narrow = weights is None and any(each.traits.weights for each in case.variants)
@@ -54,6 +56,18 @@ class CaseData:
         self._packed: dict[tuple[Packing, ...], list[Array]] = {}
         self._large: dict[tuple[Packing, ...], list[DeviceArray]] = {}
         self.results: list[Array] = []
+        self._at: dict[CaseCall, CaseData] = {}
+
+    def at(self, call: CaseCall) -> CaseData:
+        """The data of a call of open sizes, with the same weights; the first call's is this."""
+        if call == self._case.calls[0]:
+            return self
+        if call not in self._at:
+            case, data = self._case.at(call), copy.copy(self)
+            allowed = case.integers or (None,) * len(case.inputs)
+            data.inputs = _all_random(case.inputs, allowed[: len(case.inputs)], np.random.default_rng(0))
+            self._at[call] = data
+        return self._at[call]
 
     def ranges(self, implementation: Implementation) -> dict[int | None, QuantisedRange]:
         """Range of each tensor in ``implementation.ranges``; the result's is that of ``results``, or an adapt's

@@ -22,7 +22,8 @@ from sartor.runtime.output_error import LAYER, largest_error, output_scale, rela
 from sartor.tuning.errors.near_ties import without_near_ties
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
-from sartor.tuning.measuring.runs.variant_runner import VariantRunner
+from sartor.tuning.measuring.runs.sized_runner import runner_of
+from sartor.tuning.measuring.runs.variant_runner import TimedRunner
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN
 
@@ -61,13 +62,13 @@ class Failure:
 class Checked:
     """Runners of right variants, with their errors, and failures of the others; both by descriptor."""
 
-    runners: Mapping[str, VariantRunner]
+    runners: Mapping[str, TimedRunner]
     failures: Mapping[str, Failure]
 
 
 @dataclass(frozen=True)
 class _Ran:
-    runner: VariantRunner
+    runner: TimedRunner
     outputs: list[Array]
 
 
@@ -197,7 +198,7 @@ class Checker:
         """Compare every variant with a reference, called ``name`` in messages; variants in ``ran`` do not run again."""
         data.results = reference
         scales = layer_scales(reference)
-        runners: dict[str, VariantRunner] = {}
+        runners: dict[str, TimedRunner] = {}
         failures: dict[str, Failure] = {}
         for variant in self._variants:
             try:
@@ -208,7 +209,9 @@ class Checker:
                     Status.OUT_OF_MEMORY if is_memory else Status.CRASHED, str(error)
                 )
                 continue
-            error_value = self._error(variant, _without_ties(tried.outputs, reference, ties), reference, scales)
+            # An arbiter knows the results for the largest sizes alone, which come first.
+            outputs = tried.outputs[: len(reference)]
+            error_value = self._error(variant, _without_ties(outputs, reference, ties), reference, scales)
             if error_value <= self._allowed(variant):
                 tried.runner.error = error_value
                 runners[variant.descriptor] = tried.runner
@@ -219,7 +222,7 @@ class Checker:
         return Checked(runners, failures)
 
     def _run(self, variant: Variant, data: CaseData) -> _Ran:
-        runner = VariantRunner(self.case, variant, self.programs[variant.descriptor], self.device, data)
+        runner = runner_of(self.case, variant, self.programs[variant.descriptor], self.device, data)
         return _Ran(runner, runner.outputs())
 
     def _error(

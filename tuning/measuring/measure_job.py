@@ -25,7 +25,7 @@ from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.checking import Arbiter, Checker
 from sartor.tuning.measuring.runs.gpu_clock import ReadClock, clock_of
 from sartor.tuning.measuring.runs.steady_clock import ClockedRuns
-from sartor.tuning.measuring.runs.variant_runner import VariantRunner, uninterrupted
+from sartor.tuning.measuring.runs.variant_runner import TimedRunner, VariantRunner, uninterrupted
 from sartor.tuning.records.measurement import NO_TIME, Status
 
 
@@ -161,7 +161,7 @@ def measure_case(
 
 
 def _timed(
-    runners: Mapping[str, VariantRunner], baseline: str, settings: MeasureSettings, overhead: float
+    runners: Mapping[str, TimedRunner], baseline: str, settings: MeasureSettings, overhead: float
 ) -> dict[str, VariantSamples]:
     runs = {name: functools.partial(each.timed, overhead) for name, each in runners.items()}
     least = {name: each.least_seconds for name, each in runners.items()}

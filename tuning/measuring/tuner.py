@@ -110,7 +110,7 @@ class Tuner:
         """The key under which a variant of a case is stored."""
         variant = next(each for each in case.variants if each.descriptor == descriptor)
         return MeasurementKey(
-            task=case.key,
+            task=case.stored_key,
             variant=descriptor,
             source=digest(variant.implementation.digest, source_digest(*_JOBS)),
             hardware=self._store.hardware,

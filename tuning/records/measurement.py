@@ -18,6 +18,9 @@ _DEATH_BY_MEMORY = "the process ran out of memory"
 MESSAGE_LIMIT = 4000
 """Number of characters of a failure's message that are kept."""
 
+CALLS_MARK = "@"
+"""In a key, between a task of open sizes and the calls whose mean time was measured."""
+
 PROTOCOL_VERSION = 8
 """Version of the way variants are measured. Raising it invalidates older measurements."""
 
@@ -51,7 +54,8 @@ class MeasurementKey:
     """Everything that a measured time depends on; measurements with equal keys are interchangeable.
 
     Attributes:
-        task: stable hash of the layer's computation, the values of its weights excluded.
+        task: stable hash of the layer's computation, the values of its weights excluded; of one of open sizes with the
+            calls whose mean time was measured.
         variant: descriptor of the routine and its parameters, ``cpu:f32/conv2d.nhwc{tile=4}``.
         source: hash of the code that the variant emits, and of the source files that emit and measure it.
         hardware: ``Hardware.key`` of the machine.
@@ -67,6 +71,11 @@ class MeasurementKey:
     threads: int
     runtime: str
     backend: str
+
+    @property
+    def task_key(self) -> str:
+        """The hash of the layer's computation alone."""
+        return self.task.partition(CALLS_MARK)[0]
 
 
 def key_threads(device: str, threads: int) -> int:

@@ -159,7 +159,7 @@ class SearchRun:
         return samples_of(
             each
             for each in self.tuner.store.measurements(here_only=True)
-            if each.key.task not in own and (each.key.threads, each.key.backend) == (here.threads, here.backend)
+            if each.key.task_key not in own and (each.key.threads, each.key.backend) == (here.threads, here.backend)
         )
 
     def _measure(self, picks: Picks, known: Measured) -> None:

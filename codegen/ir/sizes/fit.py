@@ -1,21 +1,27 @@
 """Finds what sizes follow from, by their values in two imports of a model for other sizes.
 
 The sizes of the second import are primes, or primes times what a symbol is a multiple of, which the first import has
-for none of its symbols. So a size that is a small number in both is a constant, and one formula fits all others.
+for none of its symbols. So one formula fits all sizes that differ. A size that is the same in both may be a constant,
+or follow from sizes in another way, as the smaller of a size and 100: a third import, with small sizes, tells.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol
 
 _MOST_OFFSET = 64
 _MOST_FACTORS = 2
+
+
+class SeveralFitError(ValueError):
+    """Several formulas fit two sizes."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,11 @@ class Fit:
         """The fit by sizes that distinguish what follows from them."""
         return Fit(tuple(symbols), tuple(twin_sizes(symbols)))
 
+    @staticmethod
+    def of_small(symbols: Sequence[Symbol]) -> Fit:
+        """The fit by sizes as small as can be, which tell constants from what depends on sizes."""
+        return Fit(tuple(symbols), tuple(small_sizes(symbols)))
+
     @property
     def twin_sizes(self) -> dict[str, int]:
         """Size of each symbol in the second import, by name."""
@@ -44,25 +55,22 @@ class Fit:
         """The size that is ``one`` in the first import and ``other`` in the second.
 
         Raises:
-            ValueError: if no formula fits, or several do.
+            ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
         if one == other:
             return one
         fitting = [each for part in self._products for each in self._with_factor(part, one, other)]
         fitting = fitting or [each for part in self._products for each in self._with_offset(part, one, other)]
-        if len(fitting) != 1:
-            what = " or ".join(map(str, fitting)) or "no product of them"
-            raise ValueError(f"a size that is {one} or {other} may be {what}")
+        if not fitting:
+            raise ValueError(f"a size that is {one} or {other} is no product of them")
+        if len(fitting) > 1:
+            raise SeveralFitError(f"a size that is {one} or {other} may be {' or '.join(map(str, fitting))}")
         return fitting[0]
 
     @cached_property
     def _products(self) -> tuple[Extent, ...]:
         """The products of symbols that sizes may be multiples of."""
-        return tuple(
-            Extent(each)
-            for count in range(1, _MOST_FACTORS + 1)
-            for each in itertools.combinations_with_replacement(sorted(self.symbols), count)
-        )
+        return _products(self.symbols)
 
     def _with_factor(self, part: Extent, one: int, other: int) -> Iterator[Extent]:
         factor, rest = divmod(one, part.most)
@@ -89,14 +97,45 @@ def twin_sizes(symbols: Sequence[Symbol]) -> list[int]:
     for each in symbols:
         below = range(each.most // each.multiple - 1, 2, -1)
         above = itertools.count(max(3, each.most // each.multiple + 1))
-        size = next(
-            number * each.multiple
-            for number in itertools.chain(below, above)
-            if _is_prime(number) and number * each.multiple not in taken
-        )
+        found.append(_first_prime(each, itertools.chain(below, above), taken))
+        taken.add(found[-1])
+    return found
+
+
+def small_sizes(symbols: Sequence[Symbol]) -> list[int]:
+    """Sizes for a third import: the smallest primes from three on, times what each symbol is a multiple of, such that
+    one product of symbols fits what follows from them.
+    """
+    taken: set[int] = set()
+    found: list[int] = []
+    for index, each in enumerate(symbols):
+        known = symbols[: index + 1]
+        for number in itertools.count(max(3, each.least // each.multiple)):
+            size = _first_prime(each, itertools.count(number), taken)
+            if _tells_products({one.name: small for one, small in zip(known, [*found, size], strict=True)}, known):
+                break
         found.append(size)
         taken.add(size)
     return found
+
+
+def _first_prime(symbol: Symbol, numbers: Iterable[int], taken: Collection[int]) -> int:
+    sizes = (number * symbol.multiple for number in numbers if _is_prime(number))
+    return next(each for each in sizes if each not in taken)
+
+
+def _tells_products(sizes: Mapping[str, int], symbols: Sequence[Symbol]) -> bool:
+    """Whether no two products of symbols are in the same ratio to those of the largest sizes."""
+    ratios = [Fraction(each.at(sizes), each.most) for each in _products(symbols)]
+    return len(set(ratios)) == len(ratios)
+
+
+def _products(symbols: Sequence[Symbol]) -> tuple[Extent, ...]:
+    return tuple(
+        Extent(each)
+        for count in range(1, _MOST_FACTORS + 1)
+        for each in itertools.combinations_with_replacement(sorted(symbols), count)
+    )
 
 
 def _is_prime(number: int) -> bool:

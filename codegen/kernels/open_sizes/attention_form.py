@@ -11,7 +11,7 @@ from sartor.codegen.ir.sizes.dims import Dim
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.attention.attention_layer import computes_softmax
 from sartor.codegen.kernels.loops.epilogue import check_region, constant_of
-from sartor.codegen.kernels.loops.view import view_of
+from sartor.codegen.kernels.loops.view import stored_as, view_of
 from sartor.codegen.kernels.rows.row_form import row_form
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, copies, defining_op, indexing_maps, is_elementwise
@@ -85,16 +85,15 @@ def attention_form(task: Task) -> tuple[AttentionForm, tuple[Rewrite, ...]]:
     Raises:
         ValueError: if it is no attention that the kernel computes.
     """
-    if len(task.stages) != _STAGES or task.weights:
+    if len(task.stages) not in (_STAGES, _STAGES + 1) or task.weights:
         raise ValueError("not a product, a softmax and a product of activations")
-    first, middle, last = task.stages
-    rewrites = tuple(Rewrite.plain(each.task) for each in (first, middle, last))
+    rewrites = tuple(Rewrite.plain(each.task) for each in task.stages)
     with rewrites[0].module.context:
-        return _form(task, (first, middle, last), rewrites), rewrites
+        return _form(task, task.stages, rewrites), rewrites
 
 
 def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> AttentionForm:
-    first, middle, last = stages
+    first, middle, last = stages[:_STAGES]
     if middle.inputs != (None,) or not computes_softmax(row_form(rewrites[1].function), middle.task.results[0]):
         raise ValueError("there is no softmax between the products")
     scores, context = rewrites[0].root, rewrites[2].root
@@ -113,8 +112,18 @@ def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> A
     columns, depth = tensor_parts(found)[0][-1], tensor_parts(scores.operands[0])[0][-1]
     if any(each.steps[-1] != 1 for each in (keys, values)) or queries.steps[-1] != 1:
         raise ValueError("elements of a query or a value, or keys, are not adjacent")
-    result = Strided(len(task.inputs), view_of_shape(tensor_parts(found)[0]))
+    result = Strided(len(task.inputs), _stored(found, rewrites[_STAGES:]))
+    if result.steps[-1] != 1:
+        raise ValueError("elements of a result are not adjacent")
     return AttentionForm(shape, depth, columns, queries, keys, values, product, tuple(steps), result)
+
+
+def _stored(value: ir.Value, turned: Sequence[Rewrite]) -> tuple[Dim, ...]:
+    """Strides along the dimensions of what the second product computes, which a last stage may transpose."""
+    if not turned:
+        return view_of_shape(tensor_parts(value)[0])
+    (rewrite,) = turned
+    return stored_as(body_of(rewrite.function).arguments[0], _returned(rewrite))
 
 
 def view_of_shape(shape: Sequence[int]) -> tuple[Dim, ...]:

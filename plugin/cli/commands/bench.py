@@ -21,6 +21,7 @@ from sartor.cli.options.common import (
     read_threads,
 )
 from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
+from sartor.cli.options.sizes import SizeOption, sized_inputs
 from sartor.cli.options.used_files import model_files, module_files
 from sartor.cli.output.terminal import milliseconds, show_json, show_table
 from sartor.cli.tables.cold_table import ColdTimes, cold_json, show_cold
@@ -78,6 +79,7 @@ def bench(
     ] = None,
     input: InputOption = None,
     shape: PlanShapesOption = None,
+    size: SizeOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     signature: SignatureOption = None,
@@ -115,8 +117,18 @@ def bench(
     """Time a module, interleaved with other runtimes on the same inputs; or measure what the machine does at most."""
     if peak:
         _check_peak_stands_alone({"--dispatches": dispatches, "--trace": trace, "--cold": cold})
-        options = ("MODEL.vmfb", "--vs", "--peers", "--input", "--shape", "--device", "--signature", "--rounds")
-        values = (module, vs, peers, input, shape, device, signature, rounds)
+        options = (
+            "MODEL.vmfb",
+            "--vs",
+            "--peers",
+            "--input",
+            "--shape",
+            "--size",
+            "--device",
+            "--signature",
+            "--rounds",
+        )
+        values = (module, vs, peers, input, shape, size, device, signature, rounds)
         _check_peak_stands_alone(dict(zip(options, values, strict=True)))
         bench_machine(read_threads(threads), tuning_db, json)
         return
@@ -133,7 +145,7 @@ def bench(
     known = module_signature(module, signature, choice)
     bound = manifest.bound if manifest else ()
     noise = manifest.noise if manifest else ()
-    feeds = make_feeds(known.inputs, sources, bound, noise)
+    feeds = make_feeds(sized_inputs(module, known.inputs, size), sources, bound, noise)
     if cold:
         if dispatches or trace is not None:
             asked = "--dispatches are" if dispatches else "a --trace is"

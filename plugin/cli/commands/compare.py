@@ -23,6 +23,7 @@ from sartor.cli.options.common import (
     existing_file,
 )
 from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
+from sartor.cli.options.sizes import SizeOption, sized_inputs
 from sartor.cli.output.terminal import show_facts, show_json, show_table, tuning_progress
 from sartor.cli.tables.layer_error_table import first_json, layer_errors_json, show_first, show_layer_errors
 from sartor.comparison.compare_job import Answer, Question, ask
@@ -99,6 +100,7 @@ def compare(
         ),
     ] = None,
     shape: PlanShapesOption = None,
+    size: SizeOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     signature: SignatureOption = None,
@@ -111,8 +113,8 @@ def compare(
         layered_manifest(module, choice)
     bound = None if max_error is None else check_error_bound(max_error)
     known, file = module_signature(module, signature, choice), existing_file(vs)
-    noise = noise_inputs(module)
-    feeds = make_feeds(known.inputs, {}, noise=noise) if inputs is None else read_archive(inputs, known.inputs)
+    noise, sized = noise_inputs(module), sized_inputs(module, known.inputs, size)
+    feeds = make_feeds(sized, {}, noise=noise) if inputs is None else read_archive(inputs, sized)
     names = [spec.name for spec in shown_outputs(known.outputs)]
     results: list[dict[str, Array]] = []
     # Which plan an inference runs depends on time and memory, unless the session is told the function.

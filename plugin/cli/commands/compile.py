@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from sartor.cli.options.common import (
     CpusOption,
     JsonOption,
     ShapesOption,
+    SizesOption,
     TargetsOption,
     ThreadsOption,
     VersionOption,
@@ -58,10 +59,14 @@ from sartor.cli.tables.compile_summary import show_artifact
 from sartor.cli.tables.several_summary import show_several
 from sartor.config import CompileConfig, default_database
 from sartor.errors import UsageError
+from sartor.onnx_model.dynamic.open_bounds import UnboundSizesError
+from sartor.open_sizes.calls import CallLog
 from sartor.open_sizes.compilation import OpenConfig, compile_open
+from sartor.open_sizes.unbound import compile_unbound
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Double, Search
 from sartor.profiling.compilation.outputs import check_beside, check_dumps
+from sartor.progress import Progress
 from sartor.publishing import Publication, check_apart, publication
 from sartor.report.page import report_page
 from sartor.report.plan_pages import page_paths, plan_pages
@@ -114,6 +119,7 @@ def compile_to_vmfb(
         typer.Option(metavar="KIND", help="Kind of the workers' machines to tune for, if there are several."),
     ] = None,
     shape: ShapesOption = None,
+    sizes: SizesOption = None,
     bind: BindOption = None,
     pin: Annotated[
         list[str] | None,
@@ -156,6 +162,7 @@ def compile_to_vmfb(
         "--tune-until": tune_until,
         "--workers": workers,
         "--tune-for": tune_for,
+        "--sizes": sizes,
     }
     loaded = None if plan is None else _load_plan(plan, threads, tuning)
     opened: OpenShapes | None = None
@@ -193,12 +200,14 @@ def compile_to_vmfb(
     config = config if plans is None else replace(config, plans=plans)
     is_several = len(targets) * len(shapes) > 1 or isinstance(loaded, PlanSet)
     others = _others(save_plan, report, len(targets) * len(shapes) if is_several else 0)
-    _check_files(existing_file(model), output, plan, others, config)
+    _check_files(existing_file(model), output, {"--plan": plan, "--sizes": sizes}, others, config)
     if is_several and opened is not None:
         raise UsageError(
             "a range of --shape makes one plan for any size, and several targets or plans make a file of several; name "
             "one target, or the sizes that occur, as --shape x=1|8,16"
         )
+    if is_several and sizes is not None:
+        raise UsageError("--sizes is for one plan for any size, and several are asked for; leave one of them out")
     if is_several:
         several = SeveralConfig(config, targets, shapes)
         show_several(_compile_several(model, output, several, loaded, save_plan, report, others), json)
@@ -206,7 +215,8 @@ def compile_to_vmfb(
     if config.objective is Objective.COLD_LATENCY and save_plan is not None:
         raise UsageError("--save-plan is for one plan, and --objective cold+latency makes two; leave one of them out")
     with publication(others) as new:
-        artifact = _run(model, output, loaded, config, new, opened)
+        log = None if sizes is None else CallLog(existing_file(sizes))
+        artifact = _run(model, output, loaded, config, new, _Opened(opened, log))
         if save_plan is not None:
             new.write(save_plan, artifact.plan.text())
         if report is not None:
@@ -262,22 +272,42 @@ def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication
     return found
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """What is given about any sizes: ranges, None if there are none, and with which sizes the network is called."""
+
+    shapes: OpenShapes | None
+    log: CallLog | None
+
+
 def _run(
     model: Path,
     output: Path,
     plan: Plan | PlanSet | None,
     config: CompileConfig,
     new: Publication,
-    opened: OpenShapes | None,
+    opened: _Opened,
 ) -> Artifact:
+    single = plan if isinstance(plan, Plan) else None
     with tuning_progress() as progress:
-        if opened is not None:
-            single = plan if isinstance(plan, Plan) else None
-            return compile_open(model, output, OpenConfig(config, opened), progress, new, single)
-        if not isinstance(plan, Plan):
-            compiled = compile_switching if config.objective is Objective.COLD_LATENCY else compile_model
-            return compiled(model, output, config, progress, new)
+        if opened.shapes is not None:
+            return compile_open(model, output, OpenConfig(config, opened.shapes, opened.log), progress, new, single)
+        try:
+            made = _for_fixed_sizes(model, output, single, config, progress, new)
+        except UnboundSizesError as error:
+            return compile_unbound(error, model, output, config, progress, new, single, opened.log)
+        if opened.log is not None:
+            raise UsageError("--sizes is for a file for any size, and all sizes of this model are fixed; leave it out")
+        return made
+
+
+def _for_fixed_sizes(
+    model: Path, output: Path, plan: Plan | None, config: CompileConfig, progress: Progress, new: Publication
+) -> Artifact:
+    if plan is not None:
         return replay_plan(model, plan, output, config, progress, new)
+    compiled = compile_switching if config.objective is Objective.COLD_LATENCY else compile_model
+    return compiled(model, output, config, progress, new)
 
 
 def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Subject:
@@ -307,12 +337,12 @@ def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) ->
 
 
 def _check_files(
-    model: Path, output: Path, plan: Path | None, others: Mapping[str, Path], config: CompileConfig
+    model: Path, output: Path, given: Mapping[str, Path | None], others: Mapping[str, Path], config: CompileConfig
 ) -> None:
     """Every file that will be written can be, and none is written over another."""
     weights = config.external_weights
     outputs = {"-o": output, **({} if weights is None else {"--external-weights": weights}), **others}
-    read = [("the model", model), *([("--plan", plan)] if plan is not None else [])]
+    read = [("the model", model), *((option, path) for option, path in given.items() if path is not None)]
     used = [*read, *config.used_files(outputs.values())]
     check_apart(outputs, used)
     check_beside(output, weights)

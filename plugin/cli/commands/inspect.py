@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_format
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from sartor.cli.options.common import DeviceOption, JsonOption, ModuleArgument
 from sartor.cli.options.plan_choice import PlanLevelOption, PlanShapesOption, read_choice
+from sartor.cli.options.sizes import SizeOption, sized_inputs
 from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
 from sartor.cli.tables.compared_plans import show_compared
 from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof, shown_stock
@@ -59,6 +61,7 @@ def inspect(
         ),
     ] = None,
     shape: PlanShapesOption = None,
+    size: SizeOption = None,
     device: DeviceOption = None,
     cpu: PlanLevelOption = None,
     json: JsonOption = False,
@@ -77,6 +80,8 @@ def inspect(
         if verify:
             raise UsageError(f"'{module}' is a saved plan; only a module has checksums")
         _check_unchosen(module, choice)
+        if size:
+            raise UsageError(f"'{module}' is a saved plan; only a module has sizes")
         _inspect_saved(load_plans(module), str(module), json)
         return
     if verify:
@@ -84,8 +89,11 @@ def inspect(
     manifest = read_manifest(module)
     if choice != FIRST:
         manifest = one_plan(manifest, choice, module)
+    manifest = replace(manifest, inputs=tuple(sized_inputs(module, manifest.inputs, size)))
     checked = [("checksums", _checked(module, manifest))] if verify else []
     if json:
+        if size:
+            raise UsageError("--json shows the manifest as it is; leave --size out")
         first = manifest.to_json().partition("\n")[0]
         show_json(json_format.loads(first) | ({"network": manifest.network} if manifest.network else {}))
         return

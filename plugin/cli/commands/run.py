@@ -23,6 +23,7 @@ from sartor.cli.options.common import (
     read_sources,
 )
 from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
+from sartor.cli.options.sizes import SizeOption, sized_inputs
 from sartor.cli.output.terminal import show_json, show_table
 from sartor.errors import UsageError
 from sartor.publishing import check_apart, publication
@@ -51,6 +52,7 @@ def run(
     input: InputOption = None,
     output_dir: Annotated[Path | None, typer.Option(help="Write every output to this folder as .npy.")] = None,
     shape: PlanShapesOption = None,
+    size: SizeOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     signature: SignatureOption = None,
@@ -65,7 +67,7 @@ def run(
     known = module_signature(module, signature, read_choice(shape, device, sources))
     # The session draws them by the seed.
     drawn = {each.name for each in noise_inputs(module)} - set(sources)
-    given = [spec for spec in known.inputs if spec.name not in drawn]
+    given = [spec for spec in sized_inputs(module, known.inputs, size) if spec.name not in drawn]
     feeds = make_feeds(given, sources, bound_inputs(module), noise_inputs(module))
     names = [spec.name for spec in shown_outputs(known.outputs)]
     with _folder(output_dir):

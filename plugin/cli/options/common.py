@@ -74,6 +74,15 @@ ShapesOption = Annotated[
         "size in it; several shapes, or sizes such as NAME=1|8,3,224,224, make a file with a plan for each.",
     ),
 ]
+SizesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--sizes",
+        metavar="FILE",
+        help="Select the plan for any size by the sizes of these calls, one on each line, as batch=1 sequence=77, with "
+        "a number of calls behind a colon. (default: spread over the ranges)",
+    ),
+]
 BindOption = Annotated[
     list[str] | None,
     typer.Option(

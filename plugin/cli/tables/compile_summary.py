@@ -78,6 +78,8 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "run": run_command(artifact),
         "pareto": front_json(artifact.pareto),
         "successor": _successor_json(artifact),
+        "sizes": list(artifact.sizes),
+        "calls": [{"sizes": each.by_name, "share": each.share} for each in artifact.calls],
     }
 
 
@@ -130,6 +132,8 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("in stock code", stock_time(plan).sentence),
         ("adapts", "" if plan.unsplit else str(len(plan.adapts))),
         ("solver", proof(plan)),
+        ("any size", "\n".join(artifact.sizes)),
+        ("times are the mean of", "\n".join(f"{each.share:.1%} {each.named}" for each in artifact.calls if each.share)),
         ("predicted ms", milliseconds(plan.predicted)),
         ("times", plan.basis),
         ("measured ms", milliseconds(plan.measured)),

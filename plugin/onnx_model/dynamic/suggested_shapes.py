@@ -49,13 +49,13 @@ def suggested_shapes(model: ModelProto) -> Shapes:
     Args:
         model: whose bound dimensions are numbers; it is not changed.
     """
-    inputs = _free_inputs(model)
+    inputs = free_inputs(model)
     return _needed(inputs, _fitting(model, inputs) or _assigned(inputs, _Sizes(*_USUAL)))
 
 
 def shape_advice(model: ModelProto) -> str:
     """How to bind free dimensions: ``with --shape x=1,3,224,224, or with other sizes``."""
-    inputs = _free_inputs(model)
+    inputs = free_inputs(model)
     found = _fitting(model, inputs)
     if found is None:
         needed = _needed(inputs, _assigned(inputs, _Sizes(*_USUAL)))
@@ -64,7 +64,7 @@ def shape_advice(model: ModelProto) -> str:
     return f"with {shape_options(_needed(inputs, found))}, or with other sizes"
 
 
-def _fitting(model: ModelProto, inputs: list[_Free]) -> Shapes | None:
+def _fitting(model: ModelProto, inputs: list[Free]) -> Shapes | None:
     """Shapes of these inputs that the model accepts; None if none were found."""
     nodes = max(1, len(model.graph.node))
     tries = max(2, min(_MOST_TRIES, _MOST_NODES_INFERRED // nodes))
@@ -75,7 +75,7 @@ def _fitting(model: ModelProto, inputs: list[_Free]) -> Shapes | None:
     return _one_by_one(model, inputs, _MOST_NODES_INFERRED // nodes) if nodes <= _MOST_NODES_SEARCHED else None
 
 
-def _one_by_one(model: ModelProto, inputs: list[_Free], tries: int) -> Shapes | None:
+def _one_by_one(model: ModelProto, inputs: list[Free], tries: int) -> Shapes | None:
     """Shapes that fit, found by changing the size of one symbol at a time such that inference comes further."""
     known = _usual_sizes(inputs, _Sizes(*_USUAL))
     best = _reached(model, _shapes(inputs, known))
@@ -123,7 +123,7 @@ class _Sizes:
 
 
 @dataclass
-class _Free:
+class Free:
     """An input with free dimensions.
 
     Attributes:
@@ -137,7 +137,8 @@ class _Free:
     asked: dict[int, int] = field(default_factory=dict)
 
 
-def _free_inputs(model: ModelProto) -> list[_Free]:
+def free_inputs(model: ModelProto) -> list[Free]:
+    """The inputs with free dimensions."""
     editor = GraphEditor(model.graph)
     noise = {each.name for each in noise_of(model)}
     found = []
@@ -150,7 +151,7 @@ def _free_inputs(model: ModelProto) -> list[_Free]:
             rank = len(dims)
         names = [_symbol(value.name, axis, dims) for axis in range(_IMAGE_RANK if rank is None else rank)]
         positive = {axis % len(names): size for axis, size in asked.items() if -len(names) <= axis < len(names)}
-        found.append(_Free(value.name, names, positive))
+        found.append(Free(value.name, names, positive))
     return found
 
 
@@ -245,22 +246,22 @@ def _choices(model: ModelProto) -> Iterator[_Sizes]:
         yield _Sizes(*_USUAL, batch)
 
 
-def _assigned(inputs: list[_Free], sizes: _Sizes) -> Shapes:
+def _assigned(inputs: list[Free], sizes: _Sizes) -> Shapes:
     """A shape per input of usual sizes."""
     return _shapes(inputs, _usual_sizes(inputs, sizes))
 
 
-def _usual_sizes(inputs: list[_Free], sizes: _Sizes) -> dict[str, int]:
+def _usual_sizes(inputs: list[Free], sizes: _Sizes) -> dict[str, int]:
     """A usual size for each symbol, or one that a reader asks for."""
     known: dict[str, int] = {}
     for each in inputs:
         for axis, dim in enumerate(each.dims):
-            if isinstance(dim, str) and not _is_sum(dim):
+            if isinstance(dim, str) and not is_sum(dim):
                 known.setdefault(dim, each.asked.get(axis, _usual(each, axis, sizes)))
     return known
 
 
-def _shapes(inputs: list[_Free], known: Mapping[str, int]) -> Shapes:
+def _shapes(inputs: list[Free], known: Mapping[str, int]) -> Shapes:
     """A shape per input: equal symbols are equal, and a symbol such as ``past + 1`` has the value of that sum."""
     return {
         each.name: tuple(dim if isinstance(dim, int) else known.get(dim) or _evaluated(dim, known) for dim in each.dims)
@@ -268,15 +269,21 @@ def _shapes(inputs: list[_Free], known: Mapping[str, int]) -> Shapes:
     }
 
 
-def _usual(each: _Free, axis: int, sizes: _Sizes) -> int:
+def _usual(each: Free, axis: int, sizes: _Sizes) -> int:
     if axis == 0:
         return sizes.batch
-    if len(each.dims) == _IMAGE_RANK:
-        return _IMAGE_CHANNELS if axis == 1 else sizes.image
-    return sizes.length
+    if is_image_side(each, axis):
+        return sizes.image
+    return _IMAGE_CHANNELS if len(each.dims) == _IMAGE_RANK else sizes.length
 
 
-def _is_sum(symbol: str) -> bool:
+def is_image_side(each: Free, axis: int) -> bool:
+    """Whether a dimension is the height or width of an image."""
+    return len(each.dims) == _IMAGE_RANK and axis > 1
+
+
+def is_sum(symbol: str) -> bool:
+    """Whether a symbol is a sum, difference or product of others."""
     return any(operator in symbol for operator in "+-*") and _terms(symbol) is not None
 
 
@@ -373,7 +380,7 @@ def _agrees(node: NodeProto, editor: GraphEditor) -> bool:
     return asked is None or len(shape) < 2 or shape[1] == asked[1][1]
 
 
-def _needed(inputs: list[_Free], shapes: Shapes) -> Shapes:
+def _needed(inputs: list[Free], shapes: Shapes) -> Shapes:
     """Without the inputs whose free dimensions are all symbols of earlier inputs."""
     bound: set[str] = set()
     needed = {}

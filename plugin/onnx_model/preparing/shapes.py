@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
 from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.dynamic.open_bounds import UnboundSizesError, open_bounds
 from sartor.onnx_model.dynamic.suggested_shapes import shape_advice
 from sartor.onnx_model.graphs.infer import forget_shapes
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
@@ -23,7 +24,7 @@ def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
 
     Raises:
         UsageError: ``shapes`` names an unknown input, has another rank, contradicts the model or itself, or leaves a
-            dimension unbound.
+            dimension unbound, which is an ``UnboundSizesError``.
         UnsupportedModelError: an input is not a tensor.
     """
     inputs = model_inputs(model.graph)
@@ -130,8 +131,9 @@ def _check_bound(value: ValueInfoProto, model: ModelProto) -> None:
             )
         if not (dim.HasField("dim_value") and dim.dim_value > 0):
             symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
-            raise UsageError(
-                f"dimension {index}{symbol} of input '{value.name}' is not fixed; bind it {shape_advice(model)}"
+            raise UnboundSizesError.of(
+                f"dimension {index}{symbol} of input '{value.name}' is not fixed; bind it {shape_advice(model)}",
+                open_bounds(model),
             )
 
 

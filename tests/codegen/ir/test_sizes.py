@@ -7,7 +7,7 @@ import pytest
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.size_text import SizeText
 from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol, product, symbols_in
-from sartor.codegen.ir.sizes.fit import Fit, twin_sizes
+from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError, small_sizes, twin_sizes
 
 BATCH, TOKENS = Symbol("batch", 1, 8), Symbol("tokens", 1, 512)
 B, T = Extent((BATCH,)), Extent((TOKENS,))
@@ -41,6 +41,26 @@ def test_a_size_that_no_formula_gives_is_refused() -> None:
 def test_sizes_of_a_second_import_are_other_primes_and_none_is_one() -> None:
     symbols = [Symbol("a", 1, 512), Symbol("b", 1, 512), Symbol("c", 1, 2), Symbol("d", 1, 3), Symbol("e", 32, 640, 32)]
     assert twin_sizes(symbols) == [509, 503, 5, 7, 19 * 32]
+
+
+def test_sizes_of_a_third_import_are_small_primes_that_tell_products_apart() -> None:
+    symbols = [Symbol("a", 1, 512), Symbol("b", 1, 512), Symbol("c", 6, 64), Symbol("w", 32, 640, 32)]
+    assert small_sizes(symbols) == [3, 5, 7, 3 * 32]
+    # 3/6 of one is 5/10 of the other.
+    assert small_sizes([Symbol("a", 1, 6), Symbol("b", 1, 10)]) == [3, 7]
+
+
+def test_sizes_that_several_formulas_give_are_refused() -> None:
+    halves = Fit((Symbol("a", 1, 6), Symbol("b", 1, 10)), (3, 5))
+    with pytest.raises(SeveralFitError, match=r"a size that is 30 or 15 may be 5 \* a or 3 \* b"):
+        halves.dim(30, 15)
+    assert halves.dim(7, 7) == 7
+
+
+def test_a_tensor_of_open_sizes_has_a_type_for_each_size() -> None:
+    opened = TensorType.of_dims([B, 3, Extent((BATCH, TOKENS), 2)], "f32")
+    assert opened.at({"batch": 2, "tokens": 5}) == TensorType((2, 3, 20), "f32")
+    assert TensorType((4, 3), "f32").at({}) == TensorType((4, 3), "f32")
 
 
 def test_a_product_of_sizes_is_a_size() -> None:

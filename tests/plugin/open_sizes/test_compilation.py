@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,10 @@ import numpy as np
 import pytest
 
 from sartor.artifact import Artifact
+from sartor.cli.commands.compare import compare
+from sartor.cli.commands.inspect import inspect
+from sartor.cli.commands.run import run
+from sartor.cli.tables.compile_summary import summary
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
@@ -21,6 +26,7 @@ from sartor.open_sizes.compilation import OpenConfig, compile_open
 from sartor.open_sizes.symbols import OpenDims
 from sartor.policies import Precision
 from sartor.profiling.network_runner import NetRunner
+from sartor.report.evidence import read_evidence
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.files.open_sizes import OpenSize, Place
 from sartor.runtime.manifest import OPEN_FORMAT, read_manifest
@@ -30,6 +36,7 @@ from sartor.runtime.session import Session
 from sartor.settings.size_range import SizeRange
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
+from sartor.tuning.store.store import Store
 from tests.open_models import feed_forward, saved
 
 WIDTH, MOST = 24, 40
@@ -74,6 +81,43 @@ def test_layers_run_kernels_and_the_file_is_checked_at_several_sizes(made: Made)
     assert made.artifact.samples >= 4
     assert made.artifact.error is not None
     assert made.artifact.error < 1e-5
+
+
+def test_layers_are_measured_with_several_sizes_whose_mean_counts(made: Made) -> None:
+    assert [each.by_name for each in made.artifact.calls] == [{"rows": MOST}, {"rows": 1}, {"rows": 7}]
+    assert sum(each.share for each in made.artifact.calls) == pytest.approx(1)
+    calls = "; ".join(map(str, made.artifact.calls))
+    tasks = {each.task for each in made.artifact.plan.layers}
+    with Store.open(made.config.database) as store:
+        assert {f"{task}@{calls}" for task in tasks} <= {each.key.task for each in store.measurements()}
+        assert read_evidence(store, made.artifact.plan, tasks).tasks.keys() == tasks
+    shown = summary(made.artifact)
+    assert shown["sizes"] == [f"rows=1..{MOST}"]
+    assert shown["calls"][1]["sizes"] == {"rows": 1}
+
+
+def test_commands_make_inputs_up_of_the_sizes_that_are_given(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    run(made.artifact.path, size=["rows=7"], threads=1, json=True)
+    assert json.loads(capsys.readouterr().out)["outputs"][0]["shape"] == [7, 19]
+    inspect(made.artifact.path, size=["rows=7"])
+    assert f"float32[7, {WIDTH}]" in capsys.readouterr().out
+    compare(made.artifact.path, made.model, size=["rows=11"], threads=1, json=True)
+    assert json.loads(capsys.readouterr().out)["outputs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("rows", "--size 'rows' cannot be read"),
+        ("columns=3", r"names 'columns'; the dimensions of any size in '.*' are: rows"),
+        (f"rows={MOST + 1}", rf"gives 'rows' the size {MOST + 1}, but the module takes 'rows' from 1 to {MOST}"),
+    ],
+)
+def test_sizes_that_a_module_does_not_take_are_refused(text: str, complaint: str, made: Made) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        run(made.artifact.path, size=[text])
+    with pytest.raises(UsageError, match="shape is not fixed; give a file for it, or its sizes with --size"):
+        run(made.artifact.path)
 
 
 def test_the_manifest_has_the_range(made: Made) -> None:
@@ -192,7 +236,7 @@ def test_a_symbol_has_one_range_in_all_inputs() -> None:
 
 def test_sizes_are_checked_from_the_least_on_at_odd_ones() -> None:
     batch, tokens, width = Symbol("b", 1, 8), Symbol("t", 1, 512), Symbol("w", 32, 640, 32)
-    assert checked_sizes([tokens]) == [{"t": 1}, {"t": 5}, {"t": 49}]
+    assert checked_sizes([tokens]) == [{"t": 1}, {"t": 5}, {"t": 23}]
     found = checked_sizes([batch, tokens, width])
     assert all(each.allows(sizes[each.name]) for sizes in found for each in (batch, tokens, width))
     assert found[0] == {"b": 1, "t": 1, "w": 32}

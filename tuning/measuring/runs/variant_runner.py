@@ -10,8 +10,8 @@ import itertools
 import math
 import resource
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from sartor.codegen.ir.layouts import layout_packing
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.names import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
-from sartor.runtime.driver.device_array import from_view, upload
+from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.driver.waiting import busiest_seconds
@@ -42,8 +42,45 @@ _COMPILING_TILES_SECONDS = 20.0
 _TELLING_SECONDS = 0.25
 
 
+class TimedRunner(Protocol):
+    """Runs one variant, and times it.
+
+    Attributes:
+        packed_bytes: size of its packed weights.
+        error: of its results.
+    """
+
+    packed_bytes: int
+    error: float
+
+    @property
+    def least_seconds(self) -> float:
+        """What a call takes at least."""
+
+    def timed(self, overhead: float) -> float:
+        """Seconds of one call, without ``overhead``, the cost of a run."""
+
+    def warm_up(self) -> None:
+        """Call it several times untimed, so that its memory is allocated."""
+
+    def outputs(self) -> list[Array]:
+        """Run it once; returns results in ONNX layout.
+
+        Raises:
+            DeviceError: if the variant does not run.
+        """
+
+
 class VariantRunner:
     """Runs one variant on rotating copies of its arguments.
+
+    Args:
+        case: of the variant, with its sizes.
+        variant: what runs.
+        program: has its code.
+        device: where it runs.
+        data: arguments.
+        copies: of its packed weights; None for new ones.
 
     Attributes:
         packed_bytes: size of its packed weights.
@@ -53,7 +90,13 @@ class VariantRunner:
     """
 
     def __init__(
-        self, case: BenchmarkCase, variant: Variant, program: Program, device: NativeDevice, data: CaseData
+        self,
+        case: BenchmarkCase,
+        variant: Variant,
+        program: Program,
+        device: NativeDevice,
+        data: CaseData,
+        copies: Sequence[Sequence[DeviceArray]] | None = None,
     ) -> None:
         self._case = case
         self._implementation = variant.implementation
@@ -61,7 +104,7 @@ class VariantRunner:
         self._program = program
         self._device = device
         self._symbol = symbol_of(case.key, variant)
-        copies = data.copies(self._implementation.packings, device)
+        copies = copies or data.copies(self._implementation.packings, device)
         self.packed_bytes = sum(array.nbytes for array in copies[0])
         self.error = 0.0
         self.calls = 1
@@ -77,6 +120,8 @@ class VariantRunner:
         self._range = ranges.get(None)
         numbers = [upload(ranges[each].numbers, device) for each in self._implementation.ranges]
         self._arrays = [[*inputs, *weights, *numbers] for weights in copies]
+        symbols = self._implementation.symbols
+        self._sizes = [upload(np.zeros(case.size_of(each), np.int8), device) for each in symbols]
         self._turn = itertools.cycle(range(len(copies)))
 
     def timed(self, overhead: float) -> float:
@@ -99,7 +144,7 @@ class VariantRunner:
     def run(self) -> None:
         prefix = EXPORT_PREFIX if self.calls == 1 else REPEAT_PREFIX
         arguments = [each.view for _ in range(self.calls) for each in self._arrays[next(self._turn)]]
-        self._program.invoke(prefix + self._symbol, arguments)
+        self._program.invoke(prefix + self._symbol, [*arguments, *(each.view for each in self._sizes)])
 
     def _settle(self, seconds: float) -> bool:
         """Call it several times in a row from now on if it is short; returns whether it is."""
@@ -136,7 +181,7 @@ class VariantRunner:
         Raises:
             DeviceError: if the variant does not run.
         """
-        seconds, views = self._called([each.view for each in self._arrays[0]])
+        seconds, views = self._called([each.view for each in (*self._arrays[0], *self._sizes)])
         if self._device.host_memory:
             self._settle(seconds)
             is_telling = self._is_candidate_0 and seconds > _TELLING_SECONDS

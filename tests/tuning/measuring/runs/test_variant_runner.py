@@ -91,7 +91,7 @@ def test_a_long_first_call_of_stock_code_on_a_cpu_tells_how_long_calls_take(
     runner._device = SimpleNamespace(host_memory=True, software=False)
     runner._case = SimpleNamespace(results=())
     runner._implementation = SimpleNamespace(outputs=())
-    runner._arrays, runner.calls, runner.least_seconds = [[]], 1, 0.0
+    runner._arrays, runner._sizes, runner.calls, runner.least_seconds = [[]], [], 1, 0.0
     runner._is_candidate_0 = is_candidate_0
     monkeypatch.setattr(runner, "_called", lambda arguments: (taken, []))
     assert runner.outputs() == []

@@ -1,0 +1,109 @@
+"""Takes transposes of heads out of products by weights, so that products of open sizes read adjacent rows.
+
+A product of known sizes may read its rows wherever they are. One of any number of rows has them at a constant distance,
+which those of several heads do not have. The transpose becomes a layer of its own, which the attention before it may
+compute as well: that writes each row where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sartor.codegen.analysis.matmul import is_by_weight
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Fusion, Layer, LayerKind, Task, TensorType, ValueRef, task_key
+from sartor.codegen.mlir.iree_compiler import ir, shared_context
+from sartor.codegen.mlir.operations import body_of
+from sartor.codegen.subgraphs.fusion import chain, task_of
+
+_SUFFIX = ".turned"
+_ATTENTION = 3
+
+
+def transposes_apart(graph: LayerGraph) -> LayerGraph:
+    """The network with each transpose that begins a product by a weight as a layer of its own."""
+    names = {each.name for each in graph.layers}
+    divided: dict[str, tuple[int, Task, Task] | None] = {}
+    layers: list[Layer] = []
+    for layer in graph.layers:
+        if layer.task.key not in divided:
+            divided[layer.task.key] = _divided(layer.task)
+        parts, name = divided[layer.task.key], f"{layer.name}{_SUFFIX}"
+        if parts is None or name in names:
+            layers.append(layer)
+            continue
+        slot, turn, product = parts
+        layers.append(Layer(name, layer.nodes, turn, (layer.inputs[slot],), ()))
+        inputs = (*layer.inputs[:slot], ValueRef(name, 0), *layer.inputs[slot + 1 :])
+        layers.append(replace(layer, task=product, inputs=inputs))
+    return replace(graph, layers=tuple(layers))
+
+
+def _divided(task: Task) -> tuple[int, Task, Task] | None:
+    """The transposed activation, its transpose, and the rest of a product; None if it begins with no transpose."""
+    if task.kind is not LayerKind.CONTRACTION or not task.weights or not is_by_weight(task):
+        return None
+    with shared_context() as context, ir.Location.unknown(context):
+        module = ir.Module.parse(task.body)
+        function = module.body.operations[0].operation
+        arguments = list(body_of(function).arguments)[: len(task.inputs)]
+        for slot, argument in enumerate(arguments):
+            users = [each.owner.operation for each in argument.uses]
+            if len(users) == 1 and users[0].name == "linalg.transpose":
+                turn = _transpose(users[0], task.inputs[slot])
+                return slot, turn, _rest(task, function, users[0], slot)
+    return None
+
+
+def _transpose(op: ir.Operation, source: TensorType) -> Task:
+    """A task that does what a transpose does."""
+    order = [int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
+    result = TensorType(tuple(source.shape[axis] for axis in order), source.dtype)
+    text = f"""util.func public @layer(%arg0: {source}) -> {result} {{
+  %empty = tensor.empty() : {result}
+  %turned = linalg.transpose ins(%arg0 : {source}) outs(%empty : {result}) permutation = {order}
+  util.return %turned : {result}
+}}"""
+    return task_of(LayerKind.FIXED, text, (source,), (), (result,))
+
+
+def _rest(task: Task, function: ir.Operation, transpose: ir.Operation, slot: int) -> Task:
+    """The task whose activation ``slot`` is what a transpose of it was."""
+    result, empty = transpose.results[0], transpose.operands[1]
+    argument = list(body_of(function).arguments)[slot]
+    turned = TensorType.parse(str(result.type))
+    argument.set_type(result.type)
+    result.replace_all_uses_with(argument)
+    transpose.erase()
+    if not list(empty.uses):
+        empty.owner.erase()
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    taken = [each.type for each in body_of(function).arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(taken, kind.results))
+    body = str(function.get_asm(use_local_scope=True))
+    differences = () if task.key == task_key(task.body) else (task.key,)
+    inputs = (*task.inputs[:slot], turned, *task.inputs[slot + 1 :])
+    return replace(task, key=task_key(body, *differences), body=body, inputs=inputs)
+
+
+def with_turned_results(graph: LayerGraph) -> LayerGraph:
+    """The network, whose fusions are attentions, with the transposes of their results in them too."""
+    layers = {each.name: each for each in graph.layers}
+    reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
+    reads.update(each.source for each in graph.outputs if each.source is not None)
+    fusions = [each for fusion in graph.fusions for each in (fusion, *_turned(fusion, layers, reads))]
+    return replace(graph, fusions=tuple(fusions))
+
+
+def _turned(fusion: Fusion, layers: dict[str, Layer], reads: Counter[ValueRef]) -> Iterator[Fusion]:
+    value = ValueRef(fusion.members[-1], 0)
+    turns = [each for each in layers.values() if each.inputs == (value,) and each.name.endswith(_SUFFIX)]
+    if len(fusion.members) != _ATTENTION or reads[value] > 1 or not turns:
+        return
+    stages, (turn,) = fusion.layer.task.stages, turns
+    slots = [each.inputs.index(None) for each in stages[1:]]
+    task = chain([*(each.task for each in stages), turn.task], [*slots, 0])
+    members = (*fusion.members, turn.name)
+    yield Fusion(replace(fusion.layer, name="+".join(members), task=task), members)

@@ -1,0 +1,61 @@
+"""The option that gives a module for any size those sizes that its inputs shall have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sartor.errors import UsageError
+from sartor.runtime.driver.signature import TensorSpec
+from sartor.runtime.files.open_sizes import OpenSize
+from sartor.runtime.manifest import find_manifest
+from sartor.runtime.module import open_module
+
+_TEXT = re.compile(r"(?P<name>.+)=(?P<size>[0-9]{1,9})")
+
+SizeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--size",
+        metavar="NAME=NUMBER",
+        help="Of a module for any size the size of this dimension, for inputs that are made up; repeatable.",
+    ),
+]
+
+
+def sized_inputs(module: Path, specs: Sequence[TensorSpec], texts: Sequence[str] | None) -> list[TensorSpec]:
+    """The inputs of a module with the sizes of ``--size``; without that as they are.
+
+    Raises:
+        UsageError: if a text has another form, or names a dimension that the module does not have, or a size that is
+            out of its range.
+    """
+    found = list(specs)
+    if not texts:
+        return found
+    manifest = find_manifest(open_module(module))
+    known = {each.name: each for each in manifest.sizes} if manifest is not None else {}
+    for text in texts:
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise UsageError(f"--size '{text}' cannot be read, expected for example sequence=77")
+        if match["name"] not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"--size names '{match['name']}'; the dimensions of any size in '{module}' are: {names}")
+        found = _with_size(found, known[match["name"]], int(match["size"]))
+    return found
+
+
+def _with_size(specs: Sequence[TensorSpec], of: OpenSize, size: int) -> list[TensorSpec]:
+    if not of.allows(size):
+        raise UsageError(f"--size gives '{of.name}' the size {size}, but the module takes {of}")
+    axes = {(each.input, each.axis) for each in of.places}
+    return [
+        replace(spec, shape=tuple(size if (spec.name, axis) in axes else old for axis, old in enumerate(spec.shape)))
+        for spec in specs
+    ]

@@ -1,0 +1,150 @@
+"""Bounds of sizes for a model whose user names none: from tables of the model, else usual ones.
+
+A table of positions ends where the model does: it is sliced up to a length that is computed, or its rows are taken by
+numbers that are computed from lengths alone. Other lengths, batches and sides of images have bounds that are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from onnx import ModelProto, NodeProto
+
+from sartor.errors import UsageError
+from sartor.onnx_model.dynamic.suggested_shapes import Free, free_inputs, is_image_side, is_sum
+from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.settings.size_range import OpenShapes, SizeRange
+
+_BATCHES, _LENGTHS, _SIDES = SizeRange(1, 8), SizeRange(1, 512), SizeRange(32, 640, 32)
+# What tells a size, whatever the values of its operand are.
+_SIZE_OPS = frozenset({"Shape", "Size"})
+_TABLE_RANK = 2
+
+
+@dataclass(frozen=True)
+class OpenBounds:
+    """Ranges of all free dimensions of a model.
+
+    Attributes:
+        shapes: of the inputs that have any.
+        sources: where bounds come from, a sentence for each symbol.
+    """
+
+    shapes: OpenShapes
+    sources: tuple[str, ...]
+
+
+class UnboundSizesError(UsageError):
+    """Dimensions of inputs have no sizes.
+
+    Attributes:
+        bounds: that they may have; None if none can be told.
+    """
+
+    bounds: OpenBounds | None = None
+
+    @staticmethod
+    def of(message: str, bounds: OpenBounds | None) -> UnboundSizesError:
+        """The error with bounds."""
+        error = UnboundSizesError(message)
+        error.bounds = bounds
+        return error
+
+
+@dataclass
+class _Bounds:
+    """Ranges and sizes by symbol, as they are found."""
+
+    table: tuple[str, int] | None
+    sizes: dict[str, int | SizeRange] = field(default_factory=dict)
+    sources: list[str] = field(default_factory=list)
+
+    def note(self, each: Free, axis: int, symbol: str) -> None:
+        """Bound the symbol of a dimension, unless it is bound already."""
+        if symbol in self.sizes:
+            return
+        if axis in each.asked:
+            # Weights have room for this size alone.
+            self.sizes[symbol] = each.asked[axis]
+            return
+        found, source = self._range(each, axis)
+        self.sizes[symbol] = found
+        self.sources.append(f"{symbol}={found}, {source}")
+
+    def _range(self, each: Free, axis: int) -> tuple[SizeRange, str]:
+        if axis == 0 and len(each.dims) > 1:
+            return _BATCHES, "the usual bound"
+        if is_image_side(each, axis):
+            return _SIDES, "the usual bounds"
+        if self.table is None:
+            return _LENGTHS, "the usual bound"
+        name, length = self.table
+        return SizeRange(1, length), f"as long as the table '{name}'"
+
+
+def open_bounds(model: ModelProto) -> OpenBounds | None:
+    """Ranges of the model's free dimensions; None if it has inputs of unknown rank, or sizes that are sums of others.
+
+    Args:
+        model: whose bound dimensions are numbers; it is not changed.
+    """
+    inputs = free_inputs(model)
+    declared = {value.name for value in model.graph.input if value.type.tensor_type.HasField("shape")}
+    symbols = [dim for each in inputs for dim in each.dims if isinstance(dim, str)]
+    if any(each.name not in declared for each in inputs) or any(map(is_sum, symbols)):
+        return None
+    bounds = _Bounds(min(_tables(GraphEditor(model.graph)), key=lambda table: table[1], default=None))
+    for each in inputs:
+        for axis, dim in enumerate(each.dims):
+            if isinstance(dim, str):
+                bounds.note(each, axis, dim)
+    shapes = {each.name: tuple(bounds.sizes.get(str(dim), dim) for dim in each.dims) for each in inputs}
+    known = {name: tuple(size for size in shape if not isinstance(size, str)) for name, shape in shapes.items()}
+    return OpenBounds(known, tuple(bounds.sources))
+
+
+def _tables(editor: GraphEditor) -> Iterator[tuple[str, int]]:
+    """Weights that are read up to a length, with the largest that they have."""
+    for node in editor.nodes:
+        if node.domain or not node.input or (shape := editor.shape(node.input[0])) is None:
+            continue
+        if not editor.is_constant(node.input[0]):
+            continue
+        if node.op_type == "Slice" and len(node.input) > 2 and not _is_known(node.input[2], editor):
+            length = shape[_axis(node, editor) % len(shape)]
+        elif node.op_type == "Gather" and len(shape) == _TABLE_RANK and _follows_from_sizes(node.input[1], editor):
+            length = shape[0]
+        else:
+            continue
+        if length > 1:
+            yield node.input[0], length
+
+
+def _axis(node: NodeProto, editor: GraphEditor) -> int:
+    values = editor.constant(node.input[3]) if len(node.input) > 3 else None
+    return 0 if values is None or not values.size else int(values.flat[0])
+
+
+def _is_known(name: str, editor: GraphEditor) -> bool:
+    producer = editor.producer(name)
+    return editor.is_constant(name) or (producer is not None and producer.op_type == "Constant")
+
+
+def _follows_from_sizes(name: str, editor: GraphEditor) -> bool:
+    """Whether a value follows from sizes of inputs, and from no values of theirs."""
+    pending, seen, has_sizes = [name], {name}, False
+    while pending:
+        current = pending.pop()
+        node = editor.producer(current)
+        if node is None and not editor.is_constant(current):
+            return False
+        if node is None:
+            continue
+        if node.op_type in _SIZE_OPS and not node.domain:
+            has_sizes = True
+            continue
+        new = [each for each in node.input if each and each not in seen]
+        seen.update(new)
+        pending += new
+    return has_sizes

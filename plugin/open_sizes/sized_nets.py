@@ -1,0 +1,147 @@
+"""Runs networks of open sizes with several sizes: their time is the mean of calls, and each size is checked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.ir.sizes.calls import SizedCall
+from sartor.profiling.builder import Build, Builder
+from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.verdicts import judged
+from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.samples.sample_sets import SampleSet
+from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Status
+
+_ADVICE = (
+    "if the model computes in another way for small sizes, as with the first 100 rows of any number, begin the range "
+    "above them, or give the sizes that occur, as --shape x=1|8,16"
+)
+
+
+@dataclass(frozen=True)
+class SizedRuns:
+    """Runs networks with some sizes.
+
+    Attributes:
+        call: the sizes, and how many of all calls have them; with a share of 0 networks are checked alone.
+        runner: runs them.
+    """
+
+    call: SizedCall
+    runner: NetRunner
+
+
+class SizedNets(NetRunner):
+    """Runs builds of one model of open sizes.
+
+    Args:
+        builder, samples, budget, is_hurried: as for ``NetRunner``, with the largest sizes.
+        share: how many of all calls have these.
+        others: with other sizes.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        samples: SampleSet,
+        budget: ErrorBudget,
+        share: float,
+        others: Sequence[SizedRuns],
+        *,
+        is_hurried: bool = False,
+    ) -> None:
+        super().__init__(builder, samples, budget, is_hurried=is_hurried)
+        self._share = share
+        self.others = tuple(others)
+        self._timed = tuple(each for each in others if each.call.share)
+
+    @property
+    def criterion(self) -> str:
+        """Identifies the measure and the samples, and the calls whose mean time is measured."""
+        return f"{super().criterion} {self._share:.3g} {'; '.join(str(each.call) for each in self._timed)}"
+
+    def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
+        """As ``NetRunner.profile``; times are means over calls, and the first failure at any size counts."""
+        found = [(self._share, super().profile(builds))]
+        found += [(each.call.share, each.runner.profile(builds)) for each in self._timed]
+        return {each.digest: _mean([(share, runs[each.digest]) for share, runs in found]) for each in builds}
+
+    def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
+        """As ``NetRunner.with_threads``, in the mean over calls."""
+        found = [(self._share, super().with_threads(build, counts))]
+        found += [(each.call.share, each.runner.with_threads(build, counts)) for each in self._timed]
+        return {count: _mean_samples([(share, taken[count]) for share, taken in found]) for count in counts}
+
+    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
+        """As ``NetRunner.dispatches``, in the mean over calls."""
+        found = [(self._share, super().dispatches(builds))]
+        found += [(each.call.share, each.runner.dispatches(builds)) for each in self._timed]
+        common = [build.digest for build, _ in builds if all(build.digest in passes for _, passes in found)]
+        return {each: _mean_passes([(share, passes[each]) for share, passes in found]) for each in common}
+
+    def judged(self, build: Build) -> NetRun:
+        """The judged run at all sizes: the first failure, or the run with the largest error.
+
+        Errors alone decide, as layers are compared at fixed sizes only.
+
+        Raises:
+            RewriteError: if the rewritten model is wrong.
+        """
+        worst = judged(self.verify(build), self.budget)
+        for each in self.others:
+            if worst.status is not Status.OK:
+                return worst
+            run = judged(each.runner.verify(build), each.runner.budget)
+            if run.status is not Status.OK:
+                # Without its error it is not judged again, which would forget the sizes.
+                return replace(run, error=None, message=f"with {each.call.named}: {run.message}; {_ADVICE}")
+            worst = max(worst, run, key=lambda each: each.error or 0.0)
+        return replace(worst, layers=self._layers()) if worst.status is Status.OK and self.others else worst
+
+    def _layers(self) -> str:
+        """What comparing layers says, of a model that rounds to integers: these have values at fixed sizes only."""
+        if not (self.budget.asks_layers and self.budget.rounds):
+            return ""
+        last = self.others[-1]
+        reason = f"those of a module for any size are not compared, but with {last.call.named}"
+        return last.runner.rewritten_verdict(reason).sentence
+
+
+def _mean(runs: Sequence[tuple[float, NetRun]]) -> NetRun:
+    """The mean run: a failure if there is one; the memory is that of the first."""
+    first = runs[0][1]
+    failed = next((each for _, each in runs if each.status is not Status.OK), None)
+    if failed is not None:
+        return failed
+    errors = [each.error for _, each in runs if each.error is not None]
+    samples = _mean_samples([(share, each.samples) for share, each in runs])
+    return replace(first, samples=samples, error=max(errors, default=first.error))
+
+
+def _mean_samples(samples: Iterable[tuple[float, Sequence[float]]]) -> tuple[float, ...]:
+    """The mean of each first sample, each second, and so on, as far as all have one."""
+    scaled = [[share * each for each in taken] for share, taken in samples]
+    return tuple(sum(each) for each in zip(*scaled, strict=False))
+
+
+def _mean_passes(passes: Sequence[tuple[float, Sequence[tuple[Dispatch, ...]]]]) -> list[tuple[Dispatch, ...]]:
+    """The mean of each pass of the first with those of the others, which may have fewer."""
+    count = len(passes[0][1])
+    return [
+        _mean_dispatches([(share, taken[number % len(taken)]) for share, taken in passes]) for number in range(count)
+    ]
+
+
+def _mean_dispatches(parts: Iterable[tuple[float, Iterable[Dispatch]]]) -> tuple[Dispatch, ...]:
+    seconds: dict[str, float] = defaultdict(float)
+    calls: dict[str, int] = {}
+    for share, dispatches in parts:
+        for each in dispatches:
+            seconds[each.name] += share * each.seconds
+            calls[each.name] = each.calls
+    found: Mapping[str, float] = seconds
+    return tuple(Dispatch(name, calls[name], found[name]) for name in sorted(found, key=lambda each: -found[each]))

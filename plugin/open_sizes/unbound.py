@@ -1,0 +1,69 @@
+"""Compiles a model whose user names no sizes: for any size up to bounds that the model has, or usual ones."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from sartor.artifact import Artifact
+from sartor.config import CompileConfig
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.dynamic.open_bounds import UnboundSizesError
+from sartor.open_sizes.calls import CallLog
+from sartor.open_sizes.compilation import OpenConfig, compile_open
+from sartor.progress import Progress, silent
+from sartor.publishing import Publication
+from sartor.settings.size_range import SizeRange
+from sartor.tuning.records.plan import Plan
+
+_LOG = logging.getLogger(__name__)
+
+
+def compile_unbound(
+    unbound: UnboundSizesError,
+    model: Path,
+    output: Path,
+    config: CompileConfig,
+    progress: Progress = silent,
+    whole: Publication | None = None,
+    plan: Plan | None = None,
+    log: CallLog | None = None,
+) -> Artifact:
+    """Write one plan for any size of a model that was refused because its sizes are not bound.
+
+    Args:
+        unbound: the refusal, which has bounds.
+        model, output, progress, whole, plan: as for ``compile_open``.
+        config: settings; their shapes bind other sizes.
+        log: as of ``OpenConfig``.
+
+    Raises:
+        UnboundSizesError: if there are no bounds, or no file for any size is made with these settings.
+        SartorError: as ``compile_open``.
+    """
+    bounds = unbound.bounds
+    if bounds is None or not any(isinstance(size, SizeRange) for shape in bounds.shapes.values() for size in shape):
+        raise unbound
+    shapes: dict[str, tuple[int | SizeRange, ...]] = {**config.shapes, **bounds.shapes}
+    try:
+        opened = OpenConfig(config, shapes, log)
+    except UsageError:
+        raise unbound from None
+    named = _options(bounds.shapes)
+    _LOG.info("no sizes are given: the file is for any size, as by %s", named)
+    try:
+        artifact = compile_open(model, output, opened, progress, whole, plan)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(
+            f"{error}; no sizes were given, and none are fixed, so that a file for any size was made, as by {named}"
+        ) from None
+    return replace(artifact, sizes=(*bounds.sources, f"for other sizes change {named}"))
+
+
+def _options(shapes: Mapping[str, tuple[int | SizeRange, ...]]) -> str:
+    """The options of the command line that ask for the same."""
+    texts = (f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+    return " ".join(f"--shape {shlex.quote(each)}" for each in texts)

@@ -1,0 +1,58 @@
+"""Bounds of sizes that nobody gives: from tables of the model, else usual ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto
+
+from sartor.onnx_model.dynamic.open_bounds import UnboundSizesError, open_bounds
+from sartor.onnx_model.preparing.shapes import bind_shapes
+from sartor.settings.size_range import SizeRange
+from tests.open_models import POSITIONS, encoder, feed_forward, named
+from tests.tiny_models import Builder
+
+
+def test_a_table_of_positions_bounds_lengths_and_usual_bounds_the_rest() -> None:
+    bounds = open_bounds(encoder())
+    assert bounds is not None
+    assert bounds.shapes == dict.fromkeys(("input_ids", "attention_mask"), (SizeRange(1, 8), SizeRange(1, POSITIONS)))
+    assert bounds.sources[0] == "batch=1..8, the usual bound"
+    assert bounds.sources[1].startswith(f"sequence=1..{POSITIONS}, as long as the table '")
+
+
+def _rows_by_number() -> ModelProto:
+    """Rows of a table by ``Range``, and those that ids name, of a larger vocabulary."""
+    build = Builder()
+    length = build.op("Gather", "length", build.op("Shape", "shape", "ids"), build.constant(np.array(1)))
+    start, step = build.constant(np.array(0)), build.constant(np.array(1))
+    places = build.op("Gather", "places", build.weight(20, 4), build.op("Range", "numbers", start, length, step))
+    build.op("Add", "y", build.op("Gather", "words", build.weight(7, 4), "ids"), places)
+    model = build.model([("ids", [1, 1])], [("y", [1, 1, 4])], TensorProto.INT64, TensorProto.FLOAT)
+    return named(model, {"ids": ["batch", "sequence"], "y": ["batch", "sequence", 4]})
+
+
+def test_rows_that_are_numbered_bound_lengths_and_a_vocabulary_does_not() -> None:
+    bounds = open_bounds(_rows_by_number())
+    assert bounds is not None
+    assert bounds.shapes == {"ids": (SizeRange(1, 8), SizeRange(1, 20))}
+
+
+def test_sides_of_images_have_multiples_and_channels_are_those_of_the_filters() -> None:
+    build = Builder()
+    build.op("Conv", "y", "x", build.weight(8, 5, 3, 3))
+    model = named(build.model([("x", [1, 5, 8, 8])], [("y", [1, 8, 6, 6])]), {"x": ["n", "c", "h", "w"]})
+    bounds = open_bounds(model)
+    assert bounds is not None
+    assert bounds.shapes == {"x": (SizeRange(1, 8), 5, SizeRange(32, 640, 32), SizeRange(32, 640, 32))}
+
+
+def test_sums_of_sizes_have_no_bounds() -> None:
+    model = named(feed_forward(), {"x": ["past + new", 24]})
+    assert open_bounds(model) is None
+
+
+def test_a_refusal_of_free_sizes_has_their_bounds() -> None:
+    with pytest.raises(UnboundSizesError, match=r"dimension 0 \('rows'\) of input 'x' is not fixed") as refused:
+        bind_shapes(feed_forward(), {})
+    assert refused.value.bounds == open_bounds(feed_forward())

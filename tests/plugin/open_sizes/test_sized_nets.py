@@ -1,0 +1,58 @@
+"""Times of networks of any size are means over calls, whatever is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sartor.codegen.ir.sizes.calls import SizedCall
+from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
+from sartor.profiling.network_runner import NetRunner
+from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Status
+
+BUILD: Any = SimpleNamespace(digest="d", path=Path("net.vmfb"))
+
+
+class Fixed(NetRunner):
+    """A runner whose networks take a known time."""
+
+    def __init__(self, seconds: float, status: Status = Status.OK) -> None:
+        self._seconds, self._status = seconds, status
+
+    def profile(self, builds: object) -> dict[str, NetRun]:
+        return {"d": NetRun(self._status, (self._seconds, 2 * self._seconds), 1e-7 * self._seconds)}
+
+    def with_threads(self, build: object, counts: object) -> dict[int, tuple[float, ...]]:
+        return {1: (self._seconds,), 2: (self._seconds / 2,)}
+
+    def dispatches(self, builds: object) -> dict[str, list[tuple[Dispatch, ...]]]:
+        return {"d": [(Dispatch("a", 2, self._seconds), Dispatch("b", 1, 1.0))]}
+
+
+def nets(monkeypatch: pytest.MonkeyPatch, *others: tuple[float, Fixed]) -> SizedNets:
+    largest = Fixed(8.0)
+    for name in ("profile", "with_threads", "dispatches"):
+        monkeypatch.setattr(NetRunner, name, lambda self, *given, name=name: getattr(Fixed, name)(largest, *given))
+    monkeypatch.setattr(NetRunner, "__init__", lambda *_, **__: None)
+    runs = [SizedRuns(SizedCall((("n", index),), share), each) for index, (share, each) in enumerate(others)]
+    nothing: Any = None
+    return SizedNets(nothing, nothing, nothing, 0.25, runs)
+
+
+def test_times_are_means_over_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = nets(monkeypatch, (0.75, Fixed(4.0)), (0.0, Fixed(1000.0)))
+    run = found.profile([BUILD])["d"]
+    assert run.samples == (5.0, 10.0)
+    assert run.error == pytest.approx(8e-7)
+    assert found.with_threads(BUILD, [1, 2]) == {1: (5.0,), 2: (2.5,)}
+    assert found.dispatches([(BUILD, 5.0)]) == {"d": [(Dispatch("a", 2, 5.0), Dispatch("b", 1, 1.0))]}
+
+
+def test_a_network_that_fails_at_one_size_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = nets(monkeypatch, (0.75, Fixed(4.0, Status.CRASHED)))
+    assert found.profile([BUILD])["d"].status is Status.CRASHED

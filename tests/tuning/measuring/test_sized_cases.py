@@ -1,0 +1,94 @@
+"""Cases of open sizes: measured with those of several calls, of which each is checked and the mean time counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.sizes.calls import SizedCall
+from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.ir.target import Target
+from sartor.codegen.kernels.open_sizes.open_rows import OpenRows
+from sartor.codegen.routines import routines_for
+from sartor.dialect_passes.annotate import annotate
+from sartor.dialect_passes.opening.open_graph import open_graph
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.cost_tables.tables import tuned_cases
+from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase, may_be_short
+from sartor.tuning.measuring.compile_job import compile_cases
+from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_case
+from sartor.tuning.measuring.runs.sized_runner import SizedRunner
+from sartor.tuning.measuring.runs.variant_runner import VariantRunner
+from sartor.tuning.records.measurement import Status
+from tests.open_models import feed_forward, saved
+
+TARGET = replace(Target.create("cpu"), threads=1)
+CALLS = (SizedCall((("rows", 64),), 0.0), SizedCall((("rows", 7),), 0.75), SizedCall((("rows", 1),), 0.25))
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> LayerGraph:
+    path = saved(feed_forward(), tmp_path_factory.mktemp("sized") / "model.onnx")
+    models = [run_import(path, {"x": (rows, 24)}, None) for rows in (64, 61)]
+    one, other = (each for each in models if isinstance(each, ImportedModel))
+    opened = open_graph((one.graph, one.weights), (other.graph, other.weights), Fit((Symbol("rows", 1, 64),), (61,)))
+    return replace(opened, calls=CALLS)
+
+
+@pytest.fixture(scope="module")
+def case(graph: LayerGraph) -> BenchmarkCase:
+    """A product of rows, by stock code and by a kernel whose tiles have several rows."""
+    variants = annotate(graph, routines_for(frozenset()), TARGET).variants
+    found = next(each for each in tuned_cases(graph, variants) if each.variants[-1].routine == "product")
+    kernels = [each for each in found.variants if dict(each.parameters).get("columns", 1) in (4, 8)]
+    return replace(found, variants=(found.variants[0], kernels[0]))
+
+
+def measured(case: BenchmarkCase, folder: Path) -> list[VariantSamples]:
+    compiled, probe = compile_cases([case, PROBE], TARGET, folder)
+    settings = MeasureSettings("cpu", 1, 1e-3, rounds=2, seconds=0.05)
+    found = measure_case(case, compiled.modules, settings, next(iter(probe.modules.values())))
+    return [found[each.descriptor] for each in case.variants]
+
+
+def test_a_case_names_its_calls_and_has_their_sizes(case: BenchmarkCase) -> None:
+    assert case.stored_key == f"{case.key}@rows=64*0; rows=7*0.75; rows=1*0.25"
+    assert replace(case, calls=()).stored_key == case.key
+    small = case.at(case.calls[1])
+    assert (small.inputs[0].shape, small.results[0].shape) == ((7, 24), (7, 40))
+    assert "operations=13440 " in small.facts
+    assert f"read={4 * 24 * (0.75 * 7 + 0.25):.0f}" in case.facts
+    assert may_be_short(case, is_cpu=True)
+
+
+def test_variants_are_timed_and_checked_with_all_sizes(case: BenchmarkCase, tmp_path: Path) -> None:
+    found = measured(case, tmp_path)
+    assert [each.status for each in found] == [Status.OK, Status.OK]
+    assert all(len(each.samples) >= 2 for each in found)
+
+
+def test_a_kernel_that_leaves_the_last_rows_out_is_wrong_where_whole_tiles_are_right(
+    case: BenchmarkCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OpenRows, "_write_rest", lambda *_: None)
+    alone = measured(replace(case, calls=case.calls[:1]), tmp_path)
+    assert [each.status for each in alone] == [Status.OK, Status.OK]
+    (tmp_path / "all").mkdir()
+    found = measured(case, tmp_path / "all")
+    assert [each.status for each in found] == [Status.OK, Status.WRONG_RESULT]
+
+
+def test_a_time_is_the_mean_of_calls_that_have_a_share(case: BenchmarkCase) -> None:
+    runner = object.__new__(SizedRunner)
+    made = [object.__new__(VariantRunner) for _ in range(3)]
+    for seconds, each in enumerate(made, 1):
+        each.timed = lambda overhead, seconds=seconds: seconds - overhead  # type: ignore[method-assign,misc]
+        each.least_seconds = float(seconds)
+    runner._timed = [(0.75, made[1]), (0.25, made[2])]
+    assert runner.timed(1.0) == 0.75 * 1 + 0.25 * 2
+    assert runner.least_seconds == 0.75 * 2 + 0.25 * 3
