@@ -1,7 +1,7 @@
 """A matrix product by a weight in blocks of integers whose LHS is rounded to 8 bits in each workgroup.
 
 An instruction multiplies four codes of a word by four integers of a row. Sums of a block are integers, which both
-scales turn into real numbers.
+scales turn into real numbers. With many rows, a copy of a panel's codes in bytes stays in the workgroup's cache.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.encoded.block_parts import BlockParts
+from sartor.codegen.kernels.encoded.code_bytes import CodeBytes, CopiedCodes, bytes_in_words
 from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, PackedBlocks
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.loops.nest import Nest, Starts, Tile
+from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 
@@ -36,6 +38,7 @@ class BlockDots:
         memories: positions of the LHS, codes, scales and, if there are any, zero points among the buffers; the
             workspace is the last buffer.
         element: instruction that multiplies groups of integers without a sign by signed ones.
+        copies: whether a panel's codes are copied, for all rows of a workgroup.
     """
 
     nest: Nest
@@ -43,6 +46,7 @@ class BlockDots:
     rows: RoundedRows
     memories: tuple[int, ...]
     element: DotElement
+    copies: bool = False
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -55,33 +59,56 @@ class BlockDots:
         return self.nest.lanes
 
     @property
+    def _share(self) -> int:
+        """Bytes of a workgroup's rounded rows, and of its copy of a panel's codes."""
+        return self.rows.elements + (CopiedCodes(self.blocks).size if self.copies else 0)
+
+    @property
     def workspace(self) -> TensorType:
-        """Type of the rounded rows of all workgroups."""
+        """Type of what all workgroups store."""
         first, second, third = self.groups
-        return TensorType((first * second * third * self.rows.elements,), "i8")
+        return TensorType((first * second * third * self._share,), "i8")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
-        begin = asm.mul(asm.add(group[0], asm.mul(group[1], self.groups[0])), self.rows.elements)
+        begin = asm.mul(asm.add(group[0], asm.mul(group[1], self.groups[0])), self._share)
         rows = workgroup_range(asm, self.nest.rows.output, self.groups[0], group[0])
         lhs, *parts = (memories[position] for position in self.memories)
         self.rows.write(asm, (lhs, memories[-1]), begin, rows)
+        copy, source = CopiedCodes(self.blocks), (memories[-1], asm.add(begin, self.rows.elements))
 
         def accumulate(tile: Tile, starts: Starts) -> list[ir.Value]:
-            return _TileWriter(self, asm, parts, memories[-1], begin, tile).accumulate(starts())
+            loaded = BlockParts(self.blocks, asm, parts, tile.panel)
+            codes = copy.read(asm, tile.panel, source) if self.copies else bytes_in_words(self.blocks, asm, loaded)
+            return _TileWriter(self, asm, loaded, codes, memories[-1], begin, tile).accumulate(starts())
 
-        self.nest.write(asm, memories, group, accumulate)
+        def panel(of: Panel) -> None:
+            copy.write(asm, parts, of, source)
+            self.nest.write_panel(asm, memories, rows, of, accumulate)
+
+        if self.copies:
+            self.nest.write_panels(asm, group, panel)
+        else:
+            self.nest.write(asm, memories, group, accumulate)
 
 
 class _TileWriter:
     """Emits the sums of a tile."""
 
     def __init__(
-        self, of: BlockDots, asm: Assembler, parts: Sequence[ir.Value], space: ir.Value, begin: Index, tile: Tile
+        self,
+        of: BlockDots,
+        asm: Assembler,
+        parts: BlockParts,
+        codes: CodeBytes,
+        space: ir.Value,
+        begin: Index,
+        tile: Tile,
     ) -> None:
         self._of = of
         self._asm = asm
-        self._parts = BlockParts(of.blocks, asm, parts, tile.panel)
+        self._parts = parts
+        self._codes = codes
         self._space = space
         self._panel = tile.panel
         inside = asm.add(asm.mul(tile.origin.inside, of.rows.columns), tile.origin.column)
@@ -94,61 +121,56 @@ class _TileWriter:
     def _block(self, number: Index, totals: list[ir.Value]) -> list[ir.Value]:
         """Add a block's products to the totals ``[rows, vectors]``. Rows end with zeros, whatever codes are there."""
         asm, of = self._asm, self._of
-        kind = asm.vector_type(ir.IntegerType.get_signless(WORD_BITS))
         sums = [of.rows.sum(asm, self._space, row, number) for row in self._rows]
-        starts = self._starts(sums)
-        first = self._parts.codes(number)
 
-        def every(word: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            for each in range(written):
-                carried = self._word(number, asm.add(word, each), first, carried)
+        def words(word: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            for place in range(written):
+                carried = self._word(number, asm.add(word, place), carried)
             return carried
 
         written = next(count for count in range(_WRITTEN_OUT, 0, -1) if of.blocks.words % count == 0)
-        found = asm.loop(0, of.blocks.words, written, starts, every)
-        scales, points = self._parts.scales(number), self._parts.stored_points(number)
-        results, places = [], iter(zip(found, totals, strict=True))
-        for row, total in zip(self._rows, sums, strict=True):
-            scale = of.rows.scale(asm, self._space, row, number)
-            whole = arith.sitofp(asm.vector_type(ir.F32Type.get()), total)
-            for vector_number in range(self._panel.vectors):
-                integers, result = next(places)
-                assert integers.type == kind
-                real = arith.sitofp(asm.vector_type(ir.F32Type.get()), integers)
-                if points is not None:
-                    real = arith.subf(real, arith.mulf(points[vector_number], whole))
-                results.append(asm.multiply_add(arith.mulf(real, scale), scales[vector_number], result))
-        return results
+        integers = asm.loop(0, of.blocks.words, written, self._starts(sums), words)
+        return self._reals(number, sums, integers, totals)
 
     def _starts(self, sums: Sequence[ir.Value]) -> list[ir.Value]:
         """What integer sums start from: minus the products by the zero point, if all blocks have the same."""
         asm, middle = self._asm, 0 if self._parts.has_points else self._of.blocks.encoding.middle
         factor = asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(WORD_BITS), -middle))
-        return [arith.muli(total, factor) for total in sums for _ in range(self._panel.vectors)]
+        products = [arith.muli(total, factor) for total in sums]
+        return [product for product in products for _ in range(self._panel.vectors)]
 
-    def _word(self, block: Index, word: Index, first: Index, sums: list[ir.Value]) -> list[ir.Value]:
+    def _word(self, block: Index, word: Index, sums: list[ir.Value]) -> list[ir.Value]:
         """Add the products of the words at one position of a block."""
-        asm, of, bits = self._asm, self._of, self._of.blocks.encoding.bits
-        words = self._parts.words(asm.add(first, asm.mul(word, of.blocks.word_step)))
-        for part in range(of.blocks.encoding.codes_of_byte):
-            codes = [self._bytes(each, part, bits) for each in words]
-            factors = [self._factor(row, block, word, part) for row in self._rows]
+        for place in range(self._of.blocks.encoding.codes_of_byte):
+            codes = self._codes(block, word, place)
+            factors = [self._factor(row, block, word, place) for row in self._rows]
             pairs = ((code, factor) for factor in factors for code in codes)
             sums = [self._multiplied(*pair, total) for pair, total in zip(pairs, sums, strict=True)]
         return sums
 
-    def _bytes(self, words: ir.Value, part: int, bits: int) -> ir.Value:
-        """The codes at one place of each byte, a byte each."""
-        asm = self._asm
-        kind = ir.VectorType.get([asm.lanes * _BYTES_OF_WORD], ir.IntegerType.get_signless(8))
-        shifted = arith.shrui(words, _splat(asm, part * bits)) if part else words
-        mask = ((1 << bits) - 1) * 0x01010101
-        return vector.bitcast(kind, arith.andi(shifted, _splat(asm, mask)) if bits < 8 else shifted)
+    def _reals(
+        self, block: Index, sums: Sequence[ir.Value], integers: Sequence[ir.Value], totals: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        """Add a block's integer sums, times the scales of rows and columns, to the totals ``[rows, vectors]``."""
+        asm, real = self._asm, self._asm.vector_type(ir.F32Type.get())
+        scales, points = self._parts.scales(block), self._parts.stored_points(block)
+        shifts = None
+        if points is not None:
+            shifts = [arith.negf(arith.mulf(*pair)) for pair in zip(points, scales, strict=True)]
+        results, places = [], iter(zip(integers, totals, strict=True))
+        for row, total in zip(self._rows, sums, strict=True):
+            step = self._of.rows.scale(asm, self._space, row, block)
+            whole = arith.mulf(arith.sitofp(real, total), step)
+            for index, scale in enumerate(scales):
+                number, result = next(places)
+                result = asm.multiply_add(arith.mulf(arith.sitofp(real, number), step), scale, result)
+                results.append(result if shifts is None else asm.multiply_add(whole, shifts[index], result))
+        return results
 
-    def _factor(self, row: Index, block: Index, word: Index, part: int) -> ir.Value:
+    def _factor(self, row: Index, block: Index, word: Index, place: int) -> ir.Value:
         """Four integers of a row, repeated."""
         asm, word_type = self._asm, ir.IntegerType.get_signless(WORD_BITS)
-        offset = self._of.rows.group(asm, row, block, word, part)
+        offset = self._of.rows.group(asm, row, block, word, place)
         loaded = asm.load_words(self._space, offset, ir.VectorType.get([1], word_type))
         kind = ir.VectorType.get([asm.lanes * _BYTES_OF_WORD], ir.IntegerType.get_signless(8))
         return vector.bitcast(kind, vector.broadcast(asm.vector_type(word_type), loaded))
@@ -156,7 +178,3 @@ class _TileWriter:
     def _multiplied(self, codes: ir.Value, factor: ir.Value, total: ir.Value) -> ir.Value:
         name = self._of.element.product.format(bits=self._asm.lanes * WORD_BITS)
         return llvm.call_intrinsic(total.type, name, [total, codes, factor], [], [])
-
-
-def _splat(asm: Assembler, number: int) -> ir.Value:
-    return asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(WORD_BITS), number))

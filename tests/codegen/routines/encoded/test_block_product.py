@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,10 +15,12 @@ from onnx import ModelProto, NodeProto
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.kernels.encoded.block_routine import BlockRoutine
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.machine import machine_of
+from sartor.codegen.routines.encoded.block_panels import BlockPanelDots, BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.frontend.import_job import run_import
@@ -91,12 +93,14 @@ _CASES: Mapping[str, _Case] = {
     "less_than_block": _Case(1, BlockEncoding(4, 512, 333, 100)),
     "rest_of_long_block": _Case(2, BlockEncoding(4, 1024, 1531, 20), points="packed"),
     "few_columns": _Case(1, BlockEncoding(4, 32, 2000, 7)),
+    "column_of_rows": _Case(9, BlockEncoding(4, 32, 70, 1), points="packed"),
     "bytes": _Case(1, BlockEncoding(8, 32, 480, 130)),
-    "bytes_of_rows": _Case(5, BlockEncoding(8, 64, 250, 130), points="packed"),
+    "bytes_of_rows": _Case(11, BlockEncoding(8, 64, 250, 130), points="packed"),
     "pairs": _Case(1, BlockEncoding(2, 16, 720, 130)),
-    "pairs_of_rows": _Case(4, BlockEncoding(2, 64, 730, 130), points="packed"),
+    "pairs_of_rows": _Case(19, BlockEncoding(2, 64, 370, 130), points="packed"),
     "real_points": _Case(1, BlockEncoding(4, 32, 256, 136), points="real", has_bias=True),
     "half_scales": _Case(6, BlockEncoding(4, 32, 256, 136), scales=np.float16, points="real"),
+    "half_scales_of_rows": _Case(29, BlockEncoding(4, 32, 100, 40), scales=np.float16, points="real"),
     "short_scales": _Case(1, BlockEncoding(4, 32, 256, 136), scales=ml_dtypes.bfloat16),
 }
 
@@ -127,22 +131,32 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     return found
 
 
-def _subjects(imported: ImportedModel, target: Target) -> dict[str, Subject]:
-    """All variants of each product's layer; IREE's own on this machine."""
+def _subjects(
+    imported: ImportedModel, target: Target, routines: Sequence[BlockRoutine] = (BlockProduct(), BlockPanels())
+) -> dict[str, Subject]:
+    """All variants of each product's layer; with those in f32 IREE's own on this machine."""
     subjects = {}
     for layer in imported.graph.layers:
-        listed = BlockProduct().parameters(layer.task, target)
-        assert not isinstance(listed, Rejected), (layer.name, listed)
-        found: dict[str, Implementation | Rejected] = {
-            str(dict(each)): BlockProduct().build(layer.task, each, target) for each in listed
-        }
-        if target == _TARGET:
+        found: dict[str, Implementation | Rejected] = {}
+        for routine in routines:
+            listed = routine.parameters(layer.task, target)
+            assert isinstance(listed, Rejected) == _is_rejected(routine, _CASES[layer.name]), (layer.name, listed)
+            if not isinstance(listed, Rejected):
+                found |= {f"{routine.name}{dict(each)}": routine.build(layer.task, each, target) for each in listed}
+        if target == _TARGET and routines[0].traits.precision is None:
             found["stock"] = Stock().build(layer.task, {}, target)
         built = {name: code for name, code in found.items() if isinstance(code, Implementation)}
         assert len(built) == len(found), found
         subjects[layer.name] = Subject(layer, imported.weights, built)
     assert subjects.keys() == _CASES.keys()
     return subjects
+
+
+def _is_rejected(routine: BlockRoutine, case: _Case) -> bool:
+    """Whether panels are not decoded: for few rows, or if their codes are bytes already."""
+    if isinstance(routine, BlockPanelDots) and case.encoding.bits == 8:
+        return True
+    return isinstance(routine, (BlockPanels, BlockPanelDots)) and case.rows < 8
 
 
 def test_variants_compute_the_definition(imported: ImportedModel) -> None:
@@ -160,14 +174,7 @@ def test_variants_compute_the_definition(imported: ImportedModel) -> None:
 
 @pytest.mark.skipif(not INTEGER_DOTS.exists_on(machine_of(_TARGET, "f32")), reason="the CPU has no such instruction")
 def test_rounded_rows_are_multiplied_exactly(imported: ImportedModel) -> None:
-    subjects = {}
-    for layer in imported.graph.layers:
-        listed = BlockDotProduct().parameters(layer.task, _TARGET)
-        assert not isinstance(listed, Rejected), (layer.name, listed)
-        found = {str(dict(each)): BlockDotProduct().build(layer.task, each, _TARGET) for each in listed}
-        built = {name: code for name, code in found.items() if isinstance(code, Implementation)}
-        assert len(built) == len(found), found
-        subjects[layer.name] = Subject(layer, imported.weights, built)
+    subjects = _subjects(imported, _TARGET, (BlockDotProduct(), BlockPanelDots()))
     content = compiled(subjects, _TARGET)
     for threads in (1, 2):
         program = opened(content, _TARGET, threads)
@@ -214,7 +221,7 @@ def _expected(case: _Case, rows: Array) -> Array:
     return product + case.parts().get("b", np.zeros(1))
 
 
-_OTHERS = ("rest_of_word", "bytes", "pairs", "short_scales")
+_OTHERS = ("rest_of_word", "bytes", "pairs_of_rows", "short_scales", "column_of_rows")
 
 
 def test_variants_compile_for_aarch64(imported: ImportedModel) -> None:
@@ -247,8 +254,9 @@ def test_variants_are_right_on_aarch64(imported: ImportedModel, tmp_path: Path) 
     for name, subject in subjects.items():
         inputs = subject.inputs()
         expected = _expected(_CASES[name], inputs[0])
-        found = run(program, subject, next(iter(subject.implementations)), inputs)
-        assert np.abs(found - expected).max() <= _TOLERANCE * np.abs(expected).max(), name
+        for variant in (next(iter(subject.implementations)), [*subject.implementations][-1]):
+            found = run(program, subject, variant, inputs)
+            assert np.abs(found - expected).max() <= _TOLERANCE * np.abs(expected).max(), (name, variant)
 
 
 @pytest.mark.parametrize("part", ["s", "z"])
@@ -285,6 +293,20 @@ def test_weights_stay_as_small_as_they_are(imported: ImportedModel) -> None:
         # Zero points take a byte each, and scales of bf16 as much as those of f32.
         widened = case.points == "packed" or (2 if case.scales is ml_dtypes.bfloat16 else 0)
         assert held <= given + widened * case.encoding.columns * case.encoding.blocks
+
+
+def test_blocks_whose_sums_may_exceed_32_bits_are_rejected(tmp_path: Path) -> None:
+    target, reasons = Target.create("cpu", "cascadelake"), []
+    for depth in (66288, 66320):
+        parts = _Case(1, BlockEncoding(8, 131072, depth, 1)).parts()
+        sizes = {"K": depth, "N": 1, "bits": 8, "block_size": 131072}
+        product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
+        onnx.save(model([product], [("x", (1, depth), FLOAT)], ["y"], parts), tmp_path / "m.onnx")
+        found = run_import(tmp_path / "m.onnx", {}, None)
+        assert isinstance(found, ImportedModel), found
+        reasons.append(BlockDotProduct().parameters(found.graph.layers[0].task, target))
+    assert not isinstance(reasons[0], Rejected)
+    assert reasons[1] == Rejected("sums of 66320 products of a block may exceed 32 bits")
 
 
 def test_other_products_are_rejected(tmp_path: Path) -> None:

@@ -1,0 +1,149 @@
+"""Kernels of products by weights in blocks of small integers: what their routines have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
+from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, PackedBlocks
+from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
+from sartor.codegen.kernels.isa.multipliers import DotElement
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts, build_kernel
+from sartor.codegen.kernels.layers.product_layer import ProductLayer
+from sartor.codegen.kernels.loops.access import ImageStrides
+from sartor.codegen.kernels.loops.nest import Nest
+from sartor.codegen.kernels.loops.partition import largest_range
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.loops.tilings import chunk
+from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.machine import Machine
+
+# Of the integers that rows are rounded to, and of sums.
+_MOST_INTEGER, _MOST_SUM = 127, (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class BlockRoutine(ABC):
+    """A kernel of products by weights in blocks of integers.
+
+    Parameters: those of ``Tiling``; ``columns`` of a register tile are rows of the LHS.
+
+    Attributes:
+        name: the algorithm in descriptors.
+    """
+
+    name: str
+
+    @abstractmethod
+    def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
+        """Why the routine does not multiply by a weight; None if it does."""
+
+    @abstractmethod
+    def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
+        """Sizes worth trying, best guess first."""
+
+    @abstractmethod
+    def parts(self, product: EncodedProduct) -> KernelParts:
+        """The kernel."""
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        """Parameter sets worth trying, best guess first, or why the routine does not apply."""
+        if task.kind is not LayerKind.CONTRACTION:
+            return Rejected("not a matrix product")
+        weight = encoded_weight(task)
+        if isinstance(weight, Rejected):
+            return weight
+        machine, shape = kernel_machine(weight.plain, target), product_shape(weight.plain)
+        if isinstance(machine, Rejected):
+            return machine
+        if isinstance(shape, Rejected):
+            return shape
+        refusal = self.refusal(weight, shape, machine)
+        return refusal or [tiling.parameters() for tiling in self.tilings(shape, machine)]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        """The implementation for one parameter set, or why there is none."""
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a product.
+
+        Raises:
+            ValueError: if there is no kernel for the layer.
+        """
+        weight = encoded_weight(task)
+        if isinstance(weight, Rejected):
+            raise ValueError(weight.reason)
+        machine, rewrite = kernel_machine(weight.plain, target), product_rewrite(weight.plain)
+        if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):
+            raise ValueError("not a matrix product for kernels")
+        with rewrite.module.context:
+            product = ProductLayer.of(rewrite, machine.lanes)
+            refusal = self.refusal(weight, product.shape, machine)
+            if refusal is not None:
+                raise ValueError(refusal.reason)
+            parts = self.parts(EncodedProduct.of(product, weight, len(task.inputs), Tiling.of(parameters)))
+        inputs = schemas_of(task.inputs, rewrite.inputs, target.device)
+        (output,) = schemas_of(task.results, rewrite.outputs, target.device)
+        return KernelLayer.of(task, rewrite, inputs, output, parts)
+
+
+@dataclass(frozen=True)
+class EncodedProduct:
+    """A layer that becomes a kernel; the packings of its weight's parts are set.
+
+    Attributes:
+        nest: loops over tiles of the result.
+        blocks: the weight in memory.
+        image: strides of the LHS, each row a pixel.
+        columns: rows of the LHS in a row of the nest.
+        memories: positions of the LHS and of the weight's parts among the buffers.
+    """
+
+    nest: Nest
+    blocks: PackedBlocks
+    image: ImageStrides
+    columns: int
+    memories: tuple[int, ...]
+
+    @staticmethod
+    def of(product: ProductLayer, weight: EncodedWeight, inputs: int, tiling: Tiling) -> EncodedProduct:
+        """A product, of whose layer ``inputs`` arguments are activations.
+
+        Raises:
+            ValueError: if the layer cannot be computed so.
+        """
+        codes = product.weight
+        if codes != weight.parts[0] or product.rewrite.packings[codes] != Packing():
+            raise ValueError("the layer reshapes its weight in blocks of integers")
+        blocks = PackedBlocks(weight.encoding, product.lanes, tiling.vectors)
+        for part, packing in zip(weight.parts, blocks.packings(len(weight.parts)), strict=True):
+            product.rewrite.set_packing(part, packing.steps)
+        columns, lhs = chunk(product.rows, tiling.columns), product.lhs
+        loops = (product.batches, *product.axes, product.result, product.epilogue, product.lanes)
+        nest = Nest(*loops, product.shape.columns, tiling).joined(columns)
+        image = ImageStrides(lhs.batch, columns * lhs.column, lhs.column, lhs.block, lhs.blocks)
+        memories = (product.memories[0], *(inputs + part for part in weight.parts))
+        return EncodedProduct(nest, blocks, image, columns, memories)
+
+    def rounded_rows(self) -> RoundedRows:
+        """How each workgroup rounds the rows that it multiplies."""
+        most = largest_range(self.nest.rows.output, self.nest.groups[0]) * self.columns
+        return RoundedRows(self.blocks, self.image, self.columns, most)
+
+
+def refused_dots(weight: EncodedWeight, element: DotElement, machine: Machine) -> Rejected | None:
+    """Why rows that are rounded to 8 bits cannot be multiplied by codes; None if they can."""
+    of = weight.encoding
+    if machine.lanes % (WORD_BITS // of.bits):
+        return Rejected("a vector holds fewer numbers than a word has codes")
+    if min(of.block, of.depth) * _MOST_INTEGER * ((1 << of.bits) - 1) > _MOST_SUM:
+        return Rejected(f"sums of {min(of.block, of.depth)} products of a block may exceed 32 bits")
+    return element.refusal(machine)
