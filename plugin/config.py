@@ -95,6 +95,7 @@ class CompileConfig:
         tune_for: the kind of machine that the module is tuned for, if the workers are of several: the beginning of its
             digits, or a part of its description.
         fixes_threads: whether workers measure with ``threads``, rather than with as many as they have physical cores.
+        heeds_permissions: whether layers that the model permits to round may be rounded if ``precision`` is f32.
     """
 
     target: Target = field(default_factory=lambda: Target.create("cpu"))
@@ -123,6 +124,7 @@ class CompileConfig:
     workers: str | None = None
     tune_for: str | None = None
     fixes_threads: bool = False
+    heeds_permissions: bool = True
 
     def __post_init__(self) -> None:
         """Check all fields, and add the threads, and extensions that this machine withholds, to the target.
@@ -345,4 +347,5 @@ _READERS: Mapping[str, _Reader] = {
     "workers": lambda name, value: _text(name, value, "a scheduler's address such as tcp://host:8786, or its file"),
     "tune_for": lambda name, value: _text(name, value, "the digits of a kind of machine, or a part of its description"),
     "fixes_threads": _flag,
+    "heeds_permissions": _flag,
 }

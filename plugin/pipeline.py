@@ -43,6 +43,7 @@ from sartor.frontend.target_check import check_measurable, runs_here
 from sartor.planning.guessed_recipe import check_predictable, guessed_recipe
 from sartor.planning.recipe import unsplit_recipe
 from sartor.planning.recorded_recipe import check_plan, precision_of
+from sartor.precision.permitted_rounding import heeding_permissions
 from sartor.profiling.builder import Builder
 from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.tuned_network import (
@@ -114,6 +115,7 @@ def _compile_on(
             check_predictable(config.planning, wants_front=bool(config.pareto))
         load_search(store, config.target, config.search, predicts=time.is_bounded)
         imported = import_network(model, config.importing, pool, progress, directory, time.end)
+        config = heeding_permissions(config, imported)
         check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench, is_tuned_here=not machines.are_elsewhere and is_here)
         explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)

@@ -29,10 +29,12 @@ _TF32 = "tf32"
 class Precision(StrEnum):
     """The types in which routines may compute besides f32: none, one narrower type, or all.
 
-    With ``int8-weights`` they compute in f32, and filters may be stored in 8 bits.
+    With ``int8-weights`` they compute in f32, and filters may be stored in 8 bits. ``permitted`` is what f32 becomes
+    for a model that permits to round what some of its layers multiply (``accuracy_level`` of ``MatMulNBits``).
     """
 
     F32 = "f32"
+    PERMITTED = "permitted"
     TF32 = "tf32"
     BF16 = "bf16"
     F16 = "f16"
@@ -55,13 +57,19 @@ class Precision(StrEnum):
         return self in (Precision.INT8, Precision.MIXED)
 
     @property
+    def quantises_filters(self) -> bool:
+        """Whether filters may be rounded to 8 bits."""
+        return self.quantises_values or self is Precision.INT8_WEIGHTS
+
+    @property
     def usual_error(self) -> float:
         """The default bound on the relative error; a larger error is more than rounding explains."""
-        return DEFAULT_MAX_ERROR if self is Precision.F32 else LOW_PRECISION_MAX_ERROR
+        return DEFAULT_MAX_ERROR if self in (Precision.F32, Precision.PERMITTED) else LOW_PRECISION_MAX_ERROR
 
 
 _NARROWER = {
     Precision.F32: (),
+    Precision.PERMITTED: ("i8",),
     Precision.TF32: ("tf32",),
     Precision.BF16: ("bf16",),
     Precision.F16: ("f16",),

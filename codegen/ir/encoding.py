@@ -8,10 +8,12 @@ from typing import Self
 
 import numpy as np
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import Task, TensorType
 
 ATTRIBUTE = "encoding"
 """The attribute by which the op that decodes a weight names its encoding."""
+PERMISSION = "may_round_rows"
+"""The attribute of such an op if the model permits to round what is multiplied by its weight."""
 _SEPARATOR = "."
 _BYTE = 8
 
@@ -97,6 +99,11 @@ class BlockEncoding:
         values = (numbers - origin) * scales[:, :, None].astype(np.float64)
         columns: np.ndarray = values.reshape(self.columns, -1)[:, : self.depth]
         return columns.T
+
+
+def permits_rounding(task: Task) -> bool:
+    """Whether the model permits to round what a layer multiplies by an encoded weight to 8 bits, block by block."""
+    return f"{PERMISSION} = true" in task.body
 
 
 def unpacked(data: np.ndarray, bits: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.encoding import ATTRIBUTE, BlockEncoding
+from sartor.codegen.ir.encoding import ATTRIBUTE, PERMISSION, BlockEncoding
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.subgraphs.declared_calls import call_instead, callee_of, inline, operators
@@ -31,16 +31,19 @@ def call_products(module: ir.Operation) -> None:
     with module.context, ir.Location.unknown(module.context):
         for number, op in enumerate(operators(module, _OPERATOR)):
             encoding = ir.StringAttr(op.attributes["torch.onnx.encoding"]).value
-            call_instead(module, op, _SEPARATOR.join((PREFIX, encoding, str(number))))
+            permission = PERMISSION if "torch.onnx.may_round" in op.attributes else ""
+            call_instead(module, op, _SEPARATOR.join((PREFIX, encoding, permission, str(number))))
 
 
 def expand_product(call: ir.Operation) -> None:
     """Replace an op by the ops that compute it, in place, if it is the call of a product by an encoded weight."""
-    encoding = encoding_of(callee_of(call))
+    symbol = callee_of(call)
+    encoding = encoding_of(symbol)
     if encoding is not None:
         kinds = [TensorType.parse(str(value.type)) for value in call.operands]
         result = TensorType.parse(str(call.results[0].type))
-        inline(call, _Product(encoding, kinds, result).function(str(call.location)))
+        may_round = PERMISSION in symbol.split(_SEPARATOR)
+        inline(call, _Product(encoding, kinds, result, may_round).function(str(call.location)))
 
 
 def encoding_of(symbol: str) -> BlockEncoding | None:
@@ -57,11 +60,13 @@ class _Product:
         encoding: of the weight.
         operands: LHS ``[…, depth]``, codes, scales, and zero points if there are any.
         result: ``[…, columns]``.
+        may_round: whether the model permits to round the LHS.
     """
 
     encoding: BlockEncoding
     operands: Sequence[TensorType]
     result: TensorType
+    may_round: bool
 
     def function(self, location: str) -> str:
         """MLIR of a function that computes the product; ``location`` is the product's, as ``loc(…)``."""
@@ -90,6 +95,7 @@ class _Product:
         of = self.encoding
         split = TensorType((of.blocks, of.block_bytes, of.codes_of_byte, of.columns), "f32")
         whole = TensorType((of.blocks * of.block, of.columns), "f32")
+        permission = f", {PERMISSION} = true" if self.may_round else ""
         loops = "(d0, d1, d2, d3)"
         maps = [f"{loops} -> (d3, d0, d1)", *[f"{loops} -> (d3, d0)"] * (len(self.operands) - 2), f"{loops} -> {loops}"]
         names = [f"%a{index}" for index in range(1, len(self.operands))]
@@ -101,7 +107,7 @@ class _Product:
         lines = f"""%codes = tensor.empty() : {split}
   %decoded = linalg.generic {{indexing_maps = [{", ".join(f"affine_map<{each}>" for each in maps)}],
     iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
-    ins({", ".join(names)} : {kinds}) outs(%codes : {split}) attrs = {{{ATTRIBUTE} = "{of}"}} {{
+    ins({", ".join(names)} : {kinds}) outs(%codes : {split}) attrs = {{{ATTRIBUTE} = "{of}"{permission}}} {{
     ^bb0({inner}, %out: f32):
     {body}
   }} -> {split} {location}

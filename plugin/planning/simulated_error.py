@@ -55,10 +55,13 @@ def rounded_as(variant: Variant, layer: Layer) -> str | None:
 
 
 def is_allowed(rounding: str, precision: Precision) -> bool:
-    """Whether the user's precision allows rounding a layer to a type."""
+    """Whether the user's precision allows rounding a layer to a type. Of layers that the model permits to round, no
+    others have variants that do so."""
+    if rounding == ROWS and precision is Precision.PERMITTED:
+        return True
     if rounding in (I8, STORED, ROWS, FACTOR):
         return precision.quantises_values
-    return (I8 if rounding == WEIGHTS else rounding) in precision.types
+    return precision.quantises_filters if rounding == WEIGHTS else rounding in precision.types
 
 
 def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:

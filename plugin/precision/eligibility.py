@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sartor.codegen.analysis.rounded_result import rounds
+from sartor.codegen.ir.encoding import permits_rounding
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, ValueRef
 from sartor.codegen.ir.packing import Narrow, Packing
@@ -38,6 +39,8 @@ def eligible_routines(imported: ImportedModel, precision: Precision) -> tuple[Ro
 def _is_asked_for(routine: Routine, precision: Precision) -> bool:
     """Whether the user allows what a routine rounds to 8 bits, if it does."""
     traits = routine.traits
+    if precision is Precision.PERMITTED:
+        return traits.precision is None or traits.needs_permission
     return precision.quantises_values or traits.precision != QUANTISED or traits.weights == QUANTISED
 
 
@@ -77,8 +80,10 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
             return False
         if code.step is not None and any(each is not None and each.scale != code.step for each in written):
             return False
-        if precision.quantises_values or (QUANTISED in precision.types and variant.traits.weights == QUANTISED):
+        if precision.quantises_values or (precision.quantises_filters and variant.traits.weights == QUANTISED):
             return True
+        if precision is Precision.PERMITTED and variant.traits.needs_permission:
+            return permits_rounding(layer.task)
         if variant.dtype == QUANTISED and _rounds_more(variant):
             # It would round results computed from integers, or what it multiplies once more.
             return False

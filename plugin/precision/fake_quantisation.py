@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,8 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 BF16, F16, I8, TF32 = "bf16", "f16", "i8", "tf32"
+ENCODED = "MatMulNBits"
+"""The operator of products by weights in blocks of integers, as prepared models have it."""
 _CASTS = {BF16: TensorProto.BFLOAT16, F16: TensorProto.FLOAT16}
 _REALS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _SYMMETRIC_MOST = 127
@@ -101,6 +103,29 @@ class FakeQuantiser:
         numbers = self.node("Round", self.node("Div", self.node("Sub", value, low), step))
         return self.node("Add", self.node("Mul", numbers, step), low)
 
+    def blocks(self, tensor: str, value: str, depth: int, size: int) -> str:
+        """Round ``value``, rows of ``depth`` numbers, to 127 steps of the largest number of each block of ``size``."""
+        before = [0] * ((self.editor.rank(tensor) or 1) - 1)
+        return self._as_float32(tensor, value, lambda name: self._by_blocks(name, before, depth, size))
+
+    def _by_blocks(self, value: str, before: Sequence[int], depth: int, size: int) -> str:
+        """As ``codegen/kernels/encoded/rounded_rows.py`` rounds; ``before`` has a zero for each dimension before rows,
+        which Reshape keeps."""
+        filled = -(-depth // size) * size
+        if filled > depth:
+            value = self.node("Pad", value, self._integers(*before, 0, *before, filled - depth))
+        split = self.node("Reshape", value, self._integers(*before, filled // size, size))
+        step = self.node("Mul", self._of_rows("ReduceMax", self.node("Abs", split)), self._number(1 / _SYMMETRIC_MOST))
+        step = self.node("Max", step, self._number(LEAST_STEP))
+        rounded = self.node("Mul", self.node("Round", self.node("Div", split, step)), step)
+        joined = self.node("Reshape", rounded, self._integers(*before, filled))
+        if filled == depth:
+            return joined
+        return self.node("Slice", joined, self._integers(0), self._integers(depth), self._integers(-1))
+
+    def _integers(self, *numbers: int) -> str:
+        return self._constant(np.array(numbers, np.int64))
+
     def _bound(self, value: str, none: str) -> str:
         """The size from which a row's numbers are outliers."""
         sizes, reach = self.node("Abs", value), self._number(REACH)
@@ -187,7 +212,7 @@ def multiplied(node: NodeProto, editor: GraphEditor) -> tuple[int, ...]:
 
 def multiplies_rows(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a node multiplies rows, which lie along the last axis of its first input, by a weight."""
-    if node.op_type == "MatMulNBits":
+    if node.op_type == ENCODED:
         return True
     if node.op_type not in ("MatMul", "Gemm") or attributes(node).get("transA", 0):
         return False

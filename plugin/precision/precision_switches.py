@@ -16,10 +16,11 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from sartor.codegen.ir.variants.rounding import FACTOR, ROWS, STORED, WEIGHTS
 from sartor.frontend.layer_tensors import LayerTensors
-from sartor.onnx_model.graphs.graph import GraphEditor, opset
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset
 from sartor.onnx_model.graphs.walk import subgraphs
 from sartor.precision.fake_quantisation import (
     BF16,
+    ENCODED,
     F16,
     I8,
     TF32,
@@ -213,7 +214,7 @@ class _SwitchWriter:
         for index in multiplied(node, self._editor) if quantiser.rounds_products_only else ():
             copy.input[index] = quantiser.activation(node.input[index], copy.input[index])
         if quantiser.dtype == ROWS and multiplies_rows(node, self._editor):
-            copy.input[0] = quantiser.rows(node.input[0], copy.input[0])
+            copy.input[0] = _rounded_rows(quantiser, node, copy.input[0])
         if quantiser.dtype == FACTOR and multiplies_rows(node, self._editor):
             copy.input[0] = quantiser.factor(node.input[0], copy.input[0])
         for index, name in enumerate(node.output):
@@ -229,6 +230,14 @@ class _SwitchWriter:
         types = [self._editor.type(name) for name in like]
         outputs = [ValueInfoProto(name=name, type=kind) for name, kind in zip(names, types, strict=True)]
         return _graph(nodes, outputs, constants)
+
+
+def _rounded_rows(quantiser: FakeQuantiser, node: NodeProto, value: str) -> str:
+    """Round what a node multiplies as its kernel does: by rows, or by the blocks of a weight that stays encoded."""
+    if node.op_type == ENCODED:
+        of = attributes(node)
+        return quantiser.blocks(node.input[0], value, int(of["K"]), int(of["block_size"]))
+    return quantiser.rows(node.input[0], value)
 
 
 def _graph(

@@ -17,7 +17,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.reference.tie_spread import rounds_values
-from sartor.reference.tolerance import has_half_precision, tolerance
+from sartor.reference.tolerance import has_half_precision, tolerance, with_permitted
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import MeasureKind
@@ -33,15 +33,16 @@ _Run = TypeVar("_Run", Measurement, NetRun)
 
 
 def budget_of_model(budget: ErrorBudget, imported: ImportedModel, samples: SampleSet) -> ErrorBudget:
-    """The budget with the error by rounding in the model's own types, which is known as a relative error only."""
+    """The budget with the errors by rounding in the model's own types, and by what it permits to round, which are known
+    as relative errors only."""
     if budget.measure.kind is not MeasureKind.RELATIVE:
         return budget
     skeleton = ModelProto.FromString(imported.skeleton)
-    inherent = tolerance(skeleton, budget.usual, samples.tie_spread)
+    usual = with_permitted(budget.usual, samples.permitted_error)
+    inherent = tolerance(skeleton, usual, samples.tie_spread)
     amplifies = imported.is_rounding or has_half_precision(skeleton)
-    return replace(
-        budget, inherent=inherent, amplifies=amplifies, rounds=imported.is_rounding and rounds_values(skeleton)
-    )
+    rounds = imported.is_rounding and rounds_values(skeleton)
+    return replace(budget, usual=usual, inherent=inherent, amplifies=amplifies, rounds=rounds)
 
 
 def judged(run: _Run, budget: ErrorBudget) -> _Run:

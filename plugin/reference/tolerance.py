@@ -30,6 +30,11 @@ def tolerance(model: ModelProto, max_error: float, tie_spread: float = 0.0) -> f
     return max(max_error, min(rounding, MOST_BY_ITSELF))
 
 
+def with_permitted(max_error: float, permitted: float) -> float:
+    """The usual bound, or the error by all the rounding that the model permits if that is larger, within a limit."""
+    return max(max_error, min(_OTHER_SAMPLES * permitted, MOST_BY_ITSELF))
+
+
 def has_half_precision(model: ModelProto) -> bool:
     """Whether any value of a model is of half precision."""
     return not _HALF.isdisjoint(_element_types(model))

@@ -60,12 +60,14 @@ class SampleSet:
         digest: identifies the samples in caches; empty for those that every compilation of the model draws.
         doubts: about outputs that cannot be checked on them, as they are constant or not finite.
         tie_spread: relative error on them by rounding ties to the other side (``tie_spread``).
+        permitted_error: relative error on them by all the rounding that the model permits.
     """
 
     source: SampleSource
     digest: str
     doubts: Doubts = NO_DOUBTS
     tie_spread: float = 0.0
+    permitted_error: float = 0.0
 
     def __len__(self) -> int:
         return len(self.source)

@@ -57,6 +57,7 @@ class Traits:
         weights: narrower type that the packed filters are stored in, while all else keeps its type: such a variant
             reads fewer bytes, and computes the same bits if the type has all of the filters' numbers, or in 8 bits
             rounds them; None for no such type.
+        needs_permission: whether it rounds what the model itself may permit to round, layer by layer.
         rounds_factor: whether only the operand that is multiplied is read in 8 bits, by a range found on
             samples.
         sizes: names of the parameters that the learned cost model reads, each a single number.
@@ -80,6 +81,7 @@ class Traits:
     transforms_filters: bool = False
     rounds_between: bool = False
     scales_rows: bool = False
+    needs_permission: bool = False
     rounds_factor: bool = False
     weights: str | None = None
     sizes: tuple[str, ...] = ()

@@ -75,6 +75,7 @@ class BlockPanelDots(BlockRoutine):
             instruction=self.element,
             converts=True,
             scales_rows=True,
+            needs_permission=True,
             sizes=Tiling.names(),
         )
 

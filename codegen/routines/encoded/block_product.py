@@ -72,6 +72,7 @@ class BlockDotProduct(BlockRoutine):
             instruction=self.element,
             converts=True,
             scales_rows=True,
+            needs_permission=True,
             sizes=Tiling.names(),
         )
 

@@ -175,6 +175,7 @@ def compile_to_vmfb(
         target=targets[0],
         threads=read_threads(loaded.plans[0].plan.threads if isinstance(loaded, PlanSet) else threads),
         precision=read_precision(precision),
+        heeds_permissions=precision is None,
         double=Double(double or Double.F32),
         max_error=read_max_error(max_error),
         error_measure=read_error_measure(error_measure),

@@ -10,7 +10,7 @@ from sartor.artifact import Artifact
 from sartor.cli.output.terminal import milliseconds, optional, show_facts, show_json
 from sartor.cli.tables.compared_plans import compared_json, show_compared
 from sartor.cli.tables.pareto_table import front_json, show_front
-from sartor.cli.tables.routine_counts import routine_counts, stock_time
+from sartor.cli.tables.routine_counts import rounded_rows, routine_counts, some_of, stock_time
 from sartor.planning.recipe import UNSPLIT_SOLVER
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.manifest import read_manifest
@@ -48,6 +48,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "routines": routine_counts(plan),
         "stock_share": stock_time(plan).share,
         "stock_layers": list(stock_time(plan).layers),
+        "rounded_layers": list(rounded_rows(plan)),
         "adapts": len(plan.adapts),
         "objective": plan.objective,
         "solver": plan.solver,
@@ -130,6 +131,7 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("layers", UNSPLIT_MODEL if plan.unsplit else str(len(plan.layers))),
         ("routines", "\n".join(routines)),
         ("in stock code", stock_time(plan).sentence),
+        ("rows rounded to 8 bits", some_of(rounded_rows(plan))),
         ("adapts", "" if plan.unsplit else str(len(plan.adapts))),
         ("solver", proof(plan)),
         ("any size", "\n".join(artifact.sizes)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.ir.variants.descriptor import algorithm_of, without_parameters
@@ -32,14 +33,24 @@ class StockTime:
         """What a user should know; empty if the share is small."""
         if self.share <= _MUCH:
             return ""
-        more = len(self.layers) - _MOST_NAMED
-        named = [*self.layers[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
-        return f"{self.share:.0%} of the time: {', '.join(named)}"
+        return f"{self.share:.0%} of the time: {some_of(self.layers)}"
 
 
 def routine_counts(plan: Plan) -> dict[str, int]:
     """Number of layers by routine, the most frequent first."""
     return dict(Counter(without_parameters(layer.variant) for layer in plan.layers).most_common())
+
+
+def rounded_rows(plan: Plan) -> tuple[str, ...]:
+    """Names of the layers whose kernels round the rows that they multiply to 8 bits."""
+    rounding = {routine.name for routine in ROUTINES if routine.traits.scales_rows}
+    return tuple(each.layer for each in plan.layers if algorithm_of(each.variant).rpartition(".")[2] in rounding)
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first of several names, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join([*names[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
 
 def stock_time(plan: Plan) -> StockTime:

@@ -54,11 +54,11 @@ def single_precision_plans(
 def _within(policy: PlanPolicy) -> list[Precision]:
     """The precisions that allow fewer types and differ on the target."""
     whole = set(policy.precision.types_on(policy.target))
-    # What 8 bits for filters alone gain, 8 bits for all may gain as well.
+    # What 8 bits for filters alone, or for some layers, gain, 8 bits for all may gain as well.
     parts = {
         each: set(each.types_on(policy.target))
         for each in Precision
-        if set(each.types) < set(policy.precision.types) and each is not Precision.INT8_WEIGHTS
+        if set(each.types) < set(policy.precision.types) and each not in (Precision.INT8_WEIGHTS, Precision.PERMITTED)
     }
     return [each for each, types in parts.items() if types < whole and (types or each is Precision.F32)]
 

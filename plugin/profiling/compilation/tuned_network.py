@@ -33,6 +33,7 @@ from sartor.planning.recipe import Recipe, timed_plan, unsplit_recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.precision.calibration import Calibration, calibrate
 from sartor.precision.equalisation import find_exponents
+from sartor.precision.permitted_rounding import with_permitted_error
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
@@ -145,6 +146,9 @@ def find_variants(
     check_rewrites(bench.pool, imported, config.calibrating.samples)
     imported = equalised(imported, config, bench)
     calibration = calibrate(imported, config.calibrating, bench.pool, bench.progress)
+    calibration = with_permitted_error(
+        imported, calibration, config, bench.pool, bench.progress, is_hurried=bench.time.is_bounded
+    )
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
     imported = replace(imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges}))
     begun = _begun(imported, calibration.samples, config, bench) if is_tuned_here else None

@@ -25,6 +25,9 @@ DOMAIN = "com.microsoft"
 """The domain of ONNX Runtime's operators."""
 _PRODUCT = "MatMulNBits"
 _SIZES = {"K", "N", "bits", "block_size"}
+_LEVEL = "accuracy_level"
+# By this level a model permits to round the other operand to 8 bits, block by block; others name floats.
+_IN_BYTES = 4
 _BITS = (2, 4, 8)
 # The LHS, codes, scales and zero points.
 _INPUTS = 4
@@ -33,7 +36,8 @@ _INPUTS = 4
 def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``MatMulNBits(A, B, scales, zero_points, group_indices, bias)``; B is [N, blocks of K, packed block].
 
-    Products of f32 keep their weights as they are, in a node of its first inputs alone; others are dequantised.
+    Products of f32 keep their weights as they are, in a node of its first inputs alone, and a permission to round to 8
+    bits; others are dequantised.
     """
     if is_kept(node, editor):
         return None
@@ -47,7 +51,7 @@ def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
             order = np.argsort(groups, kind="stable")
             lhs = emit("Gather", lhs, emit.constant(order, "order"), part="order", axis=-1)
             weight = weight.reordered(order)
-        product = encoded_product(emit, lhs, weight, output)
+        product = encoded_product(emit, lhs, weight, output, may_round=may_round(node))
     else:
         values = weight.decoded(groups).astype(emit.dtype(node.input[0]))
         product = emit("MatMul", node.input[0], emit.constant(np.ascontiguousarray(values), "weight"), output=output)
@@ -56,10 +60,12 @@ def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def encoded_product(emit: Emitter, lhs: str, weight: BlockWeight, output: str = "") -> str:
-    """Emit a product by a weight that stays encoded; returns its result."""
+def encoded_product(emit: Emitter, lhs: str, weight: BlockWeight, output: str = "", *, may_round: bool = False) -> str:
+    """Emit a product by a weight that stays encoded; returns its result. ``may_round`` permits to round ``lhs``."""
     of = weight.encoding
     sizes: dict[str, Any] = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block}
+    if may_round:
+        sizes[_LEVEL] = _IN_BYTES
     return emit(_PRODUCT, lhs, *weight.stored(emit), output=output, domain=DOMAIN, **sizes)
 
 
@@ -96,9 +102,10 @@ def _weight(node: NodeProto, editor: GraphEditor) -> BlockWeight:
 
 def is_kept(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a node is a product whose weight stays encoded: of f32, with constant parts whose sizes fit, and without
-    a bias or any permission to round."""
+    a bias or a permission to round to floats."""
     is_product = node.op_type == _PRODUCT and node.domain == DOMAIN and _may_stay(node, editor)
-    if not is_product or len(node.input) > _INPUTS or set(attributes(node)) != _SIZES:
+    named = _SIZES | ({_LEVEL} if may_round(node) else set())
+    if not is_product or len(node.input) > _INPUTS or set(attributes(node)) != named:
         return False
     of = _encoding(node)
     shapes: list[Collection[tuple[int, ...]]] = [
@@ -111,6 +118,11 @@ def is_kept(node: NodeProto, editor: GraphEditor) -> bool:
     scales = editor.element_type(node.input[2])
     is_supported = of.bits in _BITS and scales in (TensorProto.FLOAT, TensorProto.FLOAT16)
     return is_fitting and is_supported
+
+
+def may_round(node: NodeProto) -> bool:
+    """Whether a product permits to round its LHS to 8 bits, block by block."""
+    return bool(attributes(node).get(_LEVEL) == _IN_BYTES)
 
 
 def _may_stay(node: NodeProto, editor: GraphEditor) -> bool:

@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
-from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import is_kept
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import is_kept, may_round
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import split_points
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import DOMAIN
 
@@ -60,7 +60,8 @@ def _product(emit: Emitter) -> list[NodeProto]:
         points = split_points(_values(emit, 3), of)
         assert points is not None
         parts.append(emit.constant(points, "points"))
-    emit(OPERATOR, node.input[0], *parts, output=node.output[0], domain=DOMAIN, encoding=str(of))
+    permission = {"may_round": 1} if may_round(node) else {}
+    emit(OPERATOR, node.input[0], *parts, output=node.output[0], domain=DOMAIN, encoding=str(of), **permission)
     return emit.nodes
 
 

@@ -1,0 +1,151 @@
+"""Products are rounded without ``--precision`` where their node permits it, and the bound is what that explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+
+from sartor.codegen.ir.encoding import BlockEncoding, unpacked
+from sartor.codegen.ir.target import Target
+from sartor.config import CompileConfig
+from sartor.costing.candidates import find_candidates
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.policies import Precision
+from sartor.precision.calibration import calibrate
+from sartor.precision.eligibility import eligibility
+from sartor.precision.permitted_rounding import heeding_permissions, permitted_layers, with_permitted_error
+from sartor.profiling.verdicts import budget_of_model
+from sartor.reference.tolerance import MOST_BY_ITSELF
+from sartor.tuning.workers.pool import WorkerPool
+from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node
+
+_FIRST, _SECOND = BlockEncoding(4, 32, 70, 24), BlockEncoding(4, 16, 24, 6)
+_ROWS = 5
+
+
+def _parts(of: BlockEncoding, name: str) -> dict[str, Array]:
+    random = np.random.default_rng(of.depth)
+    codes = random.integers(0, 256, of.codes.shape, dtype=np.uint8)
+    return {f"{name}.w": codes, f"{name}.s": (random.random(of.columns * of.blocks) + 0.5).astype(np.float32)}
+
+
+def _model(first: int, second: int) -> ModelProto:
+    nodes, constants = [], dict[str, Array]()
+    for name, of, read, level in (("a", _FIRST, "x", first), ("b", _SECOND, "h", second)):
+        constants |= _parts(of, name)
+        sizes = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block, "accuracy_level": level}
+        written = "h" if name == "a" else "y"
+        nodes.append(node("MatMulNBits", [read, f"{name}.w", f"{name}.s"], [written], name=name, domain=MS, **sizes))
+    return model(nodes, [("x", (_ROWS, _FIRST.depth), FLOAT)], ["y"], constants)
+
+
+def _imported(folder: Path, first: int, second: int) -> ImportedModel:
+    onnx.save(_model(first, second), folder / "model.onnx")
+    imported = run_import(folder / "model.onnx", {}, None)
+    assert isinstance(imported, ImportedModel), imported
+    return imported
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    """Of its products the first may be rounded."""
+    return _imported(tmp_path_factory.mktemp("permitted"), 4, 1)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> CompileConfig:
+    target = Target.create("cpu", "cascadelake")
+    return CompileConfig(target=target, threads=1, jobs=1, database=tmp_path / "tuning.db")
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(1) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize(("precision", "rounded"), [(Precision.PERMITTED, {"a"}), (Precision.F32, set())])
+def test_only_what_the_model_permits_is_rounded(
+    imported: ImportedModel, config: CompileConfig, precision: Precision, rounded: set[str]
+) -> None:
+    asked = replace(config, precision=precision)
+    candidates = find_candidates(imported, asked.planning, everything=False).variants
+    layers = {layer.name: candidates[layer.task.key] for layer in imported.graph.layers}
+    assert {name for name, variants in layers.items() if any(each.dtype == "i8" for each in variants)} == rounded
+    # Nor may it be if somebody else asks for all variants.
+    everything = find_candidates(imported, asked.planning).variants
+    may_run = eligibility(imported, precision)
+    allowed = {
+        layer.name
+        for layer in imported.graph.layers
+        for each in everything[layer.task.key]
+        if each.dtype == "i8" and may_run(layer, each)
+    }
+    assert allowed == rounded
+
+
+def test_a_precision_that_the_user_names_is_kept(imported: ImportedModel, config: CompileConfig) -> None:
+    assert permitted_layers(imported.graph) == ("a",)
+    assert heeding_permissions(config, imported).precision is Precision.PERMITTED
+    for kept in (replace(config, heeds_permissions=False), replace(config, precision=Precision.BF16)):
+        assert heeding_permissions(kept, imported) == kept
+    dprs = replace(config, selector="dprs")
+    assert heeding_permissions(dprs, imported) == dprs, "it keeps no limit of the error"
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_other_levels_permit_nothing(level: int, tmp_path: Path, config: CompileConfig) -> None:
+    imported = _imported(tmp_path, level, level)
+    assert permitted_layers(imported.graph) == ()
+    assert heeding_permissions(config, imported) == config
+
+
+def test_the_bound_is_what_the_permitted_rounding_explains(
+    imported: ImportedModel, config: CompileConfig, pool: WorkerPool
+) -> None:
+    plain = calibrate(imported, config.calibrating, pool)
+    assert with_permitted_error(imported, plain, config, pool) == plain
+    config = heeding_permissions(config, imported)
+    calibration = calibrate(imported, config.calibrating, pool)
+    samples = with_permitted_error(imported, calibration, config, pool).samples
+    rows = [sample["x"].astype(np.float64) for sample in samples.source.since(0)]
+    errors = []
+    for given in rows:
+        right = given @ _values(_FIRST, "a") @ _values(_SECOND, "b")
+        errors.append(
+            np.abs(_rounded(given) @ _values(_FIRST, "a") @ _values(_SECOND, "b") - right) / np.abs(right).max()
+        )
+    # Scales of single rows and columns are at most that of all, and at least a fraction of it.
+    assert np.max(errors) <= samples.permitted_error < 20 * np.max(errors)
+    budget = budget_of_model(config.error_budget, imported, samples)
+    assert budget.allowed == budget.accepted == min(1.5 * samples.permitted_error, MOST_BY_ITSELF)
+    assert budget.allowed > config.error_budget.allowed
+    given = replace(config, max_error=1e-4)
+    assert budget_of_model(given.error_budget, imported, samples).accepted == 1e-4
+    useless = budget_of_model(config.error_budget, imported, replace(samples, permitted_error=0.5))
+    assert useless.accepted == MOST_BY_ITSELF
+
+
+def _values(of: BlockEncoding, name: str) -> Array:
+    parts = _parts(of, name)
+    codes = unpacked(parts[f"{name}.w"], of.bits).reshape(of.columns, -1)[:, : of.depth].astype(np.float64)
+    scales = np.repeat(parts[f"{name}.s"].reshape(of.columns, of.blocks), of.block, 1)[:, : of.depth]
+    values: Array = ((codes - of.middle) * scales).T
+    return values
+
+
+def _rounded(rows: Array) -> Array:
+    """Rows rounded to 127 steps of each block's largest number."""
+    found = np.zeros(rows.shape)
+    for start in range(0, rows.shape[-1], _FIRST.block):
+        part = rows[..., start : start + _FIRST.block]
+        step = np.abs(part).max(-1, keepdims=True) / 127
+        found[..., start : start + _FIRST.block] = np.rint(part / step) * step
+    return found
