@@ -29,8 +29,9 @@ _TF32 = "tf32"
 class Precision(StrEnum):
     """The types in which routines may compute besides f32: none, one narrower type, or all.
 
-    With ``int8-weights`` they compute in f32, and filters may be stored in 8 bits. ``permitted`` is what f32 becomes
-    for a model that permits to round what some of its layers multiply (``accuracy_level`` of ``MatMulNBits``).
+    With ``int8-weights`` they compute in f32, and filters may be stored in 8 bits; with ``int4-weights`` those of
+    products may be stored in blocks of 4 bits. ``permitted`` is what f32 becomes for a model that permits to round what
+    some of its layers multiply (``accuracy_level`` of ``MatMulNBits``).
     """
 
     F32 = "f32"
@@ -40,6 +41,7 @@ class Precision(StrEnum):
     F16 = "f16"
     INT8 = "int8"
     INT8_WEIGHTS = "int8-weights"
+    INT4_WEIGHTS = "int4-weights"
     MIXED = "mixed"
 
     @property
@@ -75,6 +77,7 @@ _NARROWER = {
     Precision.F16: ("f16",),
     Precision.INT8: ("i8",),
     Precision.INT8_WEIGHTS: ("i8",),
+    Precision.INT4_WEIGHTS: ("i4",),
     Precision.MIXED: ("tf32", "bf16", "f16", "i8"),
 }
 

@@ -16,6 +16,11 @@ PERMISSION = "may_round_rows"
 """The attribute of such an op if the model permits to round what is multiplied by its weight."""
 _SEPARATOR = "."
 _BYTE = 8
+# What the scale at which a block's largest number is the last code is multiplied by: smaller scales clip that number,
+# and round the others less.
+_SHRUNK = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8)
+# Columns that are rounded at once.
+_COLUMNS = 1024
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,28 @@ class BlockEncoding:
     def bytes_with(self, others: Sequence[TensorType]) -> int:
         """Bytes of the matrix as it is stored, with scales and zero points of the given types."""
         return self.codes.bytes + sum(part.bytes for part in others)
+
+    def rounded(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Codes and scales of a matrix ``[depth, columns]`` of f32, whose blocks are rounded to nearest around the
+        middle: of some scales each block has the one with the least square error."""
+        parts = [self._rounded(matrix[:, start : start + _COLUMNS]) for start in range(0, self.columns, _COLUMNS)]
+        codes, scales = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return packed(codes, self.bits).reshape(self.codes.shape).view(np.int8), scales
+
+    def _rounded(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Codes ``[columns, blocks, block]`` and scales ``[columns, blocks]`` of some columns."""
+        filled = np.pad(matrix.T.astype(np.float32), ((0, 0), (0, self.blocks * self.block - self.depth)))
+        numbers = filled.reshape(len(filled), self.blocks, self.block)
+        largest = np.take_along_axis(numbers, np.abs(numbers).argmax(-1)[..., None], -1)
+        best, codes, scales = np.full(largest.shape, np.inf, np.float32), np.zeros_like(numbers, np.uint8), largest
+        for factor in _SHRUNK:
+            step = largest * np.float32(-factor / self.middle)
+            tried = np.clip(np.rint(numbers / np.where(step == 0, 1, step)), -self.middle, self.middle - 1)
+            error = np.square(tried * step - numbers).sum(-1, keepdims=True)
+            is_better = error < best
+            codes = np.where(is_better, (tried + self.middle).astype(np.uint8), codes)
+            best, scales = np.where(is_better, error, best), np.where(is_better, step, scales)
+        return codes, scales[..., 0]
 
     def decoded(self, codes: np.ndarray, scales: np.ndarray, points: np.ndarray | None = None) -> np.ndarray:
         """The matrix in f64, by the definition.

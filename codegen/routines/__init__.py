@@ -19,6 +19,7 @@ from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from sartor.codegen.routines.encoded.block_panels import BlockPanelDots, BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
+from sartor.codegen.routines.encoded.narrowed_product import NarrowedProduct
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.data_tiled import DataTiled
 from sartor.codegen.routines.iree.im2col import Im2col
@@ -197,6 +198,9 @@ ROUTINES: tuple[Routine, ...] = (
     Direct("direct_by_i8", weights="i8"),
     Direct("direct_by_i8_blocked", blocked=True, weights="i8"),
     Product("product_by_i8", weights="i8"),
+    # With weights in blocks of 4 bits, which are decoded where they are read, and all else in the model's own types.
+    NarrowedProduct(),
+    NarrowedProduct("panels_by_i4", decodes=True),
     IntegerFactor(Product("dots", storage="i8", element=INTEGER_DOTS), calibrated=True),
     FusedWinograd("fused_winograd_dots", storage="i8", element=BFLOAT_DOTS),
     FusedWinograd("fused_winograd_bytes", storage="i8", element=INTEGER_DOTS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.schema import FOUR_BITS
 from sartor.codegen.ir.target import DEVICES, Target
 from sartor.codegen.ir.variants.descriptor import dtype_in
 from sartor.codegen.ir.variants.routine import Variant
@@ -69,8 +70,10 @@ def recipe_of_plan(
 
 
 def precision_of(plan: Plan) -> Precision:
-    """The precision of a plan: f32, or mixed if a layer computes in a narrower type."""
+    """The precision of a plan: f32, or mixed if a layer computes in a narrower type, weights in 4 bits apart."""
     types = {dtype_in(each.variant) for each in plan.layers}
+    if FOUR_BITS in types:
+        return Precision.INT4_WEIGHTS
     return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
 
 

@@ -22,6 +22,7 @@ from sartor.precision.fake_quantisation import (
     BF16,
     ENCODED,
     F16,
+    I4,
     I8,
     TF32,
     FakeQuantiser,
@@ -32,7 +33,7 @@ from sartor.precision.fake_quantisation import (
 )
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
-_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6, FACTOR: 7, WEIGHTS: 8}
+_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6, FACTOR: 7, WEIGHTS: 8, I4: 9}
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,15 @@ class PrecisionSwitches:
         for layer in layers:
             reals = _reals((*layer.inputs, *layer.results), editor)
             if reals and _is_plain(layer, nodes) and taken.isdisjoint(layer.results):
-                possible = [dtype for dtype in dtypes if dtype != I8 or reals <= ranges.keys()]
                 has_filters = any(rounded_weights(nodes[name], editor) for name in layer.nodes)
                 rows = {nodes[name].input[0] for name in layer.nodes if multiplies_rows(nodes[name], editor)}
+                is_offered = {I8: reals <= ranges.keys(), I4: has_filters and bool(rows)}
+                possible = [dtype for dtype in dtypes if is_offered.get(dtype, True)]
                 has_rows = I8 in dtypes and bool(rows)
                 has_factor = has_rows and rows <= ranges.keys()
                 stored = (STORED, I8 in possible and has_filters), (WEIGHTS, I8 in dtypes and has_filters)
                 others = (*stored, (ROWS, has_rows), (FACTOR, has_factor))
-                found[layer] = (*possible, *(dtype for dtype, is_offered in others if is_offered))
+                found[layer] = (*possible, *(dtype for dtype, applies in others if applies))
                 taken.update(layer.results)
         return PrecisionSwitches(tuple(found), tuple(found.values()), tuple(sorted(ranges.items(), key=_first)))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from sartor.codegen.ir.layer import PLAIN, TensorType
 from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.schema import FOUR_BITS
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice
@@ -51,8 +52,9 @@ class CaseData:
         self._case = case
         scale = max((each.elements for each in case.weights), default=1) ** -0.25
         drawn = _all_random(case.weights, allowed[activations:], random, scale) if weights is None else weights
-        is_stored_narrow = weights is None and any(each.traits.weights for each in case.variants)
-        self.weights = [_of_few_bits(each) if is_stored_narrow else each for each in drawn]
+        stored = {each.traits.weights for each in case.variants} if weights is None else set()
+        few = _of_four_bits if FOUR_BITS in stored else _of_few_bits if stored - {None} else None
+        self.weights = [few(each) for each in drawn] if few else drawn
         self._packed: dict[tuple[Packing, ...], list[Array]] = {}
         self._large: dict[tuple[Packing, ...], list[DeviceArray]] = {}
         self.results: list[Array] = []
@@ -134,6 +136,17 @@ def _of_few_bits(array: Array) -> Array:
     if array.dtype != np.float32:
         return array
     return array.astype(ml_dtypes.bfloat16).astype(np.float16).astype(np.float32)
+
+
+def _of_four_bits(array: Array) -> Array:
+    """Integers from -8 to 7 times a power of two, which rounding blocks of 16 or more along any axis leaves as they
+    are: each has the least of these."""
+    if array.dtype != np.float32 or not array.size:
+        return array
+    step = np.exp2(np.rint(np.log2(max(float(array.std()), 1e-30) / 2)))
+    places = sum(np.ogrid[tuple(slice(size) for size in array.shape)])
+    codes = np.where(places % 16 == 0, -8.0, np.clip(np.rint(array / step), -8, 7))
+    return np.asarray(codes * step, np.float32)
 
 
 def _random(tensor: TensorType, allowed: range | None, random: np.random.Generator, scale: float) -> Array:

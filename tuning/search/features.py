@@ -14,7 +14,7 @@ from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.routine_registry import families, size_names
 
 _KINDS = ("convolution", "depthwise", "contraction", "pooling", "fused")
-_BYTES = {"bf16": 2, "f16": 2, "i8": 1}
+_BYTES = {"bf16": 2, "f16": 2, "i8": 1, "i4": 0.625}
 _NARROW_TYPES = (*_BYTES, "tf32")
 _FLOAT_BYTES = 4
 

@@ -36,7 +36,7 @@ class BlockParts:
     def codes(self, block: Index) -> Index:
         """Offset of a block's first word."""
         asm, of = self._asm, self._blocks
-        return asm.add(asm.mul(self._panel.index, of.panel_step), asm.mul(block, of.block_step))
+        return asm.add(asm.mul(self._panel.index, of.panel_bytes), asm.mul(block, of.block_step))
 
     def words(self, offset: Index) -> list[ir.Value]:
         """The words of each vector of the panel from ``offset`` on."""
@@ -48,6 +48,8 @@ class BlockParts:
 
     def scales(self, block: Index) -> list[ir.Value]:
         """The scales of a block, for each vector of the panel."""
+        if self._blocks.has_scales:
+            return [self._asm.load_floats(self._codes, offset) for offset in self._offsets_behind(block)]
         return [self._asm.load(self._scales, offset, self._asm.lanes) for offset in self._offsets(block)]
 
     def stored_points(self, block: Index) -> list[ir.Value] | None:
@@ -60,6 +62,14 @@ class BlockParts:
         asm, of = self._asm, self._blocks
         first = asm.add(asm.mul(self._panel.index, of.panel_scales), asm.mul(block, of.width))
         return [asm.add(first, vector * of.lanes) for vector in range(self._panel.vectors)]
+
+    def _offsets_behind(self, block: Index) -> list[Index]:
+        """Where the scales of a block lie that follow the panel's codes."""
+        asm, of = self._asm, self._blocks
+        first = asm.add(
+            asm.mul(self._panel.index, of.panel_bytes), of.panel_step, asm.mul(block, of.width * WORD_BYTES)
+        )
+        return [asm.add(first, vector * of.lanes * WORD_BYTES) for vector in range(self._panel.vectors)]
 
     def _point(self, memory: ir.Value, offset: Index) -> ir.Value:
         asm = self._asm

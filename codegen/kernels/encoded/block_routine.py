@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
+from sartor.codegen.ir.block_packing import InBlocks
+from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import schemas_of
@@ -126,12 +128,29 @@ class EncodedProduct:
         blocks = PackedBlocks(weight.encoding, product.lanes, tiling.vectors)
         for part, packing in zip(weight.parts, blocks.packings(len(weight.parts)), strict=True):
             product.rewrite.set_packing(part, packing.steps)
+        return EncodedProduct._by(product, blocks, tuple(inputs + part for part in weight.parts), tiling)
+
+    @staticmethod
+    def rounding(product: ProductLayer, bits: int, block: int, tiling: Tiling) -> EncodedProduct:
+        """A product by a weight of floats that is rounded to codes when it is packed.
+
+        Raises:
+            ValueError: if the layer cannot be computed so.
+        """
+        encoding = BlockEncoding(bits, block, product.shape.depth, product.shape.columns)
+        blocks = PackedBlocks(encoding, product.lanes, tiling.vectors, has_scales=True)
+        product.rewrite.extend_packing(product.weight, (InBlocks(encoding, *blocks.packings(2)),))
+        # Codes and scales are in one memory.
+        return EncodedProduct._by(product, blocks, (product.memories[1],) * 2, tiling)
+
+    @staticmethod
+    def _by(product: ProductLayer, blocks: PackedBlocks, parts: tuple[int, ...], tiling: Tiling) -> EncodedProduct:
+        """The product by a weight whose parts are at these positions among the buffers."""
         columns, lhs = chunk(product.rows, tiling.columns), product.lhs
         loops = (product.batches, *product.axes, product.result, product.epilogue, product.lanes)
         nest = Nest(*loops, product.shape.columns, tiling).joined(columns)
         image = ImageStrides(lhs.batch, columns * lhs.column, lhs.column, lhs.block, lhs.blocks)
-        memories = (product.memories[0], *(inputs + part for part in weight.parts))
-        return EncodedProduct(nest, blocks, image, columns, memories)
+        return EncodedProduct(nest, blocks, image, columns, (product.memories[0], *parts))
 
     def rounded_rows(self) -> RoundedRows:
         """How each workgroup rounds the rows that it multiplies."""

@@ -23,11 +23,13 @@ class PackedBlocks:
         encoding: of the weight.
         lanes: columns of a vector.
         vectors: vectors of a panel.
+        has_scales: whether the scales of a panel follow its codes, in bytes of the same memory.
     """
 
     encoding: BlockEncoding
     lanes: int
     vectors: int
+    has_scales: bool = False
 
     @property
     def width(self) -> int:
@@ -61,8 +63,13 @@ class PackedBlocks:
 
     @property
     def panel_step(self) -> int:
-        """Bytes from a panel's codes to those of the next panel."""
+        """Bytes of a panel's codes."""
         return self.encoding.blocks * self.block_step
+
+    @property
+    def panel_bytes(self) -> int:
+        """Bytes from a panel's codes to those of the next panel, with what lies between."""
+        return self.panel_step + self.has_scales * self.panel_scales * WORD_BYTES
 
     @property
     def panel_scales(self) -> int:

@@ -22,11 +22,11 @@ from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.registry import SELECTORS
 
 PrecisionOption = Annotated[
-    Literal["f32", "tf32", "bf16", "f16", "int8", "int8-weights", "mixed"] | None,
+    Literal["f32", "tf32", "bf16", "f16", "int8", "int8-weights", "int4-weights", "mixed"] | None,
     typer.Option(
         help="What layers may be computed in besides f32, where that is faster; tf32 is NVIDIA's; int8-weights stores "
-        "filters in 8 bits and computes in f32. (default: f32, and products in 8 bits that the model permits by an "
-        "accuracy_level of 4)"
+        "filters in 8 bits and computes in f32, int4-weights those of products in blocks of 4 bits. "
+        "(default: f32, and products in 8 bits that the model permits by an accuracy_level of 4)"
     ),
 ]
 DoubleOption = Annotated[

@@ -1,0 +1,44 @@
+"""Packs a weight of floats as codes in blocks, which are followed by the blocks' scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import Packing
+
+BITS, BLOCK = 4, 32
+"""Of a code, and rows of a block, where weights of floats are rounded."""
+
+
+@dataclass(frozen=True)
+class InBlocks:
+    """Round a matrix ``[depth, columns]`` to codes around the middle, in panels ``[panels, bytes]``: codes, then scales
+    in f32.
+
+    Attributes:
+        encoding: of the matrix.
+        codes: packing of the codes, to ``[panels, …]``.
+        scales: packing of the scales, to ``[panels, …]``.
+    """
+
+    encoding: BlockEncoding
+    codes: Packing
+    scales: Packing
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The packed weight."""
+        parts = zip((self.codes, self.scales), self.encoding.rounded(array), strict=True)
+        rows = [packing.apply(part) for packing, part in parts]
+        return np.concatenate([row.reshape(len(row), -1).view(np.int8) for row in rows], axis=1)
+
+    def type_of(self, tensor: TensorType) -> TensorType:
+        del tensor
+        of = self.encoding
+        codes = self.codes.type_of(of.codes)
+        scales = self.scales.type_of(TensorType((of.columns, of.blocks), "f32"))
+        panels = codes.shape[0]
+        return TensorType((panels, (codes.bytes + scales.bytes) // panels), "i8")

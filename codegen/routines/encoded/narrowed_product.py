@@ -1,0 +1,67 @@
+"""Matrix products by weights of floats that are rounded to blocks of 4 bits when they are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.matmul import MatmulShape, is_by_weight
+from sartor.codegen.ir.block_packing import BITS, BLOCK
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.schema import FOUR_BITS
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.encoded.block_contraction import BlockContraction
+from sartor.codegen.kernels.encoded.block_routine import EncodedProduct
+from sartor.codegen.kernels.encoded.block_tilings import refused_panels, tilings_of_codes, tilings_of_panels
+from sartor.codegen.kernels.encoded.decoded_panels import DecodedPanels
+from sartor.codegen.kernels.layers.kernel_layer import KernelParts
+from sartor.codegen.kernels.layers.product_layer import ProductLayer
+from sartor.codegen.kernels.layers.product_routine import ProductRoutine
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.mlir.machine import Machine
+
+
+@dataclass(frozen=True)
+class NarrowedProduct(ProductRoutine):
+    """Multiplies f32 by a weight whose columns are rounded to blocks of 4 bits.
+
+    Parameters: those of ``Tiling``; ``columns`` of a register tile are rows of the LHS.
+
+    Attributes:
+        decodes: whether panels are decoded once for all rows, rather than codes in registers.
+    """
+
+    name: str = "product_by_i4"
+    decodes: bool = False
+
+    @property
+    def arithmetic(self) -> str | None:
+        """The type that weights are rounded to, while values keep theirs in memory."""
+        return FOUR_BITS
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            family="block_panels" if self.decodes else "block_product",
+            precision=FOUR_BITS,
+            weights=FOUR_BITS,
+            converts=True,
+            sizes=Tiling.names(),
+        )
+
+    def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> Sequence[Tiling] | Rejected:
+        if not is_by_weight(task):
+            return Rejected("the RHS is not a weight, or there are several products")
+        if shape.depth < BLOCK:
+            return Rejected(f"the weight has fewer rows than a block of {BLOCK}")
+        if not self.decodes:
+            return tilings_of_codes(shape, machine)
+        return refused_panels(shape) or tilings_of_panels(shape, machine)
+
+    def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
+        of = EncodedProduct.rounding(product, BITS, BLOCK, Tiling.of(parameters))
+        if not self.decodes:
+            return KernelParts(BlockContraction(of.nest, of.blocks, of.image, of.memories), factor=of.memories[0])
+        code = DecodedPanels(of.nest, of.blocks, of.image, of.memories)
+        return KernelParts(code, code.workspace, of.memories[0])

@@ -1,0 +1,122 @@
+"""Weights of floats that are rounded to blocks of 4 bits: the rounding, and kernels that multiply by its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+
+from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.codegen.ir.schema import FOUR_BITS
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.mlir.machine import machine_of
+from sartor.codegen.routines import LOW_PRECISION
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from tests.codegen.routines.harness import Subject, compiled, opened, run
+from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, weights
+
+_TARGET = Target.create("cpu")
+_BLOCK = 32
+# Rows, depth and columns; whether the weight is transposed.
+_CASES = {
+    "row": (1, 100, 70, False),
+    "rows": (3, 64, 7, True),
+    "many": (21, 300, 40, False),
+    "single": (9, 45, 1, True),
+}
+
+
+def _weight(name: str) -> Array:
+    _, depth, columns, _ = _CASES[name]
+    return weights(depth, columns, seed=depth)
+
+
+def _model() -> ModelProto:
+    constants: dict[str, Array] = {}
+    nodes = []
+    for name, (_, _, _, is_turned) in _CASES.items():
+        constants[f"{name}.w"] = np.ascontiguousarray(_weight(name).T) if is_turned else _weight(name)
+        operator, values = ("Gemm", {"transB": 1}) if is_turned else ("MatMul", {})
+        nodes.append(node(operator, [f"{name}.x", f"{name}.w"], [f"{name}.y"], name=name, **values))
+    inputs = [(f"{name}.x", (rows, depth), FLOAT) for name, (rows, depth, _, _) in _CASES.items()]
+    return model(nodes, inputs, [f"{name}.y" for name in _CASES], constants)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    path: Path = tmp_path_factory.mktemp("narrowed") / "model.onnx"
+    onnx.save(_model(), path)
+    found = run_import(path, {}, None)
+    assert isinstance(found, ImportedModel), found
+    return found
+
+
+def _subjects(imported: ImportedModel, target: Target) -> dict[str, Subject]:
+    subjects = {}
+    for layer in imported.graph.layers:
+        built: dict[str, Implementation] = {}
+        for routine in LOW_PRECISION[FOUR_BITS]:
+            listed = routine.parameters(layer.task, target)
+            is_rejected = routine.name == "panels_by_i4" and _CASES[layer.name][0] < 8
+            assert isinstance(listed, Rejected) == is_rejected, listed
+            for each in [] if isinstance(listed, Rejected) else listed:
+                code = routine.build(layer.task, each, target)
+                assert isinstance(code, Implementation), code
+                built[f"{routine.name}{dict(each)}"] = code
+        subjects[layer.name] = Subject(layer, imported.weights, built)
+    return subjects
+
+
+@pytest.mark.parametrize("cpu", ["host", "x86-64-v3"])
+def test_kernels_multiply_by_the_rounded_weight(cpu: str, imported: ImportedModel) -> None:
+    if cpu != "host" and "avx2" not in machine_of(_TARGET, "f32").features:
+        pytest.skip("the CPU has no AVX2")
+    target = Target.create("cpu", cpu)
+    subjects = _subjects(imported, target)
+    program = opened(compiled(subjects, target), target, 1)
+    for name, subject in subjects.items():
+        inputs, weight = subject.inputs(), _weight(name)
+        of = BlockEncoding(4, _BLOCK, *weight.shape)
+        expected = inputs[0].astype(np.float64) @ of.decoded(*of.rounded(weight))
+        for variant, code in subject.implementations.items():
+            error = np.abs(run(program, subject, variant, inputs) - expected).max() / np.abs(expected).max()
+            assert error <= 1e-5, (name, variant, error)
+            stored = sum(packing.apply(weight).nbytes for packing in code.packings if weight.ndim == 2)
+            assert stored == sum(
+                packing.type_of(kind).bytes for packing, kind in zip(code.packings, subject.task.weights, strict=True)
+            )
+
+
+def test_blocks_are_rounded_to_nearest() -> None:
+    weight = weights(100, 3)
+    weight[:32, 1] = 0
+    of = BlockEncoding(4, _BLOCK, *weight.shape)
+    codes, scales = of.rounded(weight)
+    found = of.decoded(codes, scales)
+    assert np.array_equal(found[:32, 1], np.zeros(32))
+    plain = 0.0
+    for column in range(3):
+        for start in range(0, 100, _BLOCK):
+            block = weight[start : start + _BLOCK, column].astype(np.float64)
+            step = abs(scales[column, start // _BLOCK])
+            # No code is nearer, but for what lies beyond the last one.
+            nearest = np.clip(np.rint(block / step), -8, 8) * step if step else block
+            error = np.abs(found[start : start + _BLOCK, column] - block)
+            assert (error <= np.abs(nearest - block) + step).all()
+            plain += (
+                np.square(np.rint(block / np.abs(block).max() * 7) / 7 * np.abs(block).max() - block).sum()
+                if step
+                else 0
+            )
+    assert np.square(found - weight).sum() < 0.9 * plain, "better than seven steps to each side"
+
+
+def test_rounded_blocks_stay_as_they_are() -> None:
+    of = BlockEncoding(4, _BLOCK, 96, 40)
+    once = of.decoded(*of.rounded(weights(96, 40))).astype(np.float32)
+    assert np.array_equal(of.decoded(*of.rounded(once)).astype(np.float32), once)
