@@ -26,7 +26,7 @@ from sartor.reference.tolerance import MOST_BY_ITSELF
 from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node
 
-_FIRST, _SECOND = BlockEncoding(4, 32, 70, 24), BlockEncoding(4, 16, 24, 6)
+_FIRST, _SECOND = BlockEncoding(4, 32, 70, 64), BlockEncoding(4, 16, 64, 60)
 _ROWS = 5
 
 

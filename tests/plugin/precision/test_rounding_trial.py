@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto
 
+from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.packing import rounded_mantissa
 from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED, WEIGHTS
 from sartor.errors import UsageError
@@ -32,10 +33,10 @@ from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.protocol import WorkerError
 from tests.tiny_models import Builder
 
-DTYPES = ("tf32", "bf16", "f16", "i8")
+DTYPES = ("tf32", "bf16", "f16", "i8", "i4")
 ROUNDINGS = (*DTYPES, STORED, WEIGHTS, ROWS, FACTOR)
 # What leaves values as they are, or quantises them itself.
-KEEPING = (WEIGHTS, ROWS, FACTOR)
+KEEPING = (WEIGHTS, ROWS, FACTOR, "i4")
 RANDOM = np.random.default_rng(5)
 
 
@@ -89,6 +90,9 @@ def _round_rows(values: Array) -> Array:
 def _round_weight(dtype: str, values: Array) -> Array:
     if dtype not in ("i8", *KEEPING):
         return values if dtype == STORED else _round(dtype, "", values)
+    if dtype == "i4":
+        of = BlockEncoding(4, 32, *values.shape)
+        return of.decoded(*of.rounded(values)).astype(np.float32)
     scales = np.abs(values).max(axis=0) / 127
     return np.asarray(np.rint(values / scales) * scales)
 
@@ -100,7 +104,7 @@ def _expected(x: Array, assignment: Mapping[str, str]) -> Array:
         weight, dtype = weights[layer.layer], assignment.get(layer.layer)
         before, after = str(layer.inputs[0]), str(layer.result)
         if dtype is not None:
-            if dtype != WEIGHTS:
+            if dtype not in (WEIGHTS, "i4"):
                 value = _round_rows(value) if dtype == ROWS else _round(dtype, before, value)
             weight = _round_weight(dtype, weight)
         value = np.maximum(value @ weight, 0) if layer.layer == "one" else value @ weight
@@ -279,7 +283,7 @@ def test_what_has_no_filters_stores_8_bits_as_it_computes_in_them() -> None:
     model = b.model([("x", (4, 5))], [("y", (4, 5))])
     infer_shapes(model)
     found = PrecisionSwitches.of(model, [LayerTensors("y", ("x",), ("y",), ("y",))], DTYPES, RANGES)
-    assert found.pairs == [("y", dtype) for dtype in DTYPES]
+    assert found.pairs == [("y", dtype) for dtype in DTYPES if dtype != "i4"]
     assert found.codes({"y": STORED}) == found.codes({"y": "i8"}) != found.codes({})
 
 

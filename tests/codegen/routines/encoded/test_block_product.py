@@ -83,6 +83,8 @@ class _Case:
         return (points.reshape(of.columns, -1)[:, byte] >> part & (1 << of.bits) - 1).astype(np.float64)
 
 
+# All sizes are tried on these, only the best guess on the others.
+_THOROUGH = ("eight_rows",)
 _CASES: Mapping[str, _Case] = {
     "one_row": _Case(1, BlockEncoding(4, 32, 768, 200)),
     "two_rows": _Case(2, BlockEncoding(4, 32, 256, 176)),
@@ -93,7 +95,7 @@ _CASES: Mapping[str, _Case] = {
     "less_than_block": _Case(1, BlockEncoding(4, 512, 333, 100)),
     "rest_of_long_block": _Case(2, BlockEncoding(4, 1024, 1531, 20), points="packed"),
     "few_columns": _Case(1, BlockEncoding(4, 32, 2000, 7)),
-    "column_of_rows": _Case(9, BlockEncoding(4, 32, 70, 1), points="packed"),
+    "columns_of_rows": _Case(9, BlockEncoding(4, 32, 1510, 3), points="packed"),
     "bytes": _Case(1, BlockEncoding(8, 32, 480, 130)),
     "bytes_of_rows": _Case(11, BlockEncoding(8, 64, 250, 130), points="packed"),
     "pairs": _Case(1, BlockEncoding(2, 16, 720, 130)),
@@ -142,8 +144,9 @@ def _subjects(
             listed = routine.parameters(layer.task, target)
             assert isinstance(listed, Rejected) == _is_rejected(routine, _CASES[layer.name]), (layer.name, listed)
             if not isinstance(listed, Rejected):
-                found |= {f"{routine.name}{dict(each)}": routine.build(layer.task, each, target) for each in listed}
-        if target == _TARGET and routines[0].traits.precision is None:
+                tried = listed if layer.name in _THOROUGH and target == _TARGET else listed[:1]
+                found |= {f"{routine.name}{dict(each)}": routine.build(layer.task, each, target) for each in tried}
+        if target == _TARGET and routines[0].traits.precision is None and layer.name in _THOROUGH:
             found["stock"] = Stock().build(layer.task, {}, target)
         built = {name: code for name, code in found.items() if isinstance(code, Implementation)}
         assert len(built) == len(found), found
@@ -221,7 +224,7 @@ def _expected(case: _Case, rows: Array) -> Array:
     return product + case.parts().get("b", np.zeros(1))
 
 
-_OTHERS = ("rest_of_word", "bytes", "pairs_of_rows", "short_scales", "column_of_rows")
+_OTHERS = ("rest_of_word", "bytes", "pairs_of_rows", "short_scales", "columns_of_rows")
 
 
 def test_variants_compile_for_aarch64(imported: ImportedModel) -> None:
@@ -298,8 +301,8 @@ def test_weights_stay_as_small_as_they_are(imported: ImportedModel) -> None:
 def test_blocks_whose_sums_may_exceed_32_bits_are_rejected(tmp_path: Path) -> None:
     target, reasons = Target.create("cpu", "cascadelake"), []
     for depth in (66288, 66320):
-        parts = _Case(1, BlockEncoding(8, 131072, depth, 1)).parts()
-        sizes = {"K": depth, "N": 1, "bits": 8, "block_size": 131072}
+        parts = _Case(1, BlockEncoding(8, 131072, depth, 2)).parts()
+        sizes = {"K": depth, "N": 2, "bits": 8, "block_size": 131072}
         product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
         onnx.save(model([product], [("x", (1, depth), FLOAT)], ["y"], parts), tmp_path / "m.onnx")
         found = run_import(tmp_path / "m.onnx", {}, None)

@@ -27,7 +27,7 @@ _CASES = {
     "row": (1, 100, 70, False),
     "rows": (3, 64, 7, True),
     "many": (21, 300, 40, False),
-    "single": (9, 45, 1, True),
+    "pair": (9, 45, 2, True),
 }
 
 

@@ -7,6 +7,7 @@ IREE's importer lowers the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 
@@ -60,8 +61,8 @@ def _product(emit: Emitter) -> list[NodeProto]:
         points = split_points(_values(emit, 3), of)
         assert points is not None
         parts.append(emit.constant(points, "points"))
-    permission = {"may_round": 1} if may_round(node) else {}
-    emit(OPERATOR, node.input[0], *parts, output=node.output[0], domain=DOMAIN, encoding=str(of), **permission)
+    values: dict[str, Any] = {"encoding": str(of), **({"may_round": 1} if may_round(node) else {})}
+    emit(OPERATOR, node.input[0], *parts, output=node.output[0], domain=DOMAIN, **values)
     return emit.nodes
 
 
