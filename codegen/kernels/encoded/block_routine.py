@@ -13,6 +13,7 @@ from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
 from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, PackedBlocks
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
@@ -42,6 +43,11 @@ class BlockRoutine(ABC):
     """
 
     name: str
+
+    @property
+    @abstractmethod
+    def traits(self) -> Traits:
+        """Facts about all its variants."""
 
     @abstractmethod
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:

@@ -127,8 +127,8 @@ def test_the_bound_is_what_the_permitted_rounding_explains(
     budget = budget_of_model(config.error_budget, imported, samples)
     assert budget.allowed == budget.accepted == min(1.5 * samples.permitted_error, MOST_BY_ITSELF)
     assert budget.allowed > config.error_budget.allowed
-    given = replace(config, max_error=1e-4)
-    assert budget_of_model(given.error_budget, imported, samples).accepted == 1e-4
+    bounded = replace(config, max_error=1e-4)
+    assert budget_of_model(bounded.error_budget, imported, samples).accepted == 1e-4
     useless = budget_of_model(config.error_budget, imported, replace(samples, permitted_error=0.5))
     assert useless.accepted == MOST_BY_ITSELF
 
