@@ -13,7 +13,7 @@ import pytest
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
-from sartor.policies import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision, Search
+from sartor.policies import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Double, Precision, Search
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.selection.problem.cost import Objective
@@ -27,6 +27,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "threads": (0, -1, 257, 1.5, "2", True, None, NAN),
     "max_error": (-1e-3, NAN, "1e-3", True, [1e-3], 10**400),
     "precision": ("int9", 8, None, "INT8", Search.FULL),
+    "double": ("f16", 64, None, "F64"),
     "calibration": ("", 1, b"samples", "a\0b"),
     "calibration_method": ("mean", None, 0),
     "error_measure": ("accuracy", None, abs, "nowhere.py:error", "a\0.py:error"),
@@ -53,6 +54,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
 TEXTS: Mapping[str, tuple[object, object]] = {
     "target": ("vulkan:ampere", Target.create("vulkan", "ampere")),
     "precision": ("int8", Precision.INT8),
+    "double": ("f64", Double.F64),
     "calibration": ("samples.npz", Path("samples.npz")),
     "calibration_method": ("mse", CalibrationMethod.MSE),
     "error_measure": ("cosine", ErrorMeasure.parse("cosine")),
