@@ -57,7 +57,7 @@ def timed(model: Path, module: Path, device: str, signature: str | None = None) 
     """
     feeds = sample_inputs(onnx.load(model), 0)
     known = session_signature(module, module_signature(module, signature))
-    with Session(module, device=device, signature=known) as session:
+    with Session(module, device=device, signature=known, keep_states=False) as session:
         session.settle()
         error = relative_error(session.run(None, dict(feeds)), ReferenceModel(model)(feeds))
         arrays = {name: session.to_device(each) for name, each in feeds.items()}

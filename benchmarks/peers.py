@@ -122,13 +122,13 @@ def stock_peer(
 
 def sartor_peer(module: Path, threads: int | None, device: str = "cpu") -> Run:
     """A module of Sartor as a callable."""
-    session = Session(module, device=open_device(device, threads))
+    session = Session(module, device=open_device(device, threads), keep_states=False)
     return lambda given: session.run(None, dict(given))
 
 
 def bound_sartor_peer(module: Path, threads: int | None, feeds: Mapping[str, Array]) -> Run:
     """A module of Sartor whose inputs and outputs stay in place (``Session.bind``); it ignores later inputs."""
-    session = Session(module, device=open_device("cpu", threads))
+    session = Session(module, device=open_device("cpu", threads), keep_states=False)
     bound = session.bind(dict(feeds))
     outputs = [bound.outputs[spec.name].to_host() for spec in session.get_outputs()]
 

@@ -1,17 +1,19 @@
 // Runs a model with IREE's C runtime alone: one float32 input, one float32 output, in memory that the caller owns.
 //
-//   embed MODEL.vmfb INPUT.bin 1,1,32,32 OUTPUT.bin 1,10
+//   embed MODEL.vmfb INPUT.bin 1,1,32,32 OUTPUT.bin 1,10 [FUNCTION]
 //
 // Build it with the CMakeLists.txt beside this file. `sartor inspect MODEL.vmfb` prints names, types and shapes, and
 // docs/guide/embedding.md says what the entries of a module are. `main_graph$bound` takes a buffer view for each input
-// and then for each output, writes the latter, and returns nothing, so a call allocates nothing.
+// and then for each output, writes the latter, and returns nothing, so a call allocates nothing. In a module that keeps
+// states between calls, `main_graph$stateful$bound` does the same with inputs and outputs that are no states: each call
+// goes on where the last one ended, in this session. Another session on the module is another sequence.
 
 #include <iree/io/file_contents.h>
 #include <iree/runtime/api.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_DIMS = 8, CALLS = 1000 };
+enum { MOST_DIMS = 8, MOST_NAME = 256, CALLS = 1000 };
 
 typedef struct {
   iree_hal_dim_t shape[MOST_DIMS];
@@ -49,11 +51,12 @@ static iree_status_t make_view(iree_runtime_session_t* session, const tensor_t* 
 }
 
 // Runs the model, many times, and prints the mean time.
-static iree_status_t run(iree_runtime_session_t* session, iree_hal_buffer_view_t* input,
+static iree_status_t run(iree_runtime_session_t* session, const char* function, iree_hal_buffer_view_t* input,
                          iree_hal_buffer_view_t* output) {
+  char name[MOST_NAME];
+  snprintf(name, sizeof(name), "module.%s", function);
   iree_runtime_call_t call;
-  IREE_RETURN_IF_ERROR(
-      iree_runtime_call_initialize_by_name(session, iree_make_cstring_view("module.main_graph$bound"), &call));
+  IREE_RETURN_IF_ERROR(iree_runtime_call_initialize_by_name(session, iree_make_cstring_view(name), &call));
   iree_status_t status = iree_runtime_call_inputs_push_back_buffer_view(&call, input);
   if (iree_status_is_ok(status)) status = iree_runtime_call_inputs_push_back_buffer_view(&call, output);
   // The first call maps weights and code.
@@ -76,7 +79,7 @@ static iree_status_t run_files(iree_runtime_session_t* session, char** arguments
           ? make_view(session, &taken, file->const_buffer.data, &input)
           : iree_make_status(IREE_STATUS_INVALID_ARGUMENT, "'%s' does not have %zu bytes", arguments[1], taken.bytes);
   if (iree_status_is_ok(status)) status = make_view(session, &given, NULL, &output);
-  if (iree_status_is_ok(status)) status = run(session, input, output);
+  if (iree_status_is_ok(status)) status = run(session, arguments[5], input, output);
   void* result = malloc(given.bytes);
   if (iree_status_is_ok(status)) {
     status = iree_hal_device_transfer_d2h(iree_runtime_session_device(session), iree_hal_buffer_view_buffer(output), 0,
@@ -122,11 +125,13 @@ static iree_status_t open_and_run(char** arguments) {
 }
 
 int main(int count, char** arguments) {
-  if (count != 6) {
-    fprintf(stderr, "usage: %s MODEL.vmfb INPUT.bin SHAPE OUTPUT.bin SHAPE\n", arguments[0]);
+  if (count != 6 && count != 7) {
+    fprintf(stderr, "usage: %s MODEL.vmfb INPUT.bin SHAPE OUTPUT.bin SHAPE [FUNCTION]\n", arguments[0]);
     return 2;
   }
-  iree_status_t status = open_and_run(arguments + 1);
+  char* given[6] = {arguments[1], arguments[2], arguments[3], arguments[4], arguments[5],
+                    count == 7 ? arguments[6] : "main_graph$bound"};
+  iree_status_t status = open_and_run(given);
   if (iree_status_is_ok(status)) return 0;
   iree_status_fprint(stderr, status);
   iree_status_free(status);

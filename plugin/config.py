@@ -22,10 +22,12 @@ from sartor.policies import (
     PlanPolicy,
     Precision,
     Search,
+    StatePolicy,
 )
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
 from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.device import MAX_THREADS, device_settings, physical_cores
+from sartor.settings.state_patterns import FORM, StatePattern
 from sartor.settings.values import (
     SAMPLE_SUFFIXES,
     byte_count,
@@ -96,6 +98,9 @@ class CompileConfig:
             digits, or a part of its description.
         fixes_threads: whether workers measure with ``threads``, rather than with as many as they have physical cores.
         heeds_permissions: whether layers that the model permits to round may be rounded if ``precision`` is f32.
+        states: outputs and the inputs that are the same storage across calls, such as ``present.*=past_key_values.*``;
+            a value in ``bindings`` is what such an input begins with.
+        finds_states: whether inputs and outputs are states too that exporters name so, on one device of this machine.
     """
 
     target: Target = field(default_factory=lambda: Target.create("cpu"))
@@ -125,6 +130,8 @@ class CompileConfig:
     tune_for: str | None = None
     fixes_threads: bool = False
     heeds_permissions: bool = True
+    states: tuple[StatePattern, ...] = ()
+    finds_states: bool = True
 
     def __post_init__(self) -> None:
         """Check all fields, and add the threads, and extensions that this machine withholds, to the target.
@@ -156,10 +163,33 @@ class CompileConfig:
                 f"--precision tf32 is a type of NVIDIA's tensor cores, and {target} has no kernels for them; "
                 f"name another precision, or --target cuda with --arch {' or '.join(ARCHITECTURES)}"
             )
+        if self.states and (self.target.others or self.workers is not None):
+            raise UsageError(
+                "states are kept on one device of this machine only; name one target and no workers, or leave --state "
+                f"{self.states[0]} out"
+            )
         if twice := sorted(self.shapes.keys() & self.bindings.keys()):
             raise UsageError(
                 f"input '{twice[0]}' is given both a shape and a value to be bound to; leave its shape out"
             )
+
+    @property
+    def fixed(self) -> Bindings:
+        """Input name to fixed value, without those that states begin with."""
+        return {name: each for name, each in self.bindings.items() if not any(one.reads(name) for one in self.states)}
+
+    def without_states(self, where: str) -> CompileConfig:
+        """The same settings for a file that keeps no states.
+
+        Args:
+            where: says which file that is.
+
+        Raises:
+            UsageError: if there are declared ones.
+        """
+        if self.states:
+            raise UsageError(f"states are not kept in a file {where} yet; leave --state {self.states[0]} out")
+        return replace(self, finds_states=False)
 
     def _check_workers(self) -> None:
         if self.tune_for is not None and self.workers is None:
@@ -202,7 +232,16 @@ class CompileConfig:
     @property
     def importing(self) -> ImportPolicy:
         """Settings of the import."""
-        return ImportPolicy(self.target, self.shapes, self.bindings, self.pins, self.dump_directory, double=self.double)
+        finds = self.finds_states and not self.target.others and self.workers is None
+        return ImportPolicy(
+            self.target,
+            self.shapes,
+            self.bindings,
+            self.pins,
+            self.dump_directory,
+            double=self.double,
+            states=StatePolicy(self.states, finds),
+        )
 
     @property
     def calibrating(self) -> CalibrationPolicy:
@@ -287,6 +326,13 @@ def _pins(name: str, value: object) -> tuple[Pin, ...]:
     return tuple(parsed(name, each, Pin, Pin.parse, expected) for each in several(name, value, expected))
 
 
+def _states(name: str, value: object) -> tuple[StatePattern, ...]:
+    expected = f"pairs, or texts of the form {FORM}"
+    return tuple(
+        parsed(name, each, StatePattern, StatePattern.parse, expected) for each in several(name, value, expected)
+    )
+
+
 def _chosen_from(choices: type[StrEnum]) -> _Reader:
     return lambda name, value: choice(name, value, choices)
 
@@ -348,4 +394,6 @@ _READERS: Mapping[str, _Reader] = {
     "tune_for": lambda name, value: _text(name, value, "the digits of a kind of machine, or a part of its description"),
     "fixes_threads": _flag,
     "heeds_permissions": _flag,
+    "states": _states,
+    "finds_states": _flag,
 }

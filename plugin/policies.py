@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sartor.codegen.ir.target import Target
 from sartor.runtime.driver.bound_input import Bindings
+from sartor.settings.state_patterns import StatePattern
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
@@ -97,6 +98,19 @@ class Search(StrEnum):
 
 
 @dataclass(frozen=True)
+class StatePolicy:
+    """Which inputs and outputs are states that the module keeps between calls.
+
+    Attributes:
+        declared: by the user.
+        finds: whether those are states too that exporters name so.
+    """
+
+    declared: tuple[StatePattern, ...] = ()
+    finds: bool = False
+
+
+@dataclass(frozen=True)
 class ImportPolicy:
     """Settings of the import of a model as layers.
 
@@ -109,6 +123,7 @@ class ImportPolicy:
         named: names of the layers of a plan that will be replayed, which may be children.
         exponents: of channels of tensors that are equalised before products; none unless samples were seen.
         double: the type in which float64 is computed.
+        states: which inputs and outputs are states; by default none.
     """
 
     target: Target
@@ -119,6 +134,7 @@ class ImportPolicy:
     named: tuple[str, ...] = ()
     exponents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     double: Double = Double.F32
+    states: StatePolicy = field(default_factory=StatePolicy)
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,16 @@ from sartor.runtime.module import Module, open_module
 if TYPE_CHECKING:
     from sartor.runtime.driver.bound_input import BoundInput
     from sartor.runtime.driver.noise import Noise
+    from sartor.runtime.driver.state import State
     from sartor.runtime.files.open_sizes import OpenSize
     from sartor.runtime.segments.record import Segment
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+STATES_FORMAT = 8
+"""The newest format, of manifests with states: versions that do not know it refuse it."""
 NOISE_FORMAT = 7
-"""The newest format, of manifests with noise that sessions draw: versions that do not know it refuse it."""
+"""The format of manifests with noise that sessions draw."""
 OPEN_FORMAT = 6
 """The format of manifests with sizes that callers choose."""
 SWITCHING_FORMAT = 5
@@ -90,7 +93,9 @@ class Manifest:
     ``sizes`` are those that callers choose, which ``inputs`` and ``outputs`` have as None; ``format`` is then
     ``OPEN_FORMAT``;
     ``noise`` are those of ``inputs`` that stand for random operators, which sessions draw where callers give none;
-    ``format`` is then ``NOISE_FORMAT``.
+    ``format`` is then ``NOISE_FORMAT``;
+    ``states`` are pairs of ``outputs`` and ``inputs`` that the module can keep between calls, for which it has further
+    functions. ``format`` is then ``STATES_FORMAT``.
     """
 
     model: str
@@ -112,6 +117,7 @@ class Manifest:
     successor: dict[str, Any] | None = None
     sizes: tuple[OpenSize, ...] = ()
     noise: tuple[Noise, ...] = ()
+    states: tuple[State, ...] = ()
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -137,6 +143,10 @@ class Manifest:
             if unknown := sorted({segment.device for segment in self.segments} - {*self.devices}):
                 raise ValueError(f"a segment is for the device '{unknown[0]}', which is not among the module's devices")
             check_order(self.segments, *((spec.name for spec in specs) for specs in (self.inputs, self.outputs)))
+        if self.states:
+            from sartor.runtime.driver.state import check_states
+
+            check_states(self.states, self.inputs, self.outputs)
         if self.alternatives:
             from sartor.runtime.several.record import check_alternatives
 
@@ -146,6 +156,30 @@ class Manifest:
     def signature(self) -> Signature:
         """The entry function with its inputs and outputs."""
         return Signature(self.entry, self.inputs, self.outputs)
+
+    @property
+    def stateful_signature(self) -> Signature:
+        """The function that keeps states between calls: its inputs and outputs are those that are no states."""
+        from sartor.runtime.driver.state import STATEFUL_SUFFIX
+
+        read, written = {each.input for each in self.states}, {each.output for each in self.states}
+        return Signature(
+            self.entry + STATEFUL_SUFFIX,
+            tuple(spec for spec in self.inputs if spec.name not in read),
+            tuple(spec for spec in self.outputs if spec.name not in written),
+        )
+
+    @property
+    def state_specs(self) -> tuple[TensorSpec, ...]:
+        """Name, element type and shape of each state, as of its input."""
+        specs = {spec.name: spec for spec in self.inputs}
+        return tuple(specs[each.input] for each in self.states)
+
+    @property
+    def described_states(self) -> list[str]:
+        """The states in words, one line each."""
+        pairs = zip(self.states, self.state_specs, strict=True)
+        return [state.described(spec) for state, spec in pairs]
 
     @property
     def workers(self) -> int | None:
@@ -182,6 +216,8 @@ class Manifest:
             del content["sizes"]
         if not self.noise:
             del content["noise"]
+        if not self.states:
+            del content["states"]
         lines = [content, network] if network else [content]
         return "\n".join(json.dumps(each, sort_keys=True, separators=(",", ":"), allow_nan=False) for each in lines)
 
@@ -235,6 +271,7 @@ def _read(content: object) -> Manifest:
         successor=fields.take("successor", _read_successor, None),
         sizes=fields.take("sizes", _read_sizes, ()),
         noise=fields.take("noise", _read_noise, ()),
+        states=fields.take("states", _read_states, ()),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
@@ -276,6 +313,12 @@ def _read_noise(content: object, where: str) -> tuple[Noise, ...]:
     return listed(Noise.read)(content, where)
 
 
+def _read_states(content: object, where: str) -> tuple[State, ...]:
+    from sartor.runtime.driver.state import State
+
+    return listed(State.read)(content, where)
+
+
 def _read_successor(content: object, where: str) -> dict[str, Any]:
     """The record of a plan for later inferences: its function, the bytes of weights that only it reads, and itself."""
     fields = Fields(content, where)
@@ -303,8 +346,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > NOISE_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {NOISE_FORMAT}; update sartor")
+    if isinstance(found, int) and found > STATES_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {STATES_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

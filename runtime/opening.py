@@ -19,8 +19,16 @@ from sartor.runtime.mapping.overlap import Overlap, Takeover
 from sartor.runtime.module import Module, beside, has_huge_pages, load_module, load_weights
 
 if TYPE_CHECKING:
+    from sartor.runtime.files.open_sizes import OpenSize
+    from sartor.runtime.runs.kept_states import KeptStates
     from sartor.runtime.segments.program import SegmentedProgram
     from sartor.runtime.several.record import Alternative
+
+
+NO_STATES = (
+    "the model keeps no states between calls; name them when it is compiled, with --state OUTPUT=INPUT, or open its "
+    "file without keep_states=False"
+)
 
 
 class Place(NamedTuple):
@@ -46,6 +54,8 @@ class Opened(NamedTuple):
         takeover: what chooses between the plans for the first inference and for later ones, if it has both.
         overlap: reads its files ahead.
         program: the loaded module, or those of its segments.
+        states: what the module keeps between calls; None if its caller passes all that it reads.
+        sizes: those that callers choose.
     """
 
     manifest: Manifest | None
@@ -58,6 +68,20 @@ class Opened(NamedTuple):
     takeover: Takeover | None
     overlap: Overlap
     program: Program | SegmentedProgram
+    states: KeptStates | None
+    sizes: tuple[OpenSize, ...]
+
+    def fork(self) -> Opened:
+        """The same model with states of its own, which begin.
+
+        Raises:
+            DeviceError: if the device has no memory left.
+            UsageError: if it has no states.
+        """
+        if self.states is None or not isinstance(self.program, Program):
+            raise UsageError(NO_STATES)
+        program = self.program.fork()
+        return self._replace(program=program, states=self.states.of(program), overlap=self.overlap.shared())
 
 
 def open_model(
@@ -68,6 +92,7 @@ def open_model(
     parameters: Mapping[str, Path],
     signature: Signature | None,
     entry: str | None,
+    keep_states: bool,
 ) -> Opened:
     """Open a model; arguments and errors are those of ``Session``."""
     module = load_module(source, huge_pages=huge_pages)
@@ -78,6 +103,9 @@ def open_model(
     if plans and plans[0].part:
         module = module.part(plans[0].part)
     own = _find_signature(module, manifest, signature, entry)
+    is_stateful = manifest is not None and bool(manifest.states) and keep_states and signature is None
+    if manifest is not None and is_stateful:
+        own = _stateful(module, manifest)
     takeover = _takeover(module, manifest) if signature is None else None
     _check_features(module.label, manifest.features if manifest else (), device)
     found = _find_parameters(source, manifest, parameters)
@@ -88,7 +116,7 @@ def open_model(
     with ExitStack() as undone:
         undone.callback(overlap.stop)
         program = _load(module, manifest, device, weights, plans)
-        level = _chosen_level(program, plans, own.entry)
+        level = _chosen_level(program, plans, own.entry if manifest is None else manifest.entry)
         _check_features(module.label, _needed(plans, level), device)
         undone.pop_all()
     is_segmented = manifest is not None and bool(manifest.segments)
@@ -97,13 +125,38 @@ def open_model(
         device,
         level,
         own,
-        _signatures(plans, own) if signature is None else (own,),
+        _signatures(plans, own) if signature is None and not is_stateful else (own,),
         frozenset(module.functions),
         not is_segmented and own.entry + ASYNC_SUFFIX in module.functions,
         takeover,
         overlap,
         program,
+        _states(program, manifest) if is_stateful else None,
+        manifest.sizes if manifest is not None and signature is None else (),
     )
+
+
+def _stateful(module: Module, manifest: Manifest) -> Signature:
+    """The function that keeps states.
+
+    Raises:
+        UsageError: if the module lacks one of those that states need.
+    """
+    from sartor.runtime.driver.state import RESET_SUFFIX, RESTORE_SUFFIX, STATES_SUFFIX
+
+    found = manifest.stateful_signature
+    needed = [found.entry, *(manifest.entry + each for each in (RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX))]
+    if missing := [name for name in needed if name not in module.functions]:
+        raise UsageError(f"{module.label} exports no function '{missing[0]}'")
+    return found
+
+
+def _states(program: Program | SegmentedProgram, manifest: Manifest | None) -> KeptStates | None:
+    if manifest is None or not isinstance(program, Program):
+        return None
+    from sartor.runtime.runs.kept_states import KeptStates
+
+    return KeptStates(program, manifest.entry, manifest.state_specs)
 
 
 def _find_signature(module: Module, manifest: Manifest | None, given: Signature | None, entry: str | None) -> Signature:

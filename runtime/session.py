@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -27,7 +28,7 @@ from sartor.runtime.driver.signature import (
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest
 from sartor.runtime.mapping.overlap import Overlap
 from sartor.runtime.mapping.reading import Step
-from sartor.runtime.opening import Place, open_model
+from sartor.runtime.opening import NO_STATES, Opened, Place, open_model
 from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
 from sartor.runtime.runs.given_arguments import check_path, check_type
 from sartor.runtime.runs.interface import Feeds, Interface, NodeArg
@@ -36,13 +37,15 @@ from sartor.runtime.runs.small import SmallRuns, is_small
 
 if TYPE_CHECKING:
     from sartor.runtime.driver.noise import NoiseSource
+    from sartor.runtime.runs.kept_states import KeptStates
     from sartor.runtime.segments.program import SegmentedProgram
 
 
 class Session:
     """A compiled model on a device, with the methods of an ``onnxruntime.InferenceSession``.
 
-    Threads may share a session; their runs are executed one after another.
+    Threads may share a session; their runs are executed one after another. A model that was compiled with states keeps
+    them between runs, for one sequence of inputs; ``fork`` gives a session for another one.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Session:
         signature: Signature | None = None,
         entry: str | None = None,
         seed: int | None = None,
+        keep_states: bool = True,
     ) -> None:
         """Load a model.
 
@@ -78,6 +82,8 @@ class Session:
             seed: of the numbers that take the place of a model's random operators, for each of which the compiled model
                 has an input. They are drawn anew for each run that does not give them. None for the seeds that the
                 model gives, and else for others in each session.
+            keep_states: whether the session keeps the states of a model that was compiled with some, so that runs take
+                and give the others alone; else they are inputs and outputs like others.
 
         Raises:
             UsageError: if the file is not a module, its weights are missing, its signature is not known, or an argument
@@ -91,6 +97,7 @@ class Session:
         check_type("huge_pages", huge_pages, (bool,), "True or False")
         check_type("entry", entry, (str, NoneType), "the name of a function")
         check_type("seed", seed, (int, NoneType), "a whole number")
+        check_type("keep_states", keep_states, (bool,), "True or False")
         for scope, file in (parameters or {}).items():
             check_type("parameters", scope, (str,), "a scope's name")
             check_path("parameters", file)
@@ -104,14 +111,19 @@ class Session:
             parameters=parameters or {},
             signature=signature,
             entry=entry,
+            keep_states=keep_states,
         )
+        self._begin(opened, seed)
+
+    def _begin(self, opened: Opened, seed: int | None) -> None:
+        """Take over what was opened."""
+        self._opened: Opened | None = opened
         self._manifest, self._device, self._level = opened.manifest, opened.device, opened.level
         self._signature, self._signatures = opened.signature, opened.signatures
-        sizes = opened.manifest.sizes if opened.manifest is not None and signature is None else ()
-        self._interface = Interface(opened.signature, opened.signatures, opened.device, sizes)
-        self._noise = _noise_source(opened.manifest, seed)
+        self._interface = Interface(opened.signature, opened.signatures, opened.device, opened.sizes)
+        self._seed, self._noise = seed, _noise_source(opened.manifest, seed)
         self._functions, self._has_async_entry = opened.functions, opened.has_async_entry
-        self._takeover, self._overlap = opened.takeover, opened.overlap
+        self._takeover, self._overlap, self._states = opened.takeover, opened.overlap, opened.states
         self._program: Program | SegmentedProgram | None = opened.program
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -204,6 +216,8 @@ class Session:
             else:
                 views = self._open_program().invoke(self._entry(signature), [item.view for item in arguments])
                 outputs = self._interface.results(signature, views)
+            if self._states is not None and signature.entry + BOUND_SUFFIX not in self._functions:
+                outputs = self._states.apart(outputs)
             self._overlap.end_run()
         return outputs
 
@@ -318,6 +332,69 @@ class Session:
 
         return execute
 
+    def get_states(self) -> list[NodeArg]:
+        """The states that the session keeps between runs, by the names of their inputs; none of most models."""
+        return self._interface.described(self._manifest.state_specs) if self._states and self._manifest else []
+
+    def reset(self) -> None:
+        """Let all states begin again, as in a session that was just opened.
+
+        Raises:
+            UsageError: if the session keeps no states, or is closed.
+            DeviceError: if the device fails.
+        """
+        with self._using_states() as states:
+            states.reset()
+
+    def save(self) -> dict[str, Array]:
+        """Copies of all states, by the names of their inputs: ``restore`` takes them, also in another session.
+
+        Raises:
+            UsageError, DeviceError: as ``reset``.
+        """
+        with self._using_states() as states:
+            return states.save()
+
+    def restore(self, saved: Mapping[str, Array]) -> None:
+        """Let the next run read other states, as ``save`` gave them; they are copied.
+
+        Raises:
+            UsageError: also if a state is missing or unknown, or of another element type or shape.
+            DeviceError: as ``reset``.
+        """
+        with self._using_states() as states:
+            states.restore(saved)
+
+    def fork(self) -> Session:
+        """Another session on the same code, weights and device whose states begin: for another sequence of inputs.
+
+        Raises:
+            UsageError, DeviceError: as ``reset``.
+        """
+        self._check_process()
+        with self._lock:
+            self._open_program()
+            if self._opened is None or self._states is None:
+                raise UsageError(NO_STATES)
+            opened = self._opened.fork()
+        other = Session.__new__(Session)
+        other._begin(opened, self._seed)
+        return other
+
+    @contextmanager
+    def _using_states(self) -> Iterator[KeptStates]:
+        """The states, while no run reads or writes them.
+
+        Raises:
+            UsageError: as ``reset``.
+        """
+        self._check_process()
+        with self._lock:
+            self._open_program()
+            if self._states is None:
+                raise UsageError(NO_STATES)
+            yield self._states
+
     def to_device(self, array: Array) -> DeviceArray:
         """Copy an array to the session's device; the result can be an input of any number of runs.
 
@@ -369,7 +446,7 @@ class Session:
                 fences.settled(None)
             self._in_flight.clear()
             self._overlap.stop()
-            self._program, self._small = None, None
+            self._program, self._small, self._opened, self._states = None, None, None, None
 
     def __del__(self) -> None:
         # A device must not be closed during a run. After a failed constructor there is nothing to wait for.

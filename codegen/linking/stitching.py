@@ -16,6 +16,7 @@ import numpy as np
 from sartor.codegen.ir.layer import Layer, TensorType, ValueRef
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import RANGE, Schema, physical_types
+from sartor.codegen.ir.states import StatePair
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
@@ -25,6 +26,8 @@ from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound_function, entry_functions
 from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
 from sartor.codegen.linking.functions.open_sizes import OpenSizes
+from sartor.codegen.linking.functions.stateful import stateful_functions
+from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Make, Parameters
 from sartor.codegen.mlir.before_lowering.index_constants import index_constants
@@ -55,6 +58,7 @@ class Stitching:
         weights: parameter name to array, in ONNX layout.
         ranges: for each quantised value the ``RANGE`` that code takes as an argument.
         only_bound: whether entries have no other function than the one that writes into given buffers.
+        states: inputs and outputs that are the same storage across calls; only one entry may have any.
     """
 
     entries: tuple[Entry, ...]
@@ -63,6 +67,7 @@ class Stitching:
     weights: Mapping[str, np.ndarray]
     ranges: Mapping[ValueRef, np.ndarray] = field(default_factory=dict)
     only_bound: bool = False
+    states: tuple[StatePair, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -280,6 +285,8 @@ def _write(stitching: Stitching, target: Target, parameters: Parameters, manifes
             functions.append(bound_function(entry, written.lines, written.returned))
         else:
             functions.append(entry_functions(entry, written.lines, written.returned, text, is_whole=is_whole))
+            if stitching.states:
+                functions += stateful_functions(entry, stitching.states, written.lines, written.returned)
     attributes, devices = module_header(target)
     return module_text(attributes, [devices, *parameters.declarations, *writer.pieces, *functions])
 
@@ -328,6 +335,7 @@ def compile_unsplit(
     *,
     embed: bool = True,
     flags: Sequence[str] = (),
+    stateful: StatefulCalls | None = None,
 ) -> None:
     """Compile the unsplit module by IREE's stock lowering alone, under the same entry and with a manifest.
 
@@ -339,6 +347,7 @@ def compile_unsplit(
         path: the .vmfb to write.
         embed: whether weights are put inside.
         flags: of the compiler, beside the target's.
+        stateful: what keeps states between calls; None if the network has none.
 
     Raises:
         CompileError: with IREE's diagnostic.
@@ -358,6 +367,8 @@ def compile_unsplit(
         if target.device == "vulkan":
             avoid_defects(module)
         cut_function(module)
+        if stateful is not None:
+            stateful.add_to(module)
         if embed:
             embed_weights(module, {name: array for name, array in weights.items() if name not in late})
         return module

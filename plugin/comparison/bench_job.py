@@ -131,7 +131,10 @@ def _fed(runs: BenchRuns) -> Iterator[BenchRuns]:
 
 
 def _timed(runs: BenchRuns) -> BenchResults:
-    with Session(runs.module, device=runs.device, threads=runs.workers, signature=runs.signature) as session:
+    session = Session(
+        runs.module, device=runs.device, threads=runs.workers, signature=runs.signature, keep_states=False
+    )
+    with session:
         session.settle(_SETTLE_SECONDS)
 
         def whole() -> list[Array]:

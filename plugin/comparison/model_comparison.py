@@ -105,7 +105,7 @@ def open_comparison(
     target, bindings = Target.create(kind, architecture), plan.bound
     if kind == "cpu" and has_levels(module):
         target = portable(target)
-    config = CompileConfig(target=target, threads=plan.threads, shapes=shapes, bindings=bindings)
+    config = CompileConfig(target=target, threads=plan.threads, shapes=shapes, bindings=bindings, finds_states=False)
     importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, importing, pool, progress, directory)

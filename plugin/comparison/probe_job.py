@@ -44,7 +44,14 @@ def probe_errors(
     model = prepared_model(prepared)
     right = reference_tensors(model, {*fed.values(), *expected.values()}, feeds)
     scales = _scales(model, right, feeds)
-    session = Session(files.module, device=device, threads=threads, parameters=files.parameters, huge_pages=False)
+    session = Session(
+        files.module,
+        device=device,
+        threads=threads,
+        parameters=files.parameters,
+        huge_pages=False,
+        keep_states=False,
+    )
     with session:
         manifest = session.manifest
         specs = {each.name: each for each in manifest.inputs} if manifest else {}

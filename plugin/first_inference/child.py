@@ -70,7 +70,7 @@ def _sartor(job: Mapping[str, Any]) -> tuple[Load, Callable[[], dict[str, Any]]]
         options["signature"] = Signature(entry, inputs, outputs)
 
     def load() -> Run:
-        session = Session(job["model"], **options)
+        session = Session(job["model"], keep_states=False, **options)
         opened.append(session)
         if is_settled:
             session.settle(_SETTLE_SECONDS)

@@ -32,6 +32,7 @@ from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.imported_model import ImportedModel, StoredIntegers
 from sartor.frontend.layer_tensors import value_names
 from sartor.frontend.onnx_import import import_model
+from sartor.frontend.states import DeclaredStates, states_of
 from sartor.onnx_model.graphs.graph import GraphEditor, optional_input
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.graphs.infer import without_weights
@@ -48,7 +49,7 @@ from sartor.onnx_model.quantisation.equalised_products import Exponents, equalis
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantises
-from sartor.policies import Double
+from sartor.policies import Double, StatePolicy
 from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
@@ -58,6 +59,7 @@ from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.driver.state import State
 from sartor.runtime.module import open_module
 from sartor.tuning.workers.protocol import WorkerError
 from sartor.tuning.workers.shared_arrays import StoredArrays
@@ -81,6 +83,7 @@ def run_import(
     exponents: Exponents | None = None,
     seconds: float = math.inf,
     double: Double = Double.F32,
+    states: StatePolicy | None = None,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -95,10 +98,11 @@ def run_import(
         exponents: of channels of tensors to equalise before products; None for none.
         seconds: what the whole compilation may take from now.
         double: the type in which float64 is computed.
+        states: which inputs and outputs are states; None for none.
     """
     end = time.monotonic() + seconds
     splitting = _Splitting(target or Target.create("cpu"), asked or AskedChildren())
-    fixed = _Fixed(shapes, bindings or {}, exponents or {}, double)
+    fixed = _Fixed(shapes, bindings or {}, exponents or {}, double, states or StatePolicy())
     try:
         with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
             # Needed once the model is prepared, part of which another process does; whether it fails is seen then.
@@ -116,12 +120,14 @@ class _Fixed:
         shapes, bindings: of inputs.
         exponents: of channels.
         double: the type in which float64 is computed.
+        states: which inputs and outputs are states.
     """
 
     shapes: Shapes
     bindings: Bindings
     exponents: Exponents
     double: Double
+    states: StatePolicy
 
 
 @dataclass(frozen=True)
@@ -185,6 +191,7 @@ def _imported(
         exponents={name: tuple(each) for name, each in fixed.exponents.items()},
         has_definitions=read.has_definitions,
         noise=prepared.noise,
+        states=read.states,
     )
 
 
@@ -196,17 +203,20 @@ class _Read:
     is_rounding: bool
     has_definitions: bool
     external: tuple[Path, ...]
+    states: tuple[State, ...]
 
 
 def _prepared(path: Path, fixed: _Fixed) -> _Read:
     with SimplifyProcess() as process:
         loaded, external = read_model(path)
-        prepared = prepare(loaded, fixed.shapes, partial(simplify, process=process), fixed.bindings)
+        declared = DeclaredStates.of(loaded, fixed.states, fixed.bindings)
+        prepared = prepare(loaded, fixed.shapes, partial(simplify, process=process), declared.bindings)
+        states = states_of(declared, prepared.inputs, prepared.outputs, fixed.states)
         if fixed.double is Double.F64:
             # In the model's hash, as layers are others.
             prepared.model.metadata_props.add(key=_DOUBLE_RECORD, value=fixed.double)
         equalise_products(prepared.model, fixed.exponents)
-        return _Read(prepared, rounds(loaded), is_vouched_by_definitions(loaded), external)
+        return _Read(prepared, rounds(loaded), is_vouched_by_definitions(loaded), external, states)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from sartor.reference.sample_styles import NO_DOUBTS, Doubts
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.noise import Noise
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.state import State
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 
@@ -60,6 +61,7 @@ class ImportedModel:
         exponents: of channels of tensors that were equalised before products.
         noise: inputs that stand for random operators.
         has_definitions: whether definitions of operators may have to vouch for rewrites, as ONNX Runtime cannot.
+        states: inputs and outputs that the module keeps between calls.
     """
 
     path: Path
@@ -85,3 +87,4 @@ class ImportedModel:
     exponents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     has_definitions: bool = False
     noise: tuple[Noise, ...] = ()
+    states: tuple[State, ...] = ()

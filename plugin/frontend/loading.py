@@ -91,7 +91,7 @@ def import_network(
     job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
     job |= {"target": policy.target, "bindings": dict(policy.bindings)}
     job |= {"asked": AskedChildren(policy.pins, frozenset(policy.named)), "exponents": dict(policy.exponents)}
-    job |= {"seconds": max(0.0, end - time.monotonic()), "double": policy.double}
+    job |= {"seconds": max(0.0, end - time.monotonic()), "double": policy.double, "states": policy.states}
     with ThreadPoolExecutor(1) as beside:
         # Whether it fails is seen where it is needed.
         beside.submit(_get_ready, policy.target)

@@ -93,7 +93,7 @@ def compile_open(
     Raises:
         SartorError: one of its subclasses, by the kind of failure.
     """
-    config = opened.base
+    config = opened.base.without_states("for any size")
     time = TimeBudget.of(config.time_budget)
     with (
         part_of(whole) as publication,
@@ -106,7 +106,7 @@ def compile_open(
                 f"a file for any size is checked where it is made, and this machine runs no {config.target}"
             )
         if plan is not None:
-            check_plan(plan, config.target, config.bindings)
+            check_plan(plan, config.target, config.fixed)
             config = replace(config, threads=plan.threads)
         bench = Bench(pool, directory, store, time, progress)
         found = import_open(model, opened.shapes, config, bench, opened.log)

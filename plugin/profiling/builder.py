@@ -12,8 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from shutil import copyfile
 
+from sartor.codegen.ir.states import StatePair
+from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.errors import CompileError, DisturbedError
 from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.states import state_pairs
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
 from sartor.progress import Progress
@@ -242,6 +245,11 @@ class Builder:
         }
 
     def _net(self, recipe: Recipe) -> SplitNetwork | UnsplitNetwork:
+        states = state_pairs(self.imported)
         if recipe.plan.unsplit:
-            return UnsplitNetwork(self.imported.unsplit)
-        return SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges)
+            return UnsplitNetwork(self.imported.unsplit, self._stateful(states) if states else None)
+        return SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges, states)
+
+    def _stateful(self, states: tuple[StatePair, ...]) -> StatefulCalls:
+        inputs = {each.name: each.type for each in self.imported.graph.inputs}
+        return StatefulCalls(inputs, len(self.imported.graph.outputs), states)

@@ -25,6 +25,7 @@ from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
 from sartor.profiling.layerwise.verdict import LayerVerdict
+from sartor.profiling.state_check import verify_states
 from sartor.profiling.verdicts import compares_layers, judged, judged_by_layers, provisional
 from sartor.profiling.verify_job import Check, Computed, Verified, compute_references, verify, verify_elsewhere
 from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun
@@ -157,12 +158,32 @@ class NetRunner:
         return run, verified.errors
 
     def judged(self, build: Build) -> NetRun:
-        """``verify`` and judge the run: by its layers where rounding may amplify or hide errors, else by its error.
+        """``verify`` and judge the run: by its layers where rounding may amplify or hide errors, else by its error; if
+        it keeps states, by several calls as well.
 
         Raises:
             UsageError, DisturbedError, ReferenceFailedError: as ``verify``.
             RewriteError: if the rewritten model is wrong.
         """
+        run = self._judged(build)
+        if run.status is not Status.OK or not self._imported.states:
+            return run
+        step = "verifying calls that keep states"
+        try:
+            job = {"check": self._check_of(build), "states": self._imported.states}
+            found = call(self._builder.pool, verify_states, job, step)
+        except DisturbedError:
+            raise
+        except (CompileError, DeviceError) as error:
+            self._check_reference(build)
+            return NetRun.failed(error)
+        if run.layers and found.is_near(run):
+            return found.run(run)
+        found_run = judged(found.run(run), self._budget)
+        is_right = found_run.status is Status.OK
+        return found_run if is_right else replace(found_run, message=f"{found_run.message}; {found.sentence}")
+
+    def _judged(self, build: Build) -> NetRun:
         run, errors = self._measured(build)
         if not compares_layers(run, self._budget, build.recipe):
             return judged(run, self._budget)

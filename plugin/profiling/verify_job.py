@@ -138,11 +138,11 @@ def samples_to_run(check: Check, before: Verified, most: int) -> list[Mapping[st
 def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified | WorkerError:
     """Compare the outputs of a module that ran elsewhere on further samples after those in ``before``."""
     try:
-        references, found = _references(check.models, check.threads, check.narrow, check.bound), before
+        references, found = references_of(check), before
         for feeds, run in zip(check.samples.since(before.done), runs, strict=False):
             expected = references(feeds)
             error = check.measure.of_sample(run.outputs, expected.outputs, expected.scales)
-            where = _where(check, run.outputs, expected.outputs, expected.scales)
+            where = where_of(check, run.outputs, expected.outputs, expected.scales)
             found += Verified((error,), (run.seconds,), where=where)
         if found.done == check.count:
             references.unload()
@@ -151,13 +151,13 @@ def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified
         return WorkerError(error)
 
 
-def _where(check: Check, outputs: Sequence[Array], expected: Sequence[Array], scales: Sequence[Array]) -> str:
+def where_of(check: Check, outputs: Sequence[Array], expected: Sequence[Array], scales: Sequence[Array]) -> str:
     """As of ``Verified``. Other measures than the relative error may not be those of single outputs."""
     is_relative = check.measure.kind is MeasureKind.RELATIVE
     return worst_output(net_signature(check.values), outputs, expected, scales) if is_relative else ""
 
 
-class _References:
+class References:
     """The reference outputs of samples, by ONNX Runtime where they are not known.
 
     Loading a large model takes longer than many inferences, and one module after the other is compared on the same
@@ -208,12 +208,17 @@ class _References:
 @lru_cache(maxsize=1)
 def _references(
     models: tuple[Path, Path | bytes], threads: int, narrow: bool, bound: tuple[BoundInput, ...]
-) -> _References:
-    return _References(models, threads, narrow, bound)
+) -> References:
+    return References(models, threads, narrow, bound)
+
+
+def references_of(check: Check) -> References:
+    """The reference outputs of a check's samples."""
+    return _references(check.models, check.threads, check.narrow, check.bound)
 
 
 def _verify(check: Check, start: int, deadline: float) -> Verified:
-    references = _references(check.models, check.threads, check.narrow, check.bound)
+    references = references_of(check)
     files, before = check.files, references.seconds
     signature = net_signature(check.values)._replace(entry=files.entry)
     device = files.open_device(check.device, check.threads)
@@ -226,7 +231,7 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
             outputs = session.run(None, dict(feeds))
             taken = time.perf_counter() - begin
             error = check.measure.of_sample(outputs, right.outputs, right.scales)
-            found += Verified((error,), (taken,), where=_where(check, outputs, right.outputs, right.scales))
+            found += Verified((error,), (taken,), where=where_of(check, outputs, right.outputs, right.scales))
             if start + found.done == check.count:
                 references.unload()
                 break

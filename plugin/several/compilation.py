@@ -17,6 +17,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.several.level import best_first, level_of, portable
 from sartor.dialect_passes.dump import folder_of_plan
 from sartor.errors import UsageError
+from sartor.frontend.states import state_pairs
 from sartor.frontend.target_check import check_target
 from sartor.profiling.builder import Build
 from sartor.profiling.compilation.outputs import check_files
@@ -63,6 +64,8 @@ def compile_several(
     """
     external = several.base.external_weights
     base = replace(several.base, external_weights=None)
+    if len(several.shapes) > 1 or len({target.device for target in several.targets}) > 1:
+        base = base.without_states("for several shapes or devices")
     _check_known(several.targets)
     targets = _ordered(several.targets)
     saved = None if plans is None else _saved(plans, targets, several.shapes)
@@ -165,7 +168,7 @@ def _joined(
     for device, plans in itertools.groupby(made, lambda each: each.target.device):
         joined = [
             JoinedPlan(
-                SplitNetwork(each.recipe.graph, each.recipe.variants, each.imported.ranges),
+                SplitNetwork(each.recipe.graph, each.recipe.variants, each.imported.ranges, state_pairs(each.imported)),
                 each.imported.weights,
                 each.target,
             )

@@ -13,7 +13,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
 from sartor.profiling.network_runner import NetRunner
-from sartor.runtime.manifest import SEVERAL_FORMAT, Manifest
+from sartor.runtime.manifest import SEVERAL_FORMAT, STATES_FORMAT, Manifest
 from sartor.runtime.segments.record import part_name
 from sartor.runtime.several.record import Alternative
 from sartor.several.settings import Shapes
@@ -95,5 +95,5 @@ def _with(manifest: Manifest, alternatives: Sequence[Alternative]) -> Manifest:
         levels=tuple(dict.fromkeys(each.level for each in alternatives)),
         features=(),
         alternatives=(replace(first, plan={}, network={}), *alternatives[1:]),
-        format=SEVERAL_FORMAT,
+        format=STATES_FORMAT if manifest.states else SEVERAL_FORMAT,
     )

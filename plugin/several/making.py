@@ -90,7 +90,7 @@ def replayed_plan(
         CompileError: if its outputs are wrong.
         LimitError: if they exceed the user's error bound.
     """
-    check_plan(plan, config.target, config.bindings)
+    check_plan(plan, config.target, config.fixed)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
     importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
     imported = import_network(model, importing, bench.pool, bench.progress, bench.directory)

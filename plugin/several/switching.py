@@ -92,7 +92,8 @@ def compile_switching(
                 f"the objective {Objective.COLD_LATENCY} is for the CPU, where a file's weights are used in place; "
                 f"choose {Objective.LATENCY}"
             )
-        return _compile(model, output, config, progress, publication)
+        settled = config.without_states("that changes plans after the first inference")
+        return _compile(model, output, settled, progress, publication)
 
 
 def _compile(

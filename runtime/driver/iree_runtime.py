@@ -361,6 +361,7 @@ class Program:
 
     def __init__(self, module: Any, label: str, device: NativeDevice, parameters: Mapping[str, Weights]) -> None:
         self.device = device
+        self._label = label
         self._module = module
         # IREE may give weights back on a thread of its own, which is safe as long as they are not given up there.
         self._parameters = parameters
@@ -376,6 +377,14 @@ class Program:
 
     def __del__(self) -> None:
         self.__dict__.pop("_context", None)
+
+    def fork(self) -> Program:
+        """The same module in a context of its own: with its own states, and the same code and weights.
+
+        Raises:
+            DeviceError: if the device has no memory left.
+        """
+        return Program(self._module, self._label, self.device, self._parameters)
 
     def _function(self, name: str) -> Any:
         if name not in self._functions:

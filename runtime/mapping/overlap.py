@@ -182,6 +182,12 @@ class Overlap:
             file.reading.stop()
         self.settle(_MOST_SECONDS)
 
+    def shared(self) -> Overlap:
+        """What another session of the same files tells of its inferences; it moves nothing, as this one does."""
+        for file in self._files:
+            file.keep_from_writers(waits=False)
+        return Overlap(self._files, huge_pages=False)
+
     def forget_thread(self) -> None:
         """In a forked process: the thread stayed with the parent, and may have held the lock of what it waits for."""
         self._ran = threading.Event()

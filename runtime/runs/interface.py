@@ -68,6 +68,11 @@ class Interface:
         """The outputs in order, without counts; a size in which plans differ is None."""
         return _node_args(shown_outputs(merged([each.outputs for each in self._signatures])))
 
+    @staticmethod
+    def described(specs: Sequence[TensorSpec]) -> list[NodeArg]:
+        """Tensors as ONNX Runtime describes them."""
+        return _node_args(specs)
+
     def selected(self, output_names: Sequence[str] | None) -> list[int]:
         """Positions of outputs by name; None for all but counts.
 

@@ -14,7 +14,8 @@ import pytest
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declaration
-from sartor.runtime.manifest import NOISE_FORMAT, Manifest, find_manifest, read_manifest, read_signature
+from sartor.runtime.driver.state import State
+from sartor.runtime.manifest import STATES_FORMAT, Manifest, find_manifest, read_manifest, read_signature
 from sartor.runtime.module import open_module
 from sartor.runtime.several.record import Alternative
 
@@ -56,6 +57,28 @@ def test_bound_inputs_come_back_with_their_types(make_manifest: Make) -> None:
     read = Manifest.from_json(make_manifest(bound=bound).to_json()).bound
     assert read == bound
     assert [each.text for each in read] == ["true,false", "16000", "1,0.5"]
+
+
+def test_states_come_back_and_their_function_takes_the_rest(make_manifest: Make) -> None:
+    x, h = TensorSpec("x", "int8", (2,)), TensorSpec("h", "float32", (3,))
+    hn, y = replace(h, name="hn"), replace(x, name="y")
+    states = (State("h", "hn", (0.5, 1, 2)),)
+    manifest = make_manifest(inputs=(x, h), outputs=(hn, y), states=states, format=STATES_FORMAT)
+    read = Manifest.from_json(manifest.to_json())
+    assert read == manifest
+    assert read.stateful_signature == Signature(f"{manifest.entry}$stateful", (x,), (y,))
+    assert read.described_states == ["hn -> h: float32[3], begins with 0.5,1,2"]
+    for wrong, complaint in (
+        ((State("h", "y"),), "the state 'h' is float32.3. as an input, and int8.2. as an output"),
+        ((State("h", "z"),), "the state 'h' is no input and output"),
+        ((State("h", "hn"), State("x", "hn")), "the output 'hn' is in two states"),
+        ((State("h", "hn", (1,)),), "1 is not a value of float32"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            replace(manifest, states=wrong)
+    counted = TensorSpec("sartor.count:0:hn", "int64", ())
+    with pytest.raises(ValueError, match="the size of the state 'hn' depends on data"):
+        replace(manifest, outputs=(hn, y, counted))
 
 
 def test_the_network_is_read_where_it_is_asked_for(compile_mlir: Callable[..., Path], make_manifest: Make) -> None:
@@ -126,7 +149,7 @@ def test_text_that_is_no_manifest_is_refused(text: str) -> None:
 
 
 def test_a_newer_format_asks_for_an_update(make_manifest: Make) -> None:
-    content = json.loads(make_manifest().to_json()) | {"format": NOISE_FORMAT + 1, "surprise": 1}
+    content = json.loads(make_manifest().to_json()) | {"format": STATES_FORMAT + 1, "surprise": 1}
     with pytest.raises(UsageError, match="update sartor"):
         Manifest.from_json(json.dumps(content))
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
+from sartor.codegen.ir.states import StatePair
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, implementations_of
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.functions.entries import Entry, devices_of, entries_of
+from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.linking.overwriting import overwriting_layers, overwriting_symbol
 from sartor.codegen.linking.planned_memory import planned_bytes, without_code
 from sartor.codegen.linking.stitching import (
@@ -41,18 +43,23 @@ __all__ = ["NetFiles", "SplitNetwork", "UnsplitNetwork", "build_net", "planned_m
 
 @dataclass(frozen=True)
 class SplitNetwork:
-    """A network of chosen variants, by layer name, with the ranges of quantised values."""
+    """A network of chosen variants, by layer name, with the ranges of quantised values.
+
+    Modules also have functions that keep its ``states`` between calls.
+    """
 
     graph: LayerGraph
     variants: Mapping[str, Variant]
     ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
+    states: tuple[StatePair, ...] = ()
 
 
 @dataclass(frozen=True)
 class UnsplitNetwork:
-    """A network that IREE lowers as a whole: the module's bytecode."""
+    """A network that IREE lowers as a whole: the module's bytecode, and what keeps its states between calls."""
 
     bytecode: bytes
+    stateful: StatefulCalls | None = None
 
 
 def build_net(
@@ -72,7 +79,7 @@ def build_net(
     embed = files.weights is None
     if isinstance(net, UnsplitNetwork):
         parameters: Mapping[str, np.ndarray] = weights
-        compile_unsplit(net.bytecode, weights, target, manifest, files.module, embed=embed)
+        compile_unsplit(net.bytecode, weights, target, manifest, files.module, embed=embed, stateful=net.stateful)
     else:
         parameters = _build_split(net, weights, target, manifest, files)
     if files.weights is not None:
@@ -163,6 +170,7 @@ def stitchings(
             {ref: each.numbers for ref, each in net.ranges.items()},
             target.of(device),
             prefix,
+            net.states,
         )
         for device in devices
     }
@@ -176,6 +184,7 @@ def _stitching(
     ranges: Mapping[ValueRef, np.ndarray],
     target: Target,
     prefix: str,
+    states: tuple[StatePair, ...],
 ) -> Stitching:
     """Layers and adapts of one device, lowered."""
     implementations = dict(chosen.values())
@@ -187,6 +196,7 @@ def _stitching(
         adapts={kind: Piece(symbol, each, code[symbol]) for kind, (symbol, each) in adapts.items()},
         weights=weights,
         ranges=ranges,
+        states=states,
     )
 
 

@@ -74,7 +74,7 @@ def _errors(model: Path, timed: ColdRuns, modules: Mapping[ColdPlan, Path]) -> d
     expected = ReferenceModel(model, threads=timed.threads)(timed.feeds)
     found = {}
     for plan, module in modules.items():
-        with Session(module, threads=timed.threads) as session:
+        with Session(module, threads=timed.threads, keep_states=False) as session:
             found[plan] = relative_error(session.run(None, timed.feeds), expected)
     return found
 

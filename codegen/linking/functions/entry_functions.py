@@ -80,7 +80,7 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
     """A function that takes a buffer view for each input and then for each output, writes the latter, and waits."""
     taken = [f"%in{index}" for index in range(len(entry.inputs))]
     filled = [f"%to{index}" for index in range(len(returned))]
-    heading = f"public @{entry.name}{BOUND_SUFFIX}({_typed([*taken, *filled])})"
+    heading = f"public @{entry.name}{BOUND_SUFFIX}({typed_views([*taken, *filled])})"
     aliases, sizes = list[str](), OpenSizes(entry)
     for index, (value, memory, port) in enumerate(zip(returned, filled, entry.outputs, strict=True)):
         aliases += [
@@ -96,25 +96,27 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
         [
             f"util.func {heading} attributes {{iree.abi.stub}} {{",
             "%wait = util.null : !hal.fence",
-            *_new_fence("%signal"),
+            *new_fence("%signal"),
             *sizes.read(),
             *sizes.lines,
             *imports,
             *lines,
             *aliases,
             f"%b{many} = hal.tensor.barrier join({written} : {types}) => %signal : !hal.fence",
-            *_await("%signal"),
+            *await_fence("%signal"),
             "util.return",
             "}",
         ]
     )
 
 
-def _typed(names: Iterable[str]) -> str:
+def typed_views(names: Iterable[str]) -> str:
+    """Arguments that are buffer views, by name."""
     return ", ".join(f"{name}: !hal.buffer_view" for name in names)
 
 
-def _new_fence(name: str) -> list[str]:
+def new_fence(name: str) -> list[str]:
+    """Lines that define a fence of the module's device."""
     return [
         "%first = arith.constant 0 : index",
         "%device = hal.devices.get %first : !hal.device",
@@ -122,7 +124,8 @@ def _new_fence(name: str) -> list[str]:
     ]
 
 
-def _await(fence: str) -> list[str]:
+def await_fence(fence: str) -> list[str]:
+    """Lines that wait for a fence."""
     return [
         "%forever = arith.constant -1 : i32",
         f'%status = hal.fence.await until([{fence}]) timeout_millis(%forever) flags("None") : i32',
@@ -157,7 +160,7 @@ def views(count: int) -> str:
 
 def synchronous(name: str, inputs: int, outputs: int, manifest: str) -> str:
     """The wrapper of ``name``'s function with fences that waits until it is done; it carries the manifest."""
-    arguments = _typed(f"%in{index}" for index in range(inputs))
+    arguments = typed_views(f"%in{index}" for index in range(inputs))
     operands = ", ".join([*(f"%in{index}" for index in range(inputs)), "%null", "%fence"])
     types = ", ".join([*(["!hal.buffer_view"] * inputs), "!hal.fence", "!hal.fence"])
     many = f":{outputs}" if outputs > 1 else ""
@@ -167,9 +170,9 @@ def synchronous(name: str, inputs: int, outputs: int, manifest: str) -> str:
         [
             f"util.func public @{name}({arguments}) -> ({given}) attributes {{{attributes}}} {{",
             "%null = util.null : !hal.fence",
-            *_new_fence("%fence"),
+            *new_fence("%fence"),
             f"%r{many} = util.call @{name}$async({operands}) : ({types}) -> ({given})",
-            *_await("%fence"),
+            *await_fence("%fence"),
             f"util.return {results} : {given}",
             "}",
         ]

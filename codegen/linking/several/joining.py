@@ -14,6 +14,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.functions.aligned_buffers import align_buffers
 from sartor.codegen.linking.functions.entries import Entry
 from sartor.codegen.linking.functions.entry_functions import asynchronous
+from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.linking.several.choosing import Shapes, choosing_functions, level_global
 from sartor.codegen.linking.several.level import Level, best_first
 from sartor.codegen.linking.several.probe import probe_first
@@ -92,6 +93,9 @@ def join(parts: Sequence[Part], target: Target, manifest: str, parameters: Param
     attributes, devices = _header(levels, target)
     choices = {(part.level.name if part.level else None, part.shapes): part.function for part in parts}
     functions = choosing_functions(parts[0].entry, [each.name for each in levels], choices, manifest)
+    if states := parts[0].stitching.states:
+        inputs = {each.name: each.type for each in parts[0].entry.inputs}
+        functions += StatefulCalls(inputs, len(parts[0].entry.outputs), states).texts()
     chosen = [level_global(levels, devices)] if levels else []
     text = module_text(attributes, [devices, *chosen, *parameters.declarations, *pieces, *functions])
     prefixes = {part.prefix: part.level for part in parts if part.level is not None}

@@ -15,13 +15,16 @@ from sartor.cli.options.common import (
     BindOption,
     CpusOption,
     JsonOption,
+    NoStateOption,
     ShapesOption,
     SizesOption,
+    StateOption,
     TargetsOption,
     ThreadsOption,
     VersionOption,
     existing_file,
     read_bindings,
+    read_states,
     read_threads,
 )
 from sartor.cli.options.constraints import (
@@ -121,6 +124,8 @@ def compile_to_vmfb(
     shape: ShapesOption = None,
     sizes: SizesOption = None,
     bind: BindOption = None,
+    state: StateOption = None,
+    no_state: NoStateOption = False,
     pin: Annotated[
         list[str] | None,
         typer.Option(metavar="LAYER-GLOB=ROUTINE-GLOB", help="Restrict layers to routines; repeatable."),
@@ -197,6 +202,8 @@ def compile_to_vmfb(
         workers=workers,
         tune_for=tune_for,
         fixes_threads=threads is not None,
+        states=read_states(state, keeps_none=no_state),
+        finds_states=not no_state,
     )
     config = config if plans is None else replace(config, plans=plans)
     is_several = len(targets) * len(shapes) > 1 or isinstance(loaded, PlanSet)

@@ -207,6 +207,8 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("bound inputs", "\n".join(f"{_spec(each.spec)} = {each.text}" for each in manifest.bound)),
         ("outputs", "\n".join(_outputs(manifest.outputs))),
         ("entry", manifest.entry),
+        ("states", "\n".join(manifest.described_states)),
+        ("entry that keeps states", manifest.stateful_signature.entry if manifest.states else ""),
         ("needs of the CPU", ", ".join(manifest.features)),
         ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
         ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),

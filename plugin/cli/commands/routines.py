@@ -46,7 +46,8 @@ def routines(
     For a model: candidates of every layer, fusion and child, why others do not apply, and which layers have no kernel.
     """
     shapes, bindings = read_shapes(shape), read_bindings(bind)
-    config = CompileConfig(target=read_target(target, cpu, arch), shapes=shapes, bindings=bindings, jobs=1)
+    chosen = read_target(target, cpu, arch)
+    config = CompileConfig(target=chosen, shapes=shapes, bindings=bindings, jobs=1, finds_states=False)
     if model is None:
         _refuse_options({"--target": target != "cpu", "--cpu": cpu, "--arch": arch, "--shape": shape, "--bind": bind})
         _show_routines(json)

@@ -28,7 +28,7 @@ from sartor.cli.output.terminal import show_json, show_table
 from sartor.errors import UsageError
 from sartor.publishing import check_apart, publication
 from sartor.runtime.driver.counts import shown_outputs
-from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.manifest import find_manifest
 from sartor.runtime.module import open_module
 from sartor.runtime.module_facts import (
@@ -60,11 +60,15 @@ def run(
         int | None,
         typer.Option(min=0, help="Seed of the model's random operators. (default: another each time)"),
     ] = None,
+    no_state: Annotated[
+        bool, typer.Option("--no-state", help="Pass states as inputs, and show them as outputs.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Run a module once and show what its outputs look like."""
+    """Run a module once and show what its outputs look like; states begin as in a new session."""
     sources = read_sources(input, input_names(module, signature))
     known = module_signature(module, signature, read_choice(shape, device, sources))
+    known = known if no_state else _without_states(module, known, sources)
     # The session draws them by the seed.
     drawn = {each.name for each in noise_inputs(module)} - set(sources)
     given = [spec for spec in sized_inputs(module, known.inputs, size) if spec.name not in drawn]
@@ -74,7 +78,8 @@ def run(
         files = {} if output_dir is None else _named_files(names, output_dir)
         _check_files(files, module, sources)
         told = session_signature(module, known)
-        with Session(module, device=device, threads=threads, signature=told, seed=seed) as session:
+        keeps = not no_state
+        with Session(module, device=device, threads=threads, signature=told, seed=seed, keep_states=keeps) as session:
             outputs = dict(zip(names, session.run(None, feeds), strict=True))
         _warn_of_what_is_not_finite(outputs)
         with publication() as published:
@@ -87,6 +92,22 @@ def run(
     else:
         columns = ("output", "type", "shape", "min", "mean", "max")
         show_table(str(module), columns, [_row(each) for each in described], right=(3, 4, 5))
+
+
+def _without_states(module: Path, known: Signature, sources: Mapping[str, str]) -> Signature:
+    """The function that keeps states, of a module that has it.
+
+    Raises:
+        UsageError: if a state is given as an input.
+    """
+    manifest = find_manifest(open_module(module))
+    if manifest is None or not manifest.states:
+        return known
+    if given := [each.input for each in manifest.states if each.input in sources]:
+        raise UsageError(
+            f"'{given[0]}' is a state that '{module}' keeps itself; leave it out, or pass all states with --no-state"
+        )
+    return manifest.stateful_signature
 
 
 def _warn_of_what_is_not_finite(outputs: Mapping[str, Array]) -> None:

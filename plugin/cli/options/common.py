@@ -18,6 +18,7 @@ from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.cuda_capability import compute_capability
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import SIGNATURE_EXAMPLE
+from sartor.settings.state_patterns import StatePattern
 from sartor.settings.values import input_values
 
 Value = TypeVar("Value")
@@ -88,6 +89,18 @@ BindOption = Annotated[
     typer.Option(
         "--bind", metavar="NAME=VALUE[,VALUE...]", help="Fix the value of an input at compile time; repeatable."
     ),
+]
+StateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="OUTPUT=INPUT",
+        help="Keep an output in the module, as what the next call reads as an input; repeatable. A * is any text, the "
+        "same in both: present.*=past_key_values.*. (default: what exporters name so)",
+    ),
+]
+NoStateOption = Annotated[
+    bool, typer.Option("--no-state", help="Keep nothing between calls: callers pass and take all states.")
 ]
 ThreadsOption = Annotated[
     int | None,
@@ -208,6 +221,17 @@ def read_bindings(texts: Sequence[str] | None) -> Bindings:
         UsageError: if a text has another form, or a value is not a number.
     """
     return input_values("--bind", read_pairs("--bind", "NAME=16000 or NAME=1,2,3", texts, str))
+
+
+def read_states(texts: Sequence[str] | None, *, keeps_none: bool) -> tuple[StatePattern, ...]:
+    """The states that are declared, from texts such as ``hn=h`` or ``present.*=past_key_values.*``.
+
+    Raises:
+        UsageError: if a text has another form, or there are some although none shall be kept.
+    """
+    if texts and keeps_none:
+        raise UsageError(f"--no-state keeps nothing, and --state {texts[0]} something; leave one of the two out")
+    return tuple(StatePattern.parse(text) for text in texts or ())
 
 
 def read_sources(texts: Sequence[str] | None, names: Collection[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import asdict
 from typing import Any
 
 from sartor.artifact import Artifact
@@ -76,6 +77,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "reference": artifact.reference or None,
         "unvouched": list(artifact.unvouched),
         "others_processors": artifact.others,
+        "states": [asdict(each) for each in read_manifest(artifact.path).states],
         "run": run_command(artifact),
         "pareto": front_json(artifact.pareto),
         "successor": _successor_json(artifact),
@@ -154,9 +156,16 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
         ("weights", "" if artifact.weights is None else str(artifact.weights)),
         *_successor_facts(artifact),
+        ("states kept between calls", "\n".join(_states(artifact))),
         ("run it with", shlex.join(run_command(artifact))),
     ]
     return [fact for fact in facts if fact[1]]
+
+
+def _states(artifact: Artifact) -> list[str]:
+    """The states that the module keeps, and how to have none."""
+    found = read_manifest(artifact.path).described_states
+    return [*found, "(with --no-state callers pass and take them)"] if found else []
 
 
 def _successor_facts(artifact: Artifact) -> list[tuple[str, str]]:

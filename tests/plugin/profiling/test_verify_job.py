@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sartor.profiling import verify_job
-from sartor.profiling.verify_job import _References
+from sartor.profiling.verify_job import References
 from sartor.reference import expected_outputs
 from sartor.reference.expected_outputs import Expected
 from sartor.runtime.driver.signature import Array
@@ -34,19 +34,19 @@ class _Counted:
 
 
 @pytest.fixture
-def references(monkeypatch: pytest.MonkeyPatch) -> _References:
+def references(monkeypatch: pytest.MonkeyPatch) -> References:
     _Counted.loaded = _Counted.computed = 0
     monkeypatch.setattr(verify_job, "Expectation", _Counted)
-    return _References((Path("model.onnx"), b""), 1, False, ())
+    return References((Path("model.onnx"), b""), 1, False, ())
 
 
-def _compare(references: _References) -> None:
+def _compare(references: References) -> None:
     for feeds in (FIRST, SECOND):
         np.testing.assert_array_equal(references(feeds).outputs[0], 2 * feeds["x"])
     references.unload()
 
 
-def test_the_next_module_is_compared_with_what_is_known(references: _References) -> None:
+def test_the_next_module_is_compared_with_what_is_known(references: References) -> None:
     assert not references.refused
     for _ in range(3):
         _compare(references)
@@ -54,7 +54,7 @@ def test_the_next_module_is_compared_with_what_is_known(references: _References)
     assert list(references.refused) == ["not the file"]
 
 
-def test_large_outputs_are_computed_again(references: _References, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_outputs_are_computed_again(references: References, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expected_outputs, "_MOST_KNOWN_BYTES", 16 + 32)
     _compare(references)
     _compare(references)

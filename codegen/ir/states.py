@@ -1,0 +1,22 @@
+"""States: what a network leaves behind in one call for the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class StatePair:
+    """An input and an output of a network that are the same storage across calls. Both have one static type.
+
+    Attributes:
+        input: position among the network's inputs; it reads what the last call left.
+        output: position among its outputs; the next call reads it.
+        start: what the first call reads, in ONNX's layout; None for zeros.
+    """
+
+    input: int
+    output: int
+    start: np.ndarray | None = None

@@ -1,0 +1,331 @@
+"""Functions of a module that keeps states: one that computes, and those that reset, give and replace its states.
+
+Each state has two buffers, which the first call that needs them allocates in a context of the module: what callers load
+to pass states themselves takes no memory for them. A call reads one and has the layers write the
+other, then both change places: nothing is copied, also where layers read the old state after they wrote the new one.
+Kernels and weights are those of the entry to which the caller passes states. What is given back has memory of its own,
+as a later call overwrites a state that an output equals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.states import StatePair
+from sartor.codegen.linking.functions.borrowed_inputs import as_own
+from sartor.codegen.linking.functions.entries import Entry
+from sartor.codegen.linking.functions.entry_functions import BOUND_SUFFIX, await_fence, new_fence, typed_views, views
+from sartor.codegen.linking.functions.quoted import quoted
+
+STATEFUL_SUFFIX, RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX = "$stateful", "$reset", "$states", "$restore"
+_BUFFER = "!hal.buffer"
+APART = "inlining_policy = #util.inline.never"
+"""The attribute of a function that stays one."""
+START, _BEGIN, _HAS_BEGUN = "state$start", "state$begin", "@state$has_begun"
+BEGUN = (f"util.call @{_BEGIN}() : () -> ()",)
+"""Lines after which states have begun."""
+_BUFFER = "!hal.buffer"
+APART = "inlining_policy = #util.inline.never"
+"""The attribute of a function that is not inlined into an initialiser."""
+# A caller may read and write states through the host's pointers where the device has such memory.
+_USAGE = "|".join(
+    [
+        *("TransferSource", "TransferTarget", "Transfer"),
+        *("DispatchStorageRead", "DispatchStorageWrite", "DispatchStorage"),
+        *("MappingScoped", "MappingPersistent", "MappingOptional", "MappingAccessRandom", "Mapping"),
+    ]
+)
+_DEVICE = ("%first = arith.constant 0 : index", "%device = hal.devices.get %first : !hal.device")
+# What ``_allocated`` needs.
+_ALLOCATOR = (
+    "%allocator = hal.device.allocator<%device : !hal.device> : !hal.allocator",
+    "%anywhere = arith.constant -1 : i64",
+    '%memory = hal.memory_type<"DeviceVisible|DeviceLocal"> : i32',
+    f'%usage = hal.buffer_usage<"{_USAGE}"> : i32',
+)
+
+
+def stateful_functions(
+    entry: Entry, states: Sequence[StatePair], lines: Sequence[str], returned: Sequence[str]
+) -> list[str]:
+    """All that a module with states has beside its other entries, globals included.
+
+    Args:
+        entry: what the network takes and gives, on one device and with static sizes.
+        states: its pairs of inputs and outputs.
+        lines: what is computed; they know the first input as ``%t0``, and so on.
+        returned: values of the outputs.
+    """
+    storage = _Storage(entry, states)
+    step = _Step(storage, lines, returned)
+    return [
+        *storage.globals(),
+        storage.reset(),
+        *beginning(entry.name, storage.allocate()),
+        storage.give(),
+        storage.replace(),
+        step.function(is_bound=False),
+        step.function(is_bound=True),
+    ]
+
+
+class _Storage:
+    """The buffers of the states, as globals, and the functions that change them apart from the network."""
+
+    def __init__(self, entry: Entry, states: Sequence[StatePair]) -> None:
+        self.entry, self.states = entry, states
+        self.types = [entry.inputs[each.input].type for each in states]
+        self.names = [quoted(entry.inputs[each.input].name) for each in states]
+
+    def globals(self) -> Iterator[str]:
+        """For each state the buffer that the next call reads, and the one that it writes."""
+        for number in range(len(self.states)):
+            for name in _buffers(number):
+                yield f"util.global private mutable {name} : {_BUFFER}"
+
+    def allocate(self) -> list[str]:
+        """Lines that allocate the buffers."""
+        lines = [*_DEVICE, *_ALLOCATOR]
+        for number, tensor in enumerate(self.types):
+            for place, name in enumerate(_buffers(number)):
+                own = f"%buffer{number}_{place}"
+                lines += [*_allocated(own, tensor), f"util.global.store {own}, {name} : {_BUFFER}"]
+        return lines
+
+    def reset(self) -> str:
+        """The function that lets all states begin again, without a look at whether they have begun."""
+        lines = list[str]()
+        for number, (state, tensor) in enumerate(zip(self.states, self.types, strict=True)):
+            lines += start_lines(f"%start{number}", state.start, tensor)
+        return self._filling(
+            f"private @{START}", [], lines, [f"%start{number}" for number in range(len(self.states))], []
+        )
+
+    def replace(self) -> str:
+        """The function that takes a buffer view for each state, and copies what they hold."""
+        taken = [f"%in{number}" for number in range(len(self.states))]
+        lines = [
+            f"%given{number} = hal.tensor.import wait(%wait) => {view} {name} : !hal.buffer_view -> {tensor}"
+            for number, (view, name, tensor) in enumerate(zip(taken, self.names, self.types, strict=True))
+        ]
+        heading = f"public @{self.entry.name}{RESTORE_SUFFIX}"
+        return self._filling(heading, taken, lines, [f"%given{number}" for number in range(len(taken))], BEGUN)
+
+    def _filling(
+        self, heading: str, taken: Sequence[str], lines: Sequence[str], values: Sequence[str], first: Sequence[str]
+    ) -> str:
+        """A function that writes values to the buffers that the next call reads."""
+        aliases = [
+            line
+            for number, (value, tensor) in enumerate(zip(values, self.types, strict=True))
+            for line in (
+                f"%buffer{number} = util.global.load {_buffers(number)[0]} : {_BUFFER}",
+                alias(f"%filled{number}", value, tensor, f"%buffer{number}"),
+            )
+        ]
+        stub = ", iree.abi.stub" if heading.startswith("public") else ""
+        filled = [f"%filled{number}" for number in range(len(values))]
+        return "\n".join(
+            [
+                f"util.func {heading}({typed_views(taken)}) attributes {{{APART}{stub}}} {{",
+                *first,
+                "%wait = util.null : !hal.fence",
+                *new_fence("%signal"),
+                *lines,
+                *aliases,
+                barrier("%done", filled, self.types),
+                *await_fence("%signal"),
+                "util.return",
+                "}",
+            ]
+        )
+
+    def give(self) -> str:
+        """The function that gives a view of each state: of the memory itself, which the call after the next writes."""
+        lines = list[str]()
+        for number, (name, tensor) in enumerate(zip(self.names, self.types, strict=True)):
+            lines += [
+                f"%buffer{number} = util.global.load {_buffers(number)[0]} : {_BUFFER}",
+                f"%held{number} = hal.tensor.import %buffer{number} {name} : {_BUFFER} -> {tensor}",
+                f"%view{number} = hal.tensor.export %held{number} {name} : {tensor} -> !hal.buffer_view",
+            ]
+        given, count = ", ".join(f"%view{number}" for number in range(len(self.types))), len(self.types)
+        heading = f"public @{self.entry.name}{STATES_SUFFIX}() -> ({views(count)})"
+        return "\n".join(
+            [
+                f"util.func {heading} attributes {{iree.abi.stub}} {{",
+                *BEGUN,
+                *lines,
+                f"util.return {given} : {views(count)}",
+                "}",
+            ]
+        )
+
+
+class _Step:
+    """The functions that compute: they take the inputs and give the outputs that are no states."""
+
+    def __init__(self, storage: _Storage, lines: Sequence[str], returned: Sequence[str]) -> None:
+        self._storage, self._lines, self._returned = storage, lines, returned
+        self._read = {state.input: number for number, state in enumerate(storage.states)}
+        self._written = {state.output: number for number, state in enumerate(storage.states)}
+        entry = storage.entry
+        self._taken = [index for index in range(len(entry.inputs)) if index not in self._read]
+        self._given = [index for index in range(len(entry.outputs)) if index not in self._written]
+
+    def function(self, *, is_bound: bool) -> str:
+        """The function that gives buffer views of new memory or, if it is bound, writes into given ones; it waits."""
+        outputs = self._storage.entry.outputs
+        arguments = [f"%in{index}" for index in self._taken]
+        targets = [f"%to{index}" for index in self._given] if is_bound else []
+        results = [] if is_bound else [f"%o{index}" for index in self._given]
+        values, types = [f"%a{index}" for index in range(len(outputs))], [each.type for each in outputs]
+        name = f"{self._storage.entry.name}{STATEFUL_SUFFIX}{BOUND_SUFFIX if is_bound else ''}"
+        heading = f"public @{name}({typed_views([*arguments, *targets])}) -> ({views(len(results))})"
+        many = len(outputs) > 1
+        exports = [
+            f"%o{index} = hal.tensor.export %b{f'#{index}' if many else ''} {quoted(outputs[index].name)} : "
+            f"{types[index]} -> !hal.buffer_view"
+            for index in self._given
+            if not is_bound
+        ]
+        return "\n".join(
+            [
+                f"util.func {heading} attributes {{iree.abi.stub}} {{",
+                *BEGUN,
+                "%wait = util.null : !hal.fence",
+                *new_fence("%signal"),
+                *([] if is_bound else _ALLOCATOR),
+                *self._imports(),
+                *self._lines,
+                *(line for index in range(len(outputs)) for line in self._placed(index, is_bound=is_bound)),
+                barrier("%b", values, types),
+                *exports,
+                *await_fence("%signal"),
+                *self._exchange(),
+                f"util.return {', '.join(results)} : {views(len(results))}" if results else "util.return",
+                "}",
+            ]
+        )
+
+    def _imports(self) -> Iterator[str]:
+        for index, port in enumerate(self._storage.entry.inputs):
+            number = self._read.get(index)
+            if number is None:
+                source, kind = f"%in{index}", "!hal.buffer_view"
+            else:
+                read, written = _buffers(number)
+                source, kind = f"%read{number}", _BUFFER
+                yield f"{source} = util.global.load {read} : {_BUFFER}"
+                yield f"%written{number} = util.global.load {written} : {_BUFFER}"
+            named = f"{source} {quoted(port.name)} : {kind} -> {port.type}"
+            yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {named}"
+            yield as_own(f"%t{index}", f"%borrowed{index}", port.type)
+
+    def _placed(self, index: int, *, is_bound: bool) -> Iterator[str]:
+        """Lines that have an output written where it is wanted: a state to its buffer, others to given or new ones."""
+        number, tensor = self._written.get(index), self._storage.entry.outputs[index].type
+        if number is not None:
+            yield alias(f"%a{index}", self._returned[index], tensor, f"%written{number}")
+            return
+        if is_bound:
+            yield f"%memory{index} = hal.buffer_view.buffer<%to{index} : !hal.buffer_view> : {_BUFFER}"
+        else:
+            yield from _allocated(f"%memory{index}", tensor)
+        yield alias(f"%a{index}", self._returned[index], tensor, f"%memory{index}")
+
+    def _exchange(self) -> Iterator[str]:
+        """Lines after which the next call reads what this one wrote."""
+        for number in range(len(self._storage.states)):
+            read, written = _buffers(number)
+            yield f"util.global.store %written{number}, {read} : {_BUFFER}"
+            yield f"util.global.store %read{number}, {written} : {_BUFFER}"
+
+
+def beginning(entry: str, allocating: Sequence[str]) -> list[str]:
+    """What lets states begin with the first call that needs them, and the function that lets them begin again.
+
+    An initialiser cannot: IREE initialises what a function needs to fill memory behind all that it is given.
+
+    Args:
+        entry: name of the entry without states.
+        allocating: lines that allocate memory for the states.
+    """
+    kind = f"attributes {{{APART}}}"
+    return [
+        f"util.global private mutable {_HAS_BEGUN} = 0 : i32",
+        "\n".join(
+            [
+                f"util.func private @{_BEGIN}() {kind} {{",
+                f"%has_begun = util.global.load {_HAS_BEGUN} : i32",
+                "%no = arith.constant 0 : i32",
+                "%is_first = arith.cmpi eq, %has_begun, %no : i32",
+                "cf.cond_br %is_first, ^first, ^later",
+                "^first:",
+                *allocating,
+                f"util.call @{START}() : () -> ()",
+                "%yes = arith.constant 1 : i32",
+                f"util.global.store %yes, {_HAS_BEGUN} : i32",
+                "cf.br ^later",
+                "^later:",
+                "util.return",
+                "}",
+            ]
+        ),
+        "\n".join(
+            [
+                f"util.func public @{entry}{RESET_SUFFIX}() attributes {{iree.abi.stub}} {{",
+                *BEGUN,
+                f"util.call @{START}() : () -> ()",
+                "util.return",
+                "}",
+            ]
+        ),
+    ]
+
+
+def _buffers(number: int) -> tuple[str, str]:
+    """The globals of a state: the buffer that the next call reads, and the one that it writes."""
+    return f"@state${number}", f"@state${number}$next"
+
+
+def _allocated(name: str, tensor: TensorType) -> Iterator[str]:
+    """Lines that define a new buffer for a tensor; one without elements has a byte."""
+    yield f"{name}_size = arith.constant {max(1, tensor.bytes)} : index"
+    yield (
+        f"{name} = hal.allocator.allocate<%allocator : !hal.allocator> affinity(%anywhere) type(%memory) "
+        f"usage(%usage) : {_BUFFER}{{{name}_size}}"
+    )
+
+
+def alias(name: str, value: str, tensor: TensorType, buffer: str) -> str:
+    """A line that has a value computed into a buffer."""
+    return f"{name} = hal.tensor.alias wait(%wait) => {value} : {tensor} to {buffer} : {_BUFFER}"
+
+
+def barrier(name: str, values: Sequence[str], types: Sequence[TensorType]) -> str:
+    """A line that signals once values are computed."""
+    many = f":{len(values)}" if len(values) > 1 else ""
+    joined = f"{', '.join(values)} : {', '.join(map(str, types))}"
+    return f"{name}{many} = hal.tensor.barrier join({joined}) => %signal : !hal.fence"
+
+
+def start_lines(name: str, start: np.ndarray | None, tensor: TensorType) -> list[str]:
+    """Lines that define what a state begins with."""
+    if start is None:
+        zero = "0" if tensor.dtype.startswith("i") else "0.0"
+        return [
+            f"{name}_zero = arith.constant {zero} : {tensor.dtype}",
+            f"{name} = flow.tensor.splat {name}_zero : {tensor}",
+        ]
+    return [f"{name} = flow.tensor.constant {_dense(start)} : {tensor}"]
+
+
+def _dense(array: np.ndarray) -> str:
+    """An array as MLIR's attribute: truth values one by one, and others as their bytes."""
+    if array.dtype == np.bool_:
+        return f"dense<{str(array.tolist()).lower()}>"
+    return f'dense<"0x{np.ascontiguousarray(array).tobytes().hex().upper()}">'

@@ -1,0 +1,157 @@
+"""Which inputs and outputs of a model are states: those that the user declares, and those that exporters name so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import ModelProto
+
+from sartor.codegen.ir.states import StatePair
+from sartor.errors import UsageError
+from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.state_names import is_state_pair
+from sartor.onnx_model.graphs.prepared import TensorInfo
+from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.policies import StatePolicy
+from sartor.runtime.driver.bound_input import Bindings, Number, typed, values_text
+from sartor.runtime.driver.counts import counted_axis
+from sartor.runtime.driver.state import State
+
+_MOST_SHOWN = 8
+_BY_CALLER = "pass it through the caller, with --no-state or without this --state"
+
+
+@dataclass(frozen=True)
+class DeclaredStates:
+    """The states that a user declares, before the model is prepared.
+
+    Attributes:
+        pairs: names of outputs and of inputs.
+        starts: what inputs begin with, as ``--bind`` or the model gives it.
+        bindings: the user's bindings of other inputs.
+    """
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    starts: Mapping[str, tuple[Number, ...]] = field(default_factory=dict)
+    bindings: Bindings = field(default_factory=dict)
+
+    @staticmethod
+    def of(model: ModelProto, policy: StatePolicy, bindings: Bindings) -> DeclaredStates:
+        """Find the names of a loaded model, and take default values of states out of it, which would be constants.
+
+        Raises:
+            UsageError: if a name is unknown or in two states.
+        """
+        inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
+        pairs = [pair for pattern in policy.declared for pair in pattern.pairs(outputs, inputs)]
+        for kind, names in (("output", [each[0] for each in pairs]), ("input", [each[1] for each in pairs])):
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise UsageError(f"--state names the {kind} '{twice}' twice; a state is one output and one input")
+        states = {name for _, name in pairs}
+        starts = {**_defaults(model, states), **{name: each for name, each in bindings.items() if name in states}}
+        others = {name: values for name, values in bindings.items() if name not in states}
+        return DeclaredStates(tuple(pairs), starts, others)
+
+
+def _defaults(model: ModelProto, states: set[str]) -> dict[str, tuple[Number, ...]]:
+    """The default values of inputs, which the model then has no more."""
+    found = [tensor for tensor in model.graph.initializer if tensor.name in states]
+    for tensor in found:
+        model.graph.initializer.remove(tensor)
+    return {tensor.name: tuple(to_array(tensor).ravel().tolist()) for tensor in found}
+
+
+def states_of(
+    declared: DeclaredStates, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], policy: StatePolicy
+) -> tuple[State, ...]:
+    """The states of a prepared model, in the order of its inputs.
+
+    Raises:
+        UsageError: if a declared one has another shape or type as an input than as an output, or no elements, or its
+            start does not fit.
+    """
+    known = {each.name: each for each in outputs}
+    by_input = {each.name: each for each in inputs}
+    pairs = {input: output for output, input in declared.pairs}
+    for name, output in pairs.items():
+        _check(by_input[name], known[output], declared.starts.get(name))
+    if policy.finds:
+        pairs |= _found(inputs, outputs, pairs)
+    return tuple(
+        State(each.name, pairs[each.name], _start(declared.starts.get(each.name, ())))
+        for each in inputs
+        if each.name in pairs
+    )
+
+
+def state_pairs(imported: ImportedModel) -> tuple[StatePair, ...]:
+    """The positions of a model's states among its inputs and outputs, and what they begin with."""
+    inputs, outputs = ([each.name for each in values] for values in (imported.graph.inputs, imported.graph.outputs))
+    return tuple(
+        StatePair(inputs.index(each.input), outputs.index(each.output), _array(each, imported))
+        for each in imported.states
+    )
+
+
+def _array(state: State, imported: ImportedModel) -> np.ndarray | None:
+    (value,) = (each for each in imported.graph.inputs if each.name == state.input)
+    array = typed(state.start, np.dtype(value.dtype)) if state.start else None
+    return None if array is None else array.reshape(value.type.shape)
+
+
+def _found(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], declared: Mapping[str, str]) -> dict[str, str]:
+    """Further states, by the names that exporters give: each input with the only output that may be its successor."""
+    taken, counted = set(declared.values()), {each.output for each in map(counted_axis, _names(outputs)) if each}
+    found: dict[str, str] = {}
+    for each in inputs:
+        fitting = [
+            other.name
+            for other in outputs
+            if is_state_pair(each.name, other.name)
+            and (other.shape, other.dtype) == (each.shape, each.dtype)
+            and other.name not in counted
+        ]
+        if each.name not in declared and len(fitting) == 1 and fitting[0] not in taken and all(each.shape):
+            found[each.name] = fitting[0]
+    once = list(found.values())
+    return {name: output for name, output in found.items() if once.count(output) == 1}
+
+
+def _names(values: Sequence[TensorInfo]) -> list[str]:
+    return [each.name for each in values]
+
+
+def _check(input: TensorInfo, output: TensorInfo, start: tuple[Number, ...] | None) -> None:
+    both = f"output '{output.name}' is {_shown(output)} and input '{input.name}' is {_shown(input)}"
+    if (input.shape, input.dtype) != (output.shape, output.dtype):
+        axes = _differing(input.shape, output.shape)
+        if input.dtype == output.dtype and len(axes) == 1:
+            raise UsageError(
+                f"{both}: they differ in size along axis {axes[0]}, and a state that grows cannot be kept between "
+                f"calls yet; {_BY_CALLER}"
+            )
+        raise UsageError(f"{both}: a state has one shape and type; {_BY_CALLER}")
+    if not all(input.shape):
+        raise UsageError(f"{both}: a state without elements keeps nothing; {_BY_CALLER}")
+    if start is not None and (len(start) != np.prod(input.shape, dtype=int) or typed(start, input.dtype) is None):
+        shown = values_text(start[:_MOST_SHOWN]) + (", …" if len(start) > _MOST_SHOWN else "")
+        raise UsageError(
+            f"the start {shown} of state '{input.name}' is no value of {_shown(input)}; give a finite number for each "
+            "element with --bind"
+        )
+
+
+def _differing(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    if len(one) != len(other):
+        return []
+    return [axis for axis, (size, another) in enumerate(zip(one, other, strict=True)) if size != another]
+
+
+def _shown(info: TensorInfo) -> str:
+    return f"{info.dtype.name}[{', '.join(map(str, info.shape))}]"
+
+
+def _start(values: tuple[Number, ...]) -> tuple[Number, ...]:
+    return values if any(values) else ()

@@ -1,0 +1,131 @@
+"""Checks a module as it is used that keeps states: calls one after another, beside the reference with states by hand.
+
+The reference's states are its own, never the module's: an error that each call adds to is seen as it grows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+
+import numpy as np
+
+from sartor.errors import SartorError
+from sartor.profiling.verify_job import Check, References, references_of, where_of
+from sartor.runtime.driver.counts import shown_outputs
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.state import State
+from sartor.runtime.session import Session
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.signature import net_signature
+from sartor.tuning.workers.protocol import WorkerError
+
+CALLS = (8, 3)
+"""Calls of one sequence, and then, after a reset, of another."""
+# Different inputs, if there are as many.
+_MOST_SAMPLES = 8
+# An error is said to grow if the last call of a sequence has so many times that of the first.
+_GROWN = 4.0
+
+
+@dataclass(frozen=True)
+class CallErrors:
+    """The errors of calls that keep states.
+
+    Attributes:
+        errors: of each call, in order.
+        where: in which output, or state, the largest error of each call is, as ``worst_output`` writes it.
+    """
+
+    errors: tuple[float, ...] = ()
+    where: tuple[str, ...] = ()
+
+    @property
+    def _worst(self) -> int:
+        return max(range(len(self.errors)), key=lambda call: _rank(self.errors[call]))
+
+    def run(self, before: NetRun) -> NetRun:
+        """A right run with the largest of its own error and of the calls'."""
+        worst = self.errors[self._worst]
+        if before.error is not None and _rank(worst) <= _rank(before.error):
+            return before
+        return replace(before, error=worst, message=self.where[self._worst])
+
+    def is_near(self, before: NetRun) -> bool:
+        """Whether errors are as those of single runs that were judged by their layers, as rounding is amplified."""
+        return before.error is not None and _rank(self.errors[self._worst]) <= _GROWN * before.error
+
+    @property
+    def sentence(self) -> str:
+        """Which call the largest error is of, and how it came to be."""
+        worst = self._worst
+        begin, place = (0, "") if worst < CALLS[0] else (CALLS[0], " after a reset")
+        first, number = self.errors[begin], worst - begin + 1
+        grows = number > 1 and first > 0 and self.errors[worst] > _GROWN * first
+        grown = f", and grew from {first:.2g} in the first" if grows else ""
+        return f"it is that of call {number}{place}, with states kept by the module{grown}"
+
+
+def _rank(error: float) -> float:
+    return math.inf if math.isnan(error) else error
+
+
+def verify_states(check: Check, states: Sequence[State]) -> CallErrors | WorkerError:
+    """Worker side: run two sequences of calls of a module, and compare all outputs and states of each call.
+
+    Raises:
+        DeviceError: if the module does not run.
+    """
+    try:
+        device = check.files.open_device(check.device, check.threads)
+        parameters = check.files.parameters
+        with Session(check.files.module, device=device, parameters=parameters, huge_pages=False) as session:
+            return _Calls(check, states, session).errors()
+    except SartorError as error:
+        return WorkerError(error)
+
+
+class _Calls:
+    def __init__(self, check: Check, states: Sequence[State], session: Session) -> None:
+        self._check, self._states, self._session = check, states, session
+        signature = net_signature(check.values)
+        self._outputs = [spec.name for spec in shown_outputs(signature.outputs)]
+        self._types = {spec.name: spec for spec in signature.inputs}
+        self._references: References = references_of(check)
+
+    def errors(self) -> CallErrors:
+        found, where = list[float](), list[str]()
+        samples = cycle(islice(self._check.samples.since(0), _MOST_SAMPLES))
+        for count in CALLS:
+            if found:
+                self._session.reset()
+            for outputs, expected, scales in self._sequence(islice(samples, count)):
+                found.append(self._check.measure.of_sample(outputs, expected, scales))
+                where.append(where_of(self._check, outputs, expected, scales))
+        self._references.unload()
+        return CallErrors(tuple(found), tuple(where))
+
+    def _sequence(
+        self, samples: Iterator[Mapping[str, Array]]
+    ) -> Iterator[tuple[list[Array], Sequence[Array], Sequence[Array]]]:
+        """For each call what the module gave, with its states among the outputs, and what was expected."""
+        held = {each.input: self._start(each) for each in self._states}
+        free = [spec.name for spec in self._session.get_outputs()]
+        for sample in samples:
+            right = self._references({**sample, **held})
+            feeds = {name: array for name, array in sample.items() if name not in held}
+            given = dict(zip(free, self._session.run(None, feeds), strict=True))
+            kept = self._session.save()
+            given |= {each.output: kept[each.input] for each in self._states}
+            yield [given[name] for name in self._outputs], right.outputs, right.scales
+            expected = dict(zip(self._outputs, right.outputs, strict=True))
+            held = {each.input: np.asarray(expected[each.output]) for each in self._states}
+
+    def _start(self, state: State) -> Array:
+        spec = self._types[state.input]
+        shape = [size or 0 for size in spec.shape]
+        return (
+            np.array(state.start, spec.numpy_dtype).reshape(shape) if state.start else np.zeros(shape, spec.numpy_dtype)
+        )
