@@ -116,9 +116,9 @@ def test_layers_are_compared_on_the_samples_with_the_largest_errors(monkeypatch:
 
     monkeypatch.setattr(NetRunner, "_verified", lambda *_: errors)
     monkeypatch.setattr(LayerJudge, "verdict", verdict)
-    build = Mock()
-    build.recipe.plan.unsplit = False
-    run = NetRunner(Mock(), samples, ErrorBudget(RELATIVE, 1e-3, amplifies=True)).judged(build)
+    build, builder = Mock(), Mock()
+    build.recipe.plan.unsplit, builder.imported.states = False, ()
+    run = NetRunner(builder, samples, ErrorBudget(RELATIVE, 1e-3, amplifies=True)).judged(build)
     assert run.status is Status.OK
     assert sorted(compared) == [2, 3]
 
