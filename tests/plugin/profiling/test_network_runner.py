@@ -132,6 +132,8 @@ def test_layers_of_what_rounds_decide_though_its_outputs_are_right(
     monkeypatch.setattr(LayerJudge, "verdict", lambda *_: wrong)
     samples = SampleSet(HeldSamples(({"x": np.zeros(1)},)), "")
     budget = ErrorBudget(RELATIVE, 1e-3, given=given, amplifies=True, rounds=True)
-    run = NetRunner(Mock(), samples, budget).judged(Mock())
+    builder = Mock()
+    builder.imported.states = ()
+    run = NetRunner(builder, samples, budget).judged(Mock())
     assert run.status is (Status.WRONG_RESULT if asked else Status.OK)
     assert ("layer 'conv'" in run.message) == asked
