@@ -14,9 +14,11 @@ import numpy as np
 
 from sartor.errors import SartorError
 from sartor.profiling.verify_job import Check, References, references_of, where_of
+from sartor.reference.expected_outputs import Expected
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.state import State
+from sartor.runtime.output_error import LAYER, output_scale
 from sartor.runtime.session import Session
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.signature import net_signature
@@ -66,6 +68,18 @@ class CallErrors:
         grows = number > 1 and first > 0 and self.errors[worst] > _GROWN * first
         grown = f", and grew from {first:.2g} in the first" if grows else ""
         return f"it is that of call {number}{place}, with states kept by the module{grown}"
+
+
+def _scales(right: Expected) -> list[Array]:
+    """The scales of a call's outputs. A part that is much smaller than the rest counts as if it were not so small.
+
+    Single runs find the noise of a part on the same states. Here states differ by the rounding of all calls before, and
+    a cell that has saturated may hold nothing else.
+    """
+    return [
+        np.maximum(scale, output_scale(output, lenience=LAYER))
+        for output, scale in zip(right.outputs, right.scales, strict=True)
+    ]
 
 
 def _rank(error: float) -> float:
@@ -119,7 +133,7 @@ class _Calls:
             given = dict(zip(free, self._session.run(None, feeds), strict=True))
             kept = self._session.save()
             given |= {each.output: kept[each.input] for each in self._states}
-            yield [given[name] for name in self._outputs], right.outputs, right.scales
+            yield [given[name] for name in self._outputs], right.outputs, _scales(right)
             expected = dict(zip(self._outputs, right.outputs, strict=True))
             held = {each.input: np.asarray(expected[each.output]) for each in self._states}
 
