@@ -90,3 +90,19 @@ def test_what_is_not_built_is_an_estimate(
     found = compile_summary.summary(Artifact(Path("net.vmfb"), plan, None, 0))
     assert (found["stock_ms"], found["stock_estimate_ms"], found["speedup"]) == pytest.approx(numbers)
     assert plan.unmeasured().stock_estimate is None
+
+
+def test_what_layers_say_is_told_of_both_plans(
+    imported_of: Callable[[str], ImportedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_summary, "run_command", lambda _: [])
+    plan = selected(imported_of("lenet"), transfers(1e-2, 1e-2)).plan
+    said = {"layers": "each of 5 layers is exact", "successor_layers": "its layers were not compared: they vary"}
+    artifact = Artifact(Path("net.vmfb"), plan, 0.0, 0, successor=plan, **said)
+    found = compile_summary.summary(artifact)
+    assert found["layers_compared"] == said["layers"]
+    assert found["successor"]["layers_compared"] == said["successor_layers"]
+    assert {("layers one by one", said["layers"]), ("their layers one by one", said["successor_layers"])} <= {
+        *compile_summary._facts(artifact)
+    }
+    assert compile_summary.summary(replace(artifact, layers=""))["layers_compared"] is None
