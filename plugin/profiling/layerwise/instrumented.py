@@ -145,4 +145,5 @@ def instrumented(imported: ImportedModel, recipe: Recipe, shown: list[Shown]) ->
         name = names.fresh(f"result {each.value.index} of {each.value.source}")
         extra.append(NetworkValue(name, kind, kind.numpy_dtype.name, each.value))
     wider = replace(graph, outputs=(*graph.outputs, *extra))
-    return replace(imported, graph=wider), replace(recipe, graph=wider)
+    # Samples are of single calls, which keep no states.
+    return replace(imported, graph=wider, states=()), replace(recipe, graph=wider)
