@@ -86,8 +86,6 @@ class SizedNets(NetRunner):
     def judged(self, build: Build) -> NetRun:
         """The judged run at all sizes: the first failure, or the run with the largest error.
 
-        Errors alone decide, as layers are compared at fixed sizes only.
-
         Raises:
             RewriteError: if the rewritten model is wrong.
         """

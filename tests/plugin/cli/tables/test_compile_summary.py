@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -83,6 +84,7 @@ def test_what_is_not_built_is_an_estimate(
     numbers: tuple[float | None, ...],
 ) -> None:
     monkeypatch.setattr(compile_summary, "run_command", lambda _: [])
+    monkeypatch.setattr(compile_summary, "read_manifest", lambda _: Mock(states=(), described_states=()))
     plan = selected(imported_of("lenet"), transfers(1e-2, 1e-2)).plan
     times: dict[str, Any] = {"measured": 5e-3, "baseline": None, "stock_estimate": None, **known}
     plan = replace(plan, **times)
@@ -96,13 +98,13 @@ def test_what_layers_say_is_told_of_both_plans(
     imported_of: Callable[[str], ImportedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compile_summary, "run_command", lambda _: [])
+    monkeypatch.setattr(compile_summary, "read_manifest", lambda _: Mock(states=(), described_states=()))
     plan = selected(imported_of("lenet"), transfers(1e-2, 1e-2)).plan
-    said = {"layers": "each of 5 layers is exact", "successor_layers": "its layers were not compared: they vary"}
-    artifact = Artifact(Path("net.vmfb"), plan, 0.0, 0, successor=plan, **said)
+    first, later = "each of 5 layers is exact", "its layers were not compared: they vary"
+    artifact = Artifact(Path("net.vmfb"), plan, 0.0, 0, successor=plan, layers=first, successor_layers=later)
     found = compile_summary.summary(artifact)
-    assert found["layers_compared"] == said["layers"]
-    assert found["successor"]["layers_compared"] == said["successor_layers"]
-    assert {("layers one by one", said["layers"]), ("their layers one by one", said["successor_layers"])} <= {
-        *compile_summary._facts(artifact)
-    }
+    assert found["layers_compared"] == first
+    assert found["successor"]["layers_compared"] == later
+    facts = dict(compile_summary._facts(artifact))
+    assert (facts["layers one by one"], facts["their layers one by one"]) == (first, later)
     assert compile_summary.summary(replace(artifact, layers=""))["layers_compared"] is None
