@@ -162,6 +162,12 @@ IMAGE_CASES.add(
     X,
     ["y"],
 )
+IMAGE_CASES.add(
+    "maxpool_indices_alone",
+    [node("MaxPool", ["x"], ["unread", "i"], kernel_shape=[1, 1]), node("Abs", ["i"], ["y"])],
+    X,
+    [("y", None, TensorProto.INT64)],
+)
 for mode in ("reflect", "edge", "wrap"):
     IMAGE_CASES.add(
         f"pad_{mode}",

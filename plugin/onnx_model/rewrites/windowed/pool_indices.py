@@ -24,7 +24,9 @@ def gather_pool_indices(model: ModelProto) -> tuple[str, ...]:
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type != "MaxPool" or len(node.output) < 2:
         return None
-    window, shape, output = window_of(node, editor), editor.shape(node.input[0]), editor.shape(node.output[0])
+    window, shape = window_of(node, editor), editor.shape(node.input[0])
+    # Values that nothing reads are not described.
+    output = editor.shape(node.output[0]) or editor.shape(node.output[1])
     if window is None or shape is None or output is None:
         return None
     by_column = attributes(node).get("storage_order", 0) == 1
