@@ -9,6 +9,7 @@ as a later call overwrites a state that an output equals.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -169,12 +170,13 @@ class _Step:
     """The functions that compute: they take the inputs and give the outputs that are no states."""
 
     def __init__(self, storage: _Storage, lines: Sequence[str], returned: Sequence[str]) -> None:
-        self._storage, self._lines, self._returned = storage, lines, returned
+        self._storage, self._lines, self._returned = storage, list(lines), list(returned)
         self._read = {state.input: number for number, state in enumerate(storage.states)}
         self._written = {state.output: number for number, state in enumerate(storage.states)}
         entry = storage.entry
         self._taken = [index for index in range(len(entry.inputs)) if index not in self._read]
         self._given = [index for index in range(len(entry.outputs)) if index not in self._written]
+        self._early = {index for index in self._written if self._place_early(index)}
 
     def function(self, *, is_bound: bool) -> str:
         """The function that gives buffer views of new memory or, if it is bound, writes into given ones; it waits."""
@@ -225,9 +227,29 @@ class _Step:
             yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {named}"
             yield as_own(f"%t{index}", f"%borrowed{index}", port.type)
 
+    def _place_early(self, index: int) -> bool:
+        """Have a state computed in its buffer, from where other layers read it: computed elsewhere, it would be copied.
+
+        Returns:
+            Whether a line computes it; inputs and constants are copied at the end.
+        """
+        value, name = self._returned[index], f"%a{index}"
+        whole = value.partition("#")[0]
+        place = next((at for at, line in enumerate(self._lines) if re.match(rf"{whole}(:\d+)? = ", line)), None)
+        if place is None:
+            return False
+        used = re.compile(rf"{re.escape(value)}(?![\w$.#])")
+        tensor, later = self._storage.entry.outputs[index].type, self._lines[place + 1 :]
+        line = alias(name, value, tensor, f"%written{self._written[index]}")
+        self._lines = [*self._lines[: place + 1], line, *(used.sub(name, each) for each in later)]
+        self._returned = [name if each == value else each for each in self._returned]
+        return True
+
     def _placed(self, index: int, *, is_bound: bool) -> Iterator[str]:
         """Lines that have an output written where it is wanted: a state to its buffer, others to given or new ones."""
         number, tensor = self._written.get(index), self._storage.entry.outputs[index].type
+        if index in self._early:
+            return
         if number is not None:
             yield alias(f"%a{index}", self._returned[index], tensor, f"%written{number}")
             return

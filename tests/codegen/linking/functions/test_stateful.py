@@ -14,6 +14,8 @@ import pytest
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.linking.several.level import level_of, portable
+from sartor.codegen.linking.stitching import stitch
+from sartor.codegen.mlir.iree_compiler import inlined, translate
 from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -25,9 +27,9 @@ from sartor.runtime.manifest import STATES_FORMAT, read_manifest
 from sartor.runtime.session import Session
 from sartor.runtime.several.record import Alternative
 from sartor.settings.state_patterns import StatePattern
-from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, stitchings
 from sartor.tuning.networks.joined_job import JoinedModule, JoinedPlan, build_joined
-from tests.codegen.linking.test_stitching import build, manifest_of, split
+from tests.codegen.linking.test_stitching import TARGET, build, manifest_of, split
 from tests.state_models import counter
 
 ONE = np.ones((1, 4), np.float32)
@@ -137,6 +139,17 @@ def test_several_sequences_have_states_of_their_own(module: Path) -> None:
         with pytest.raises(UsageError, match="the session is closed"):
             session.fork()
         other.close()
+
+
+def test_states_are_computed_in_place(imported: ImportedModel) -> None:
+    net = replace(split(imported), states=state_pairs(imported))
+    (parts,) = stitchings(net, imported.weights, TARGET).values()
+    planned = translate(inlined(stitch(parts, TARGET, "").text), TARGET.flags, to="stream", start="flow")
+    functions = {text.partition("(")[0]: text for text in planned.split("util.func ")}
+    for name in ("public @main_graph$stateful", "public @main_graph$stateful$bound"):
+        # Two outputs equal a state before and after the call; they have memory of their own.
+        assert functions[name].count("stream.cmd.copy") == 2
+        assert functions[name].count("stream.resource.alloca ") == 0
 
 
 def test_bound_runs_keep_states(module: Path) -> None:
