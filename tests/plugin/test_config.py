@@ -14,6 +14,7 @@ from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.policies import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Double, Precision, Search
+from sartor.settings.state_patterns import StatePattern
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.selection.problem.cost import Objective
@@ -50,6 +51,8 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "tune_for": ("", 1),
     "fixes_threads": (1, None, "yes"),
     "heeds_permissions": (1, None, "yes"),
+    "states": ("hn=h", ("hn",), (("hn", "h"),), ("=h",), ("p.*=q",), None),
+    "finds_states": (1, None, "yes"),
 }
 TEXTS: Mapping[str, tuple[object, object]] = {
     "target": ("vulkan:ampere", Target.create("vulkan", "ampere")),
@@ -70,6 +73,7 @@ TEXTS: Mapping[str, tuple[object, object]] = {
     "external_weights": ("net.irpa", Path("net.irpa")),
     "dump_directory": ("dump", Path("dump")),
     "search": ("full", Search.FULL),
+    "states": (["hn=h", "p.*=q.*"], (StatePattern("hn", "h"), StatePattern("p.*", "q.*"))),
 }
 
 
