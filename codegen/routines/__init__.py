@@ -17,7 +17,7 @@ from sartor.codegen.routines.cuda.iree_implicit import IreeImplicit
 from sartor.codegen.routines.cuda.separable import TensorSeparable
 from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
-from sartor.codegen.routines.encoded.block_panels import BlockPanelDots, BlockPanels
+from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
 from sartor.codegen.routines.encoded.narrowed_product import NarrowedProduct
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
@@ -193,7 +193,6 @@ ROUTINES: tuple[Routine, ...] = (
     Product("dots_to_f32", storage="i8", element=INTEGER_DOTS, output="f32"),
     RowScaledProduct(),
     BlockDotProduct(),
-    BlockPanelDots(),
     # With filters in 8 bits, which are widened where they are read, and all else in the model's own types.
     Direct("direct_by_i8", weights="i8"),
     Direct("direct_by_i8_blocked", blocked=True, weights="i8"),

@@ -1,7 +1,7 @@
 """A matrix product by a weight in blocks of integers whose LHS is rounded to 8 bits in each workgroup.
 
 An instruction multiplies four codes of a word by four integers of a row. Sums of a block are integers, which both
-scales turn into real numbers. With many rows, a copy of a panel's codes in bytes stays in the workgroup's cache.
+scales turn into real numbers.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.encoded.block_parts import BlockParts
-from sartor.codegen.kernels.encoded.code_bytes import CodeBytes, CopiedCodes, bytes_in_words
 from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, PackedBlocks
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.loops.nest import Nest, Starts, Tile
-from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 
@@ -38,7 +36,6 @@ class BlockDots:
         memories: positions of the LHS, codes, scales and, if there are any, zero points among the buffers; the
             workspace is the last buffer.
         element: instruction that multiplies groups of integers without a sign by signed ones.
-        copies: whether a panel's codes are copied, for all rows of a workgroup.
     """
 
     nest: Nest
@@ -46,7 +43,6 @@ class BlockDots:
     rows: RoundedRows
     memories: tuple[int, ...]
     element: DotElement
-    copies: bool = False
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -59,56 +55,33 @@ class BlockDots:
         return self.nest.lanes
 
     @property
-    def _share(self) -> int:
-        """Bytes of a workgroup's rounded rows, and of its copy of a panel's codes."""
-        return self.rows.elements + (CopiedCodes(self.blocks).size if self.copies else 0)
-
-    @property
     def workspace(self) -> TensorType:
-        """Type of what all workgroups store."""
+        """Type of the rounded rows of all workgroups."""
         first, second, third = self.groups
-        return TensorType((first * second * third * self._share,), "i8")
+        return TensorType((first * second * third * self.rows.elements,), "i8")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
-        begin = asm.mul(asm.add(group[0], asm.mul(group[1], self.groups[0])), self._share)
+        begin = asm.mul(asm.add(group[0], asm.mul(group[1], self.groups[0])), self.rows.elements)
         rows = workgroup_range(asm, self.nest.rows.output, self.groups[0], group[0])
         lhs, *parts = (memories[position] for position in self.memories)
         self.rows.write(asm, (lhs, memories[-1]), begin, rows)
-        copy, source = CopiedCodes(self.blocks), (memories[-1], asm.add(begin, self.rows.elements))
 
         def accumulate(tile: Tile, starts: Starts) -> list[ir.Value]:
-            loaded = BlockParts(self.blocks, asm, parts, tile.panel)
-            codes = copy.read(asm, tile.panel, source) if self.copies else bytes_in_words(self.blocks, asm, loaded)
-            return _TileWriter(self, asm, loaded, codes, memories[-1], begin, tile).accumulate(starts())
+            return _TileWriter(self, asm, parts, memories[-1], begin, tile).accumulate(starts())
 
-        def panel(of: Panel) -> None:
-            copy.write(asm, parts, of, source)
-            self.nest.write_panel(asm, memories, rows, of, accumulate)
-
-        if self.copies:
-            self.nest.write_panels(asm, group, panel)
-        else:
-            self.nest.write(asm, memories, group, accumulate)
+        self.nest.write(asm, memories, group, accumulate)
 
 
 class _TileWriter:
     """Emits the sums of a tile."""
 
     def __init__(
-        self,
-        of: BlockDots,
-        asm: Assembler,
-        parts: BlockParts,
-        codes: CodeBytes,
-        space: ir.Value,
-        begin: Index,
-        tile: Tile,
+        self, of: BlockDots, asm: Assembler, parts: Sequence[ir.Value], space: ir.Value, begin: Index, tile: Tile
     ) -> None:
         self._of = of
         self._asm = asm
-        self._parts = parts
-        self._codes = codes
+        self._parts = BlockParts(of.blocks, asm, parts, tile.panel)
         self._space = space
         self._panel = tile.panel
         inside = asm.add(asm.mul(tile.origin.inside, of.rows.columns), tile.origin.column)
@@ -141,12 +114,22 @@ class _TileWriter:
 
     def _word(self, block: Index, word: Index, sums: list[ir.Value]) -> list[ir.Value]:
         """Add the products of the words at one position of a block."""
-        for place in range(self._of.blocks.encoding.codes_of_byte):
-            codes = self._codes(block, word, place)
+        asm, of = self._asm, self._of.blocks
+        words = self._parts.words(asm.add(self._parts.codes(block), asm.mul(word, of.word_step)))
+        for place in range(of.encoding.codes_of_byte):
+            codes = [self._bytes(each, place) for each in words]
             factors = [self._factor(row, block, word, place) for row in self._rows]
             pairs = ((code, factor) for factor in factors for code in codes)
             sums = [self._multiplied(*pair, total) for pair, total in zip(pairs, sums, strict=True)]
         return sums
+
+    def _bytes(self, words: ir.Value, place: int) -> ir.Value:
+        """The codes at one place of each byte, a byte each."""
+        asm, bits = self._asm, self._of.blocks.encoding.bits
+        kind = ir.VectorType.get([asm.lanes * _BYTES_OF_WORD], ir.IntegerType.get_signless(8))
+        shifted = arith.shrui(words, _splat(asm, place * bits)) if place else words
+        mask = ((1 << bits) - 1) * 0x01010101
+        return vector.bitcast(kind, arith.andi(shifted, _splat(asm, mask)) if bits < 8 else shifted)
 
     def _reals(
         self, block: Index, sums: Sequence[ir.Value], integers: Sequence[ir.Value], totals: Sequence[ir.Value]
@@ -178,3 +161,7 @@ class _TileWriter:
     def _multiplied(self, codes: ir.Value, factor: ir.Value, total: ir.Value) -> ir.Value:
         name = self._of.element.product.format(bits=self._asm.lanes * WORD_BITS)
         return llvm.call_intrinsic(total.type, name, [total, codes, factor], [], [])
+
+
+def _splat(asm: Assembler, number: int) -> ir.Value:
+    return asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(WORD_BITS), number))

@@ -43,7 +43,7 @@ class BlockProduct(BlockRoutine):
 class BlockDotProduct(BlockRoutine):
     """Rounds rows to 8 bits, block by block, and multiplies them by codes.
 
-    Every workgroup rounds the rows that it reads, so if one thread runs all, one workgroup may be best.
+    Every workgroup rounds the rows that it reads, so if one thread runs all, one workgroup is tried first.
 
     Attributes:
         storage: the type that the kernel computes in; activations and the result have the model's.
@@ -71,8 +71,8 @@ class BlockDotProduct(BlockRoutine):
 
     def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
         found = tilings_of_codes(shape, machine, in_bytes=True)
-        whole = [replace(tiling, panel_groups=1) for tiling in found[:1]] if machine.threads == 1 else []
-        return list(dict.fromkeys([*found, *whole]))
+        whole = [replace(tiling, panel_groups=1) for tiling in found[:2]] if machine.threads == 1 else []
+        return list(dict.fromkeys([*whole, *found]))
 
     def parts(self, product: EncodedProduct) -> KernelParts:
         rows = product.rounded_rows()

@@ -20,7 +20,7 @@ from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.machine import machine_of
-from sartor.codegen.routines.encoded.block_panels import BlockPanelDots, BlockPanels
+from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.frontend.import_job import run_import
@@ -156,10 +156,8 @@ def _subjects(
 
 
 def _is_rejected(routine: BlockRoutine, case: _Case) -> bool:
-    """Whether panels are not decoded: for few rows, or if their codes are bytes already."""
-    if isinstance(routine, BlockPanelDots) and case.encoding.bits == 8:
-        return True
-    return isinstance(routine, (BlockPanels, BlockPanelDots)) and case.rows < 8
+    """Whether panels are not decoded first, as there are few rows."""
+    return isinstance(routine, BlockPanels) and case.rows < 8
 
 
 def test_variants_compute_the_definition(imported: ImportedModel) -> None:
@@ -177,7 +175,7 @@ def test_variants_compute_the_definition(imported: ImportedModel) -> None:
 
 @pytest.mark.skipif(not INTEGER_DOTS.exists_on(machine_of(_TARGET, "f32")), reason="the CPU has no such instruction")
 def test_rounded_rows_are_multiplied_exactly(imported: ImportedModel) -> None:
-    subjects = _subjects(imported, _TARGET, (BlockDotProduct(), BlockPanelDots()))
+    subjects = _subjects(imported, _TARGET, (BlockDotProduct(),))
     content = compiled(subjects, _TARGET)
     for threads in (1, 2):
         program = opened(content, _TARGET, threads)
