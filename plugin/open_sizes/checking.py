@@ -22,8 +22,8 @@ from sartor.tuning.kept.modules import KeptModules
 
 
 def checked_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
-    """Sizes at which a file is checked beside the largest: the least, small odd ones, and ones in the middle."""
-    found = [{each.name: odd_size(each, share) for each in symbols} for share in (0.0, 1 / 4, 1 / 2)]
+    """Sizes at which a file is checked beside those of the imports, some of them small: the least, and odd ones."""
+    found = [{each.name: odd_size(each, share) for each in symbols} for share in (0.0, 1 / 2)]
     if len(symbols) > 1:
         first, *others = symbols
         found.append({first.name: first.least, **{each.name: odd_size(each, 7 / 8) for each in others}})
@@ -41,7 +41,7 @@ def sized_nets(samples: SampleSet, opened: OpenImport, config: CompileConfig, be
     """
     largest, *timed = opened.model.graph.calls
     models = [(call, opened.at(call.by_name)) for call in timed]
-    known = [call.by_name for call in timed]
+    known = [call.by_name for call in (largest, *timed)]
     further = [*(sizes for sizes, _ in opened.others if _is_allowed(opened, sizes)), *checked_sizes(opened.symbols)]
     for index, sizes in enumerate(further):
         if sizes not in known and sizes not in further[:index]:

@@ -74,7 +74,9 @@ def import_open(
     fits = Fit.of(dims.symbols), Fit.of_small(dims.symbols)
     sizes = [each.twin_sizes for each in fits]
     most = {each.name: each.most for each in dims.symbols}
-    one, *others = (import_at(path, each, dims, config, bench) for each in (most, *sizes))
+    one, *others = (import_at(path, each, dims, config, bench) for each in (most, sizes[0]))
+    # Each has files of its own, and small ranges have no other primes.
+    others.append(others[0] if sizes[0] == sizes[1] else import_at(path, sizes[1], dims, config, bench))
     job = {"networks": [(each.graph, each.weights) for each in (one, *others)], "fits": fits}
     graph, unknown = call(bench.pool, opened_graph, job, "opening the model's sizes")
     if unknown:

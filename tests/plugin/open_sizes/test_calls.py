@@ -94,3 +94,8 @@ def test_a_log_that_tells_no_sizes_is_refused(text: str, complaint: str, tmp_pat
 def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         CallLog(tmp_path / "none.txt").counts((ROWS,))
+
+
+def test_small_ranges_have_fewer_calls(graph: LayerGraph) -> None:
+    calls = usual_calls(graph, (Symbol("rows", 1, 2),))
+    assert [each.by_name for each in calls] == [{"rows": 2}, {"rows": 1}]
