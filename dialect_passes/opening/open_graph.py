@@ -78,7 +78,13 @@ class _Opening:
 
     def unconfirmed(self, opened: LayerGraph) -> Iterator[str]:
         """Names of layers of a network that was opened by another import, which these two do not tell about."""
-        theirs = {each.name: each for each in self._other.layers}
+        theirs, sizes = {each.name: each for each in self._other.layers}, self._fit.twin_sizes
+        for value, other in zip(opened.outputs, self._other.outputs, strict=True):
+            if value.type.at(sizes) != other.type:
+                raise UnsupportedModelError(
+                    f"output '{value.name}' cannot have any size: where {_sizes(self._fit)} it is {other.type}, not "
+                    f"{value.type.at(sizes)}; give the sizes that occur, as --shape x=1|8,16"
+                )
         for layer, found in zip(self._one.layers, opened.layers, strict=True):
             twin = theirs.get(layer.name)
             is_there = twin is not None and twin.inputs == layer.inputs and len(twin.weights) == len(layer.weights)
