@@ -26,7 +26,7 @@ def test_routines_of_one_name_and_type_differ_in_nothing_that_is_looked_up() -> 
 def test_every_routine_is_asked_about_some_layers() -> None:
     asked = {*routines_for(LOW_PRECISION), *FUSED_ROUTINES}
     assert asked == set(ROUTINES)
-    assert list(LOW_PRECISION) == ["tf32", "bf16", "i8", "f16"]
+    assert list(LOW_PRECISION) == ["tf32", "bf16", "i8", "i4", "f16"]
 
 
 def test_traits_reach_workers_and_do_not_change() -> None:
