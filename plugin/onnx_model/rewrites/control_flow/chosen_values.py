@@ -30,7 +30,7 @@ def append_if(model: ModelProto) -> tuple[str, ...]:
 
 def select_open_branches(model: ModelProto) -> tuple[str, ...]:
     """Compute both branches of each ``If`` of the main graph that gives tensors of one shape, if a branch computes
-    what has an open shape on the way, and select; returns the nodes' names.
+    what has an open shape on the way or both compute single numbers, and select; returns the nodes' names.
 
     What bounds sizes does so in the main graph alone.
     """
@@ -165,7 +165,7 @@ def _selected(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto)
         return None
     branches = [attributes(node)[name] for name in ("then_branch", "else_branch")]
     inner = [GraphEditor(branch, editor) for branch in branches]
-    if not any(map(_is_open, branches, inner)):
+    if not any(map(_is_open, branches, inner)) and not all(map(_is_scalar, branches, inner)):
         return None
     for branch, known in zip(branches, inner, strict=True):
         _infer(branch, known, version)
@@ -199,6 +199,11 @@ def _infer(branch: GraphProto, editor: GraphEditor, version: OperatorSetIdProto)
 
 def _is_open(branch: GraphProto, editor: GraphEditor) -> bool:
     return any(name and editor.shape(name) is None for node in branch.node for name in (*node.input, *node.output))
+
+
+def _is_scalar(branch: GraphProto, editor: GraphEditor) -> bool:
+    """Whether all that a branch computes is single numbers, so that choosing takes longer than to compute both."""
+    return all(editor.shape(name) in ((), (1,)) for node in branch.node for name in node.output if name)
 
 
 def _may_fail(node: NodeProto, editor: GraphEditor) -> bool:
