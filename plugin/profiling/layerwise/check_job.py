@@ -62,19 +62,20 @@ def check_rewritten(
         path: the user's file.
         prepared: the rewritten model.
         claims: by name of the user's tensor, what stands for it in the rewritten model, and how.
-        outputs: names of the network's outputs.
+        outputs: names of the network's outputs, with those that count the elements of others.
         samples: inputs.
         bound: as for ``check_layers``.
     """
     names = list(dict.fromkeys([*(name for name, _ in claims.values()), *outputs]))
     try:
-        run = ReferenceModel(_showing(prepared_model(prepared), names), optimises=False, cuts=False)
+        run = ReferenceModel(_showing(prepared_model(prepared), names), optimises=False)
+        shown = [name for name in outputs if name in run.output_names]
         inferences = [
-            (feeds, _claimed(dict(zip(names, run(feeds), strict=True)), claims, outputs)) for feeds in samples
+            (feeds, _claimed(dict(zip(run.output_names, run(feeds), strict=True)), claims, shown)) for feeds in samples
         ]
     except SartorError as error:
         return WorkerError(error)
-    claimed = {**{tensor: claim for tensor, (_, claim) in claims.items()}, **{name: Claim("") for name in outputs}}
+    claimed = {**{tensor: claim for tensor, (_, claim) in claims.items()}, **{name: Claim("") for name in shown}}
     return check_layers(path, claimed, inferences, bound)
 
 

@@ -101,9 +101,10 @@ def _claims(
             yield Shown(value, stored.name, Claim(layer, stored.scale, stored.zero, precision))
 
 
-def output_claims(recipe: Recipe) -> dict[str, Claim]:
-    """What the network's outputs stand for, by their name."""
-    return {each.name: Claim(each.source.source or "" if each.source else "") for each in recipe.graph.outputs}
+def output_claims(recipe: Recipe, names: Collection[str]) -> dict[str, Claim]:
+    """What some of the network's outputs stand for, by their name: counts of elements stand for nothing in the file."""
+    outputs = [output for output in recipe.graph.outputs if output.name in names]
+    return {output.name: Claim(output.source.source or "" if output.source else "") for output in outputs}
 
 
 def _precision(imported: ImportedModel, layer: str, variant: Variant, own: str) -> Precision:

@@ -37,9 +37,11 @@ from sartor.profiling.layerwise.instrumented import (
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.progress import Progress, silent
 from sartor.reference.layerwise.layer_check import CheckedLayers
+from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.networks.sample_runs import run_samples
+from sartor.tuning.records.signature import net_signature
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.shared_arrays import StoredArrays
@@ -155,7 +157,9 @@ class LayerJudge:
     ) -> LayerVerdict:
         path = self.imported.path.absolute()
         shown = shown_results(self.imported, recipe, call(self.pool, tensors_of, {"path": path}, _STEP))
-        outputs = [each.name for each in recipe.graph.outputs]
+        # A session returns no counts of elements.
+        specs = net_signature((recipe.graph.inputs, recipe.graph.outputs)).outputs
+        outputs = [spec.name for spec in shown_outputs(specs)]
         # Arrays in files stay there until a worker maps them.
         given = [ChainMap[str, Array](dict(zip(outputs, each, strict=True))) for each in shipped]
         groups = chunks(recipe.graph, shown)
@@ -172,7 +176,7 @@ class LayerJudge:
         self.progress(_STEP, len(groups), len(groups))
         job = {
             "path": path,
-            "claims": {**{each.tensor: each.claim for each in shown}, **output_claims(recipe)},
+            "claims": {**{each.tensor: each.claim for each in shown}, **output_claims(recipe, outputs)},
             "inferences": list(zip(samples, given, strict=True)),
             "bound": self.imported.bound,
         }

@@ -102,6 +102,7 @@ class LayerCheck:
     def __init__(self, model: ModelProto, claims: Mapping[str, Claim]) -> None:
         self._model = model
         self._claims = claims
+        self._outputs = {output.name for output in model.graph.output}
         unclaimed = [each.name for each in model.graph.output if each.name not in claims]
         if unclaimed:
             raise UnsupportedModelError(f"no value of the module stands for the output '{unclaimed[0]}'")
@@ -116,7 +117,8 @@ class LayerCheck:
 
         Args:
             feeds: an array for each input of the model.
-            given: the module's value of each claimed tensor, in any shape with the same elements.
+            given: the module's value of each claimed tensor, in any shape with the same elements. One that is no output
+                and has another size is not compared: a module keeps tensors whose size depends on data in full length.
 
         Raises:
             UnsupportedModelError: if a tensor is of several layers together, whose rounding may move most of it.
@@ -130,7 +132,7 @@ class LayerCheck:
         for index, node in enumerate(self._nodes):
             for name, right in self._bounds(node, known, self._precision(node)).items():
                 claim = self._claims.get(name)
-                if claim is None:
+                if claim is None or (name not in self._outputs and given[name].size != right.value.size):
                     known[name] = right
                 else:
                     checked, known[name] = _compared(name, describe_node(node), claim, right, given[name])
