@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.emit import Emitter
@@ -46,9 +46,9 @@ def rounds(model: ModelProto) -> bool:
     return any(node.op_type in _INTEGER_OPS or node.op_type.startswith(_INTEGER_PREFIX) for node in nodes(model))
 
 
-def rounds_values(prepared: ModelProto) -> bool:
-    """Whether a prepared model rounds values to integers, where others only have weights that are integers."""
-    return any(_rounds(node) for node in nodes(prepared))
+def rounds_values(root: ModelProto | GraphProto | FunctionProto) -> bool:
+    """Whether a model rounds values to integers, where others only have weights that are integers."""
+    return any(_rounds(node) for node in nodes(root))
 
 
 def _rounds(node: NodeProto) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.reference.layerwise.layer_check import CheckedLayers, Claim, LayerCheck
@@ -252,6 +252,53 @@ def test_nodes_of_the_file_may_be_in_any_order() -> None:
     built = model(nodes, [("x", (2,), FLOAT)], ["y"])
     x = np.array([-1, 2], np.float32)
     assert LayerCheck(built, {"y": Claim("layer")})({"x": x}, {"y": -np.maximum(x, 0)}).wrong == ()
+
+
+STEPS = {"s": np.float32(0.25), "z": np.uint8(3)}
+
+
+def _means() -> list[NodeProto]:
+    """Nodes that round a mean, which may be next to a tie: "m" of "x"."""
+    return [
+        node("GlobalAveragePool", ["x"], ["a"], name="mean"),
+        node("QuantizeLinear", ["a", "s", "z"], ["q"], name="q"),
+        node("DequantizeLinear", ["q", "s", "z"], ["m"], name="d"),
+    ]
+
+
+def _in_a_branch() -> ModelProto:
+    values = [helper.make_tensor_value_info("m", FLOAT, None), helper.make_tensor_value_info("k", FLOAT, None)]
+    branches = {
+        "then_branch": helper.make_graph(_means(), "then", [], values[:1]),
+        "else_branch": helper.make_graph([node("Identity", ["x"], ["k"])], "else", [], values[1:]),
+    }
+    nodes = [node("If", ["c"], ["y"], **branches)]
+    return model(nodes, [("x", (1, 2, 2, 2), FLOAT)], ["y"], {**STEPS, "c": np.array(True)})
+
+
+def _in_a_function_of_a_function() -> ModelProto:
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    inner = helper.make_function("own", "Inner", ["x", "s", "z"], ["m"], _means(), imports)
+    call = node("Inner", ["x", "s", "z"], ["m"], domain="own")
+    outer = helper.make_function("own", "Outer", ["x", "s", "z"], ["m"], [call], imports)
+    built = model([node("Outer", ["x", "s", "z"], ["y"], domain="own")], [("x", (1, 2, 2, 2), FLOAT)], ["y"], STEPS)
+    built.opset_import.append(imports[1])
+    built.functions.extend([outer, inner])
+    return built
+
+
+def _in_an_lstm() -> ModelProto:
+    item = node("DynamicQuantizeLSTM", ["x"], ["y"], domain=MS)
+    return model([item], [("x", (1, 2, 2, 2), FLOAT)], ["y"])
+
+
+@pytest.mark.parametrize("build", [_in_a_branch, _in_a_function_of_a_function, _in_an_lstm])
+def test_of_nodes_that_round_inside_no_ties_are_refused(build: Callable[[], ModelProto]) -> None:
+    # A mean of 2.5 steps, which rounds to either side.
+    x = np.array([[0, 0, 1.25, 1.25], [0.5, 0.5, 0.5, 0.5]], np.float32).reshape(1, 2, 2, 2)
+    y = np.array([0.75, 0.5], np.float32).reshape(1, 2, 1, 1)
+    with pytest.raises(UnsupportedModelError, match=r"node '.*' \(.*\) rounds inside, where ties are not followed"):
+        LayerCheck(build(), {"y": Claim("layer")})({"x": x}, {"y": y})
 
 
 @pytest.mark.parametrize("count", [1, 3])
