@@ -105,9 +105,9 @@ class LayerJudge:
             return LayerVerdict(reason=str(error))
         if found.wrong is not None:
             raise RewriteError(
-                f"internal: the rewritten model differs from its definition at {found.wrong.node}: {found.wrong.wrong} "
-                f"of {found.wrong.size} values of '{found.wrong.tensor}' differ by more than rounding allows; please "
-                "report it, with the model; --max-error 0.01 compares the outputs of the network alone"
+                f"internal: the rewritten model differs from its definition at {found.wrong.node}, which gives "
+                f"'{found.wrong.tensor}': {found.wrong.told}; please report it, with the model; --max-error 0.01 "
+                "compares the outputs of the network alone"
             )
         return replace(found, instead=instead)
 

@@ -49,7 +49,7 @@ class LayerVerdict:
             layer = (
                 f"layer '{wrong.layer}' ({wrong.node})" if wrong.layer else f"output '{wrong.tensor}' ({wrong.node})"
             )
-            return f"{layer} is wrong: {wrong.wrong} of {wrong.size} values differ by more than rounding allows"
+            return f"{layer} is wrong: {wrong.told}"
         beside = f", {self.together} of them together with the next" if self.together else ""
         where = f"{self.instead}; in the rewritten model " if self.instead else ""
         layers = f"{where}each of {self.compared + self.together} layers is"

@@ -60,6 +60,7 @@ class WrongTensor:
         node: that defines it there, in words.
         wrong: number of wrong elements.
         size: number of all elements.
+        shapes: that of an output and the right one, in words, if they differ.
     """
 
     layer: str
@@ -67,6 +68,12 @@ class WrongTensor:
     node: str
     wrong: int
     size: int
+    shapes: str = ""
+
+    @property
+    def told(self) -> str:
+        """What is wrong, in words."""
+        return self.shapes or f"{self.wrong} of {self.size} values differ by more than rounding allows"
 
 
 @dataclass(frozen=True)
@@ -117,8 +124,9 @@ class LayerCheck:
 
         Args:
             feeds: an array for each input of the model.
-            given: the module's value of each claimed tensor, in any shape with the same elements. One that is no output
-                and has another size is not compared: a module keeps tensors whose size depends on data in full length.
+            given: the module's value of each claimed tensor; of outputs in their shape, of others in any with the same
+                elements. One that is no output and has another size is not compared: a module keeps tensors whose size
+                depends on data in full length.
 
         Raises:
             UnsupportedModelError: if a tensor is of several layers together, whose rounding may move most of it.
@@ -135,7 +143,7 @@ class LayerCheck:
                 if claim is None or (name not in self._outputs and given[name].size != right.value.size):
                     known[name] = right
                 else:
-                    checked, known[name] = _compared(name, describe_node(node), claim, right, given[name])
+                    checked, known[name] = self._compared(name, describe_node(node), right, given[name])
                     found += checked
                     if not found.wrong:
                         _check_decided(name, claim, right)
@@ -146,8 +154,17 @@ class LayerCheck:
     def _passed(self, known: Mapping[str, Bounded], given: Mapping[str, Array]) -> CheckedLayers:
         """The check of outputs that no node computes: inputs and weights, which a module returns as they are."""
         names = (each.name for each in self._model.graph.output if each.name in known)
-        checks = (_compared(name, "what is given", self._claims[name], known[name], given[name])[0] for name in names)
+        checks = (self._compared(name, "what is given", known[name], given[name])[0] for name in names)
         return sum(checks, CheckedLayers())
+
+    def _compared(self, name: str, node: str, right: Bounded, given: Array) -> tuple[CheckedLayers, Bounded]:
+        """The check of one tensor that a node in words defines, and the tensor by the module's values."""
+        claim, size = self._claims[name], right.value.size
+        if name in self._outputs and given.shape != right.value.shape:
+            shapes = f"its shape is {list(given.shape)}, and {list(right.value.shape)} is right"
+            wrong = WrongTensor(claim.layer, name, node, size, size, shapes)
+            return CheckedLayers((claim.layer,), wrong=(wrong,)), right
+        return _compared(name, node, claim, right, given)
 
     def _precision(self, node: NodeProto) -> Precision:
         return self._precisions.get(node.output[0], EXACT)
@@ -196,14 +213,12 @@ def _coarser(one: Precision, other: Precision) -> Precision:
 
 def _compared(name: str, node: str, claim: Claim, right: Bounded, given: Array) -> tuple[CheckedLayers, Bounded]:
     """The check of one tensor that a node in words defines, and the tensor by the module's values."""
-    wrong = WrongTensor(claim.layer, name, node, right.value.size, right.value.size)
-    if given.size != right.value.size:
-        return CheckedLayers((claim.layer,), wrong=(wrong,)), right
     value, lost = _as_tensor(given, claim, right.value)
     allowed = _allowed(claim, right, lost)
     apart = _apart(value, right.value)
     count = int(np.count_nonzero(~(apart <= allowed) | _outside(value, right, allowed)))
-    checked = CheckedLayers((claim.layer,), wrong=(replace(wrong, wrong=count),) if count else ())
+    wrong = WrongTensor(claim.layer, name, node, count, right.value.size)
+    checked = CheckedLayers((claim.layer,), wrong=(wrong,) if count else ())
     if right.is_exact and not count:
         checked = replace(checked, ties=int(np.count_nonzero(apart > _least(right.value))))
     return checked, Bounded(value, lost if lost is not None and np.any(lost) else None, right.is_exact)

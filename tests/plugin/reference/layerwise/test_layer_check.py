@@ -247,6 +247,25 @@ def test_outputs_that_no_node_computes_are_compared() -> None:
         assert [each.tensor for each in check({"x": x}, {**right, name: right[name] + 1}).wrong] == [name]
 
 
+@pytest.mark.parametrize("planted", [(3, 2), (6,), (1, 2, 3), (0,), (1,)])
+def test_an_output_of_another_shape_is_wrong(planted: tuple[int, ...]) -> None:
+    """As by a rewrite that reshapes it, though its elements are right; what is inside may have any shape."""
+    built = model([node("Relu", ["x"], ["r"]), node("Neg", ["r"], ["y"])], [("x", (2, 3), FLOAT)], ["y", "x"])
+    check = LayerCheck(built, {name: Claim(name) for name in "rxy"})
+    feeds = {"x": weights(2, 3)}
+    right = _computed(built, ["r", "y", "x"], feeds)
+    assert check(feeds, {**right, "r": right["r"].reshape(6)}).wrong == ()
+    for name in "xy":
+        (wrong,) = check(feeds, {**right, name: np.resize(right[name], planted)}).wrong
+        assert (wrong.tensor, wrong.told) == (name, f"its shape is {list(planted)}, and [2, 3] is right")
+
+
+def test_outputs_that_are_single_numbers_are_right() -> None:
+    built = model([node("ReduceSum", ["x"], ["y"], keepdims=0)], [("x", (2, 3), FLOAT)], ["y"])
+    feeds = {"x": weights(2, 3)}
+    assert LayerCheck(built, {"y": Claim("y")})(feeds, _computed(built, ["y"], feeds)).wrong == ()
+
+
 def test_nodes_of_the_file_may_be_in_any_order() -> None:
     nodes = [node("Neg", ["a"], ["y"]), node("Relu", ["x"], ["a"])]
     built = model(nodes, [("x", (2,), FLOAT)], ["y"])
