@@ -36,14 +36,19 @@ def real_difference(output: Array, right: Array, bounded: Bounded | None, usual:
         output: of the rewrite.
         right: what its node defines.
         bounded: the output with what rounding in the nodes of the rewrite may change; None if that is not known.
-        usual: the largest relative error that is allowed, however far rounding may move the output.
+        usual: the largest relative error that is allowed, however far rounding may move the output. What lies octaves
+            below all else has a scale of its own, and may be the rest of a sum that cancels: there it is relative to
+            the least scale of the others.
     """
     scale = output_scale(right, np.zeros(right.shape), lenience=LAYER)
     error = output_error(output, right, scale=scale)
     if error in (0.0, math.inf) or bounded is None or bounded.value.shape != right.shape:
         return Difference(error, usual)
     moved = 0.0 if bounded.error is None else bounded.error.astype(np.float64)
-    allowed = np.minimum(usual, moved / scale + max(_LEAST, 2 * half_roundoff(right)))
+    # What is not finite may have any scale, and has no difference here.
+    least = LAYER.least * np.max(scale[np.isfinite(right.astype(np.float64))], initial=0.0)
+    most = usual * np.maximum(1.0, least / scale)
+    allowed = np.minimum(most, moved / scale + max(_LEAST, 2 * half_roundoff(right)))
     with np.errstate(invalid="ignore"):
         relative = np.nan_to_num(np.abs(output.astype(np.float64) - right.astype(np.float64)) / scale)
     excess = float(np.max(relative / allowed))

@@ -98,6 +98,21 @@ def test_small_errors_that_rounding_does_not_explain_are_caught(
         _checked(built, tmp_path)
 
 
+def test_rests_of_sums_that_cancel_may_be_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its bias is far below zero, 1 + erf has few digits: numbers there lie octaves below the others."""
+    bias = weights(16, seed=3)
+    bias[8:12] -= 7
+    nodes = [node("BiasSplitGelu", ["x", "b"], ["gated"], domain=MS), node("MatMul", ["gated", "w"], ["y"])]
+    built = model(nodes, [("x", (2, 3, 16), FLOAT)], ["y"], {"b": bias, "w": weights(8, 4)})
+    assert _checked(built, tmp_path)
+    lowerings = expand_operators._LOWERINGS[MS]
+    right = lowerings["BiasSplitGelu"]
+    fault = Fault(scale=1.0002)
+    monkeypatch.setitem(lowerings, "BiasSplitGelu", lambda given, editor: fault.planted(right, given, editor))
+    with pytest.raises(RewriteError, match="differs from its definition"):
+        _checked(built, tmp_path)
+
+
 def test_a_node_that_cannot_be_checked_alone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise UnsupportedModelError("its size is not known")
