@@ -26,10 +26,17 @@ from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import output_error
 
 _INTEGER_OPS = frozenset(
-    {"ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"}
+    {
+        *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"),
+        *("MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QuantizeLinear"),
+    }
 )
 _INTEGER_PREFIX = "QLinear"
-_ROUNDING_OPS = frozenset({"DynamicQuantizeLinear", "QuantizeLinear", "Round"})
+_ROUNDING_OPS = frozenset(
+    {
+        *("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QGemm", "QuantizeLinear", "Round"),
+    }
+)
 TIE_SAMPLES = 4
 """Number of samples of each style on which the effect of ties is measured."""
 

@@ -78,8 +78,7 @@ def _rounding_functions(model: ModelProto) -> set[tuple[str, str, str]]:
 
 
 def _is_rounding(body: GraphProto | FunctionProto, functions: Collection[tuple[str, str, str]]) -> bool:
-    inside = ((_identity(node) in functions or node.op_type in _ROUNDING_INSIDE) for node in nodes(body))
-    return rounds_values(body) or any(inside)
+    return rounds_values(body) or any(_identity(node) in functions for node in nodes(body))
 
 
 def _identity(node: NodeProto) -> tuple[str, str, str]:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from sartor.reference.tie_spread import tie_spread
+from sartor.reference.tie_spread import rounds, tie_spread
+from tests.plugin.onnx_model.builders import FLOAT, MS, model, node
 
 STEP = 0.25
 SHAPES = ((), (7,), (3, 5, 2), (2, 0))
@@ -57,3 +58,13 @@ def test_samples_that_the_model_does_not_take_are_passed_over() -> None:
     outside, inside = ({"i": np.full(2, index)} for index in (9, 1))
     assert tie_spread(model.SerializeToString(), [outside]) == 0
     assert tie_spread(model.SerializeToString(), [outside, inside]) > 0
+
+
+@pytest.mark.parametrize(
+    "operator",
+    ["DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm", "QLinearAdd", "QLinearMatMul"],
+)
+def test_models_of_fused_operators_round_too(operator: str) -> None:
+    """As ONNX Runtime's optimiser writes them, in place of the operators that they fuse."""
+    assert rounds(model([node(operator, ["x"], ["y"], domain=MS)], [("x", (2,), FLOAT)], ["y"]))
+    assert not rounds(model([node("FusedGemm", ["x"], ["y"], domain=MS)], [("x", (2,), FLOAT)], ["y"]))
