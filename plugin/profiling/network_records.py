@@ -113,7 +113,8 @@ class NetworkRecords:
         if found is None:
             return None
         if compares_layers(found, budget, recipe) and (wrong := self.store.get(self.key(recipe, _LAYERS))) is not None:
-            return replace(found, status=wrong.status, message=wrong.message)
+            # Without an error, by which it would seem to be the user's bound that refuses it.
+            return replace(found, status=wrong.status, error=None, message=wrong.message)
         return judged_again(found, budget, recipe)
 
     def put(self, recipe: Recipe, run: NetRun, others: float) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,6 +13,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.errors import CompileError, WrongOutputsError
 from sartor.planning.recipe import Recipe
 from sartor.profiling.layerwise.verdict import LayerVerdict
+from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.verdicts import (
     compares_layers,
     is_open,
@@ -29,6 +32,7 @@ from sartor.tuning.records.measurement import Measurement, MeasurementKey, Statu
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError
+from sartor.tuning.store.store import Store
 
 STRICT = ErrorBudget(RELATIVE, 1e-2, given=1e-4, narrow=True)
 USUAL = ErrorBudget(RELATIVE, 1e-2, narrow=True)
@@ -189,3 +193,19 @@ def test_a_larger_error_is_advised_where_the_error_is_too_large_only() -> None:
 def test_a_network_that_rounding_does_not_explain_is_one(budget: ErrorBudget) -> None:
     assert isinstance(refusal([judged(run(0.7), budget)], budget), CompileError)
     assert isinstance(refusal([], budget), CompileError)
+
+
+def test_a_stored_network_that_is_wrong_by_its_layers_is_not_refused_by_its_error(tmp_path: Path) -> None:
+    """A second compilation mends it or tells so, where its outputs are within the bound, and advises no wider one."""
+    budget = replace(AMPLIFYING, rounds=True)
+    runner = Mock(verifies=False, budget=budget, criterion="relative")
+    with Store.open(tmp_path / "t.db") as store:
+        parts = (store, Mock(sha256="m", unsplit=b""), Mock(threads=1, key="cpu"), runner, Mock())
+        NetworkRecords(*parts).put(recipe(), NetRun(Status.OK, (1.0,), 5e-3), 0.0)
+        wrong = LayerVerdict(1, wrong=WrongTensor("conv", "q", "node 'q' (QuantizeLinear)", 2, 9))
+        NetworkRecords(*parts).contradict(recipe(), judged_by_layers(NetRun(Status.OK, (1.0,), 5e-3), wrong, budget))
+        again = NetworkRecords(*parts).run_of(recipe())
+    assert again is not None
+    assert again.status is Status.WRONG_RESULT
+    assert not is_rounded(again, budget)
+    assert "--max-error" not in str(refusal([again], budget))
