@@ -66,22 +66,32 @@ class NodeRewrites:
 
         None if an equal node was compared, or this one cannot be compared.
         """
-        kind = self._kind(call)
-        arrays = [*(value for value in call.inputs if value is not None), *outputs]
-        # Nothing is to be compared of no elements, which models have to allow by name.
-        is_empty = not all(array.size for array in arrays)
-        if kind in self._known or is_empty or any(array.dtype.kind not in _PASSING for array in arrays):
+        kind, named = self._kind(call), [*zip(call.node.output, outputs, strict=False)]
+        arrays = [*(value for value in call.inputs if value is not None), *(value for name, value in named if name)]
+        # Nothing is to be compared of no elements.
+        is_empty = not any(value.size for name, value in named if name)
+        if kind in self._known or is_empty:
             return None
         self._known.add(kind)
+        if foreign := {array.dtype.name for array in arrays if array.dtype.kind not in _PASSING}:
+            types = ", ".join(sorted(foreign))
+            self._note(f"operator {call.node.op_type} of {types}: its element types are not compared alone")
+            return None
         runs = [(call, outputs), *self._on_other_inputs(call, outputs)]
         try:
-            prepared = prepare(self._alone(call, outputs)).model
+            # Inputs of no elements have to be allowed by name.
+            shapes = {name: value.shape for name, value in self._fed(call).items()}
+            prepared = prepare(self._alone(call, outputs), shapes).model
             reference = ReferenceModel(prepared.SerializeToString(), threads=1, optimises=False)
             differences = [*self._differences(call.node, prepared, reference, runs)]
         except (UnsupportedModelError, UsageError) as error:
-            self.uncompared.append(f"{describe_node(call.node)}: {error}")
+            self._note(f"{describe_node(call.node)}: {error}")
             return None
         return max(differences, key=lambda found: (found.is_wrong, found.error), default=Difference())
+
+    def _note(self, reason: str) -> None:
+        if reason not in self.uncompared:
+            self.uncompared.append(reason)
 
     def _differences(
         self, node: NodeProto, prepared: ModelProto, reference: ReferenceModel, runs: Sequence[_Run]
