@@ -127,10 +127,12 @@ class NodeRewrites:
             yield other, compute(other)
 
     def _kind(self, call: Call) -> str:
-        """What nodes have in common of which one is compared: shapes, and the values of small constants, by which
-        rewrites decide."""
+        """What nodes have in common of which one is compared: shapes, which operands are constants, and the values of
+        small ones, by which rewrites decide."""
         inputs = [
-            None if value is None else (value.dtype.name, value.shape, self._decisive(name, value))
+            None
+            if value is None
+            else (value.dtype.name, value.shape, name in self._constants, self._decisive(name, value))
             for name, value in zip(call.node.input, call.inputs, strict=True)
         ]
         attributes = sorted(attribute.SerializeToString() for attribute in call.node.attribute)

@@ -162,6 +162,16 @@ def test_rewrite_of_no_elements_passes(shape: tuple[int, ...], tmp_path: Path) -
     assert _checked(model([item], [("x", shape, FLOAT)], ["y"], constants), tmp_path)
 
 
+def test_constant_and_computed_operands_are_rewritten_otherwise() -> None:
+    nodes = [node("NhwcConv", ["x", name], [out], name=out, domain=MS) for name, out in zip("wvw", "abc", strict=True)]
+    feeds = {"x": weights(1, 6, 6, 3), "v": weights(8, 3, 3, 3, seed=1)}
+    inputs = [(name, fed.shape, FLOAT) for name, fed in feeds.items()]
+    built = model(nodes, inputs, ["a", "b", "c"], {"w": feeds["v"]})
+    rewrites = NodeRewrites(built, 1e-3)
+    calls = ReferenceModel(built.SerializeToString()).calls(feeds)
+    assert [rewrites.compare(call, outputs) is not None for call, outputs in calls] == [True, True, False]
+
+
 def test_node_with_an_empty_past_is_compared() -> None:
     sizes = {"q": (2, 4, 3, 8), "k": (2, 4, 6, 8), "v": (2, 4, 6, 8), "m": (2, 1, 3, 4)}
     feeds = {name: weights(*size) for name, size in {**sizes, "pk": (2, 4, 0, 8), "pv": (2, 4, 0, 8)}.items()}
