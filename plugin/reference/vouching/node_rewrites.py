@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.evaluator_errors import EVALUATOR_ERRORS
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.reference.layerwise.bounded import Bounded
@@ -77,16 +79,20 @@ class NodeRewrites:
             types = ", ".join(sorted(foreign))
             self._note(f"operator {call.node.op_type} of {types}: its element types are not compared alone")
             return None
-        runs = [(call, outputs), *self._on_other_inputs(call, outputs)]
+        differences: list[Difference] = []
         try:
             # Inputs of no elements have to be allowed by name.
             shapes = {name: value.shape for name, value in self._fed(call).items()}
             prepared = prepare(self._alone(call, outputs), shapes).model
             reference = ReferenceModel(prepared.SerializeToString(), threads=1, optimises=False)
-            differences = [*self._differences(call.node, prepared, reference, runs)]
+            runs = itertools.chain([(call, outputs)], self._on_other_inputs(call, outputs))
+            for difference in self._differences(call.node, prepared, reference, runs):
+                # What fails later leaves those before it.
+                differences.append(difference)
         except (UnsupportedModelError, UsageError) as error:
             self._note(f"{describe_node(call.node)}: {error}")
-            return None
+            if not any(difference.is_wrong for difference in differences):
+                return None
         return max(differences, key=lambda found: (found.is_wrong, found.error), default=Difference())
 
     def _note(self, reason: str) -> None:
@@ -94,7 +100,7 @@ class NodeRewrites:
             self.uncompared.append(reason)
 
     def _differences(
-        self, node: NodeProto, prepared: ModelProto, reference: ReferenceModel, runs: Sequence[_Run]
+        self, node: NodeProto, prepared: ModelProto, reference: ReferenceModel, runs: Iterable[_Run]
     ) -> Iterator[Difference]:
         """Those of each named output, in each run; of quantised ones with unknown bounds in all runs together."""
         usual, quantised = tolerance(prepared, self._usual), defaultdict[str, list[tuple[Array, Array]]](list)
@@ -117,6 +123,9 @@ class NodeRewrites:
 
         Smaller and shifted ones: a wrong epsilon may change less than the bound allows on drawn samples, and all on an
         image of one colour. Integers are drawn so often that few of many results may be next to a tie.
+
+        Raises:
+            UsageError: if the definition does not take them.
         """
         compute, fed = definition_of(call.node), self._fed(call)
         if compute is None:
@@ -124,7 +133,11 @@ class NodeRewrites:
         for changed in (*_changed(fed), *_drawn(fed, outputs)):
             named = zip(call.node.input, call.inputs, strict=True)
             other = replace(call, inputs=[changed.get(name, value) for name, value in named])
-            yield other, compute(other)
+            try:
+                right = compute(other)
+            except EVALUATOR_ERRORS as error:
+                raise UsageError(f"its definition fails on other values: {error}") from error
+            yield other, right
 
     def _kind(self, call: Call) -> str:
         """What nodes have in common of which one is compared: shapes, which operands are constants, and the values of

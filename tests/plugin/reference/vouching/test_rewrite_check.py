@@ -32,7 +32,7 @@ from sartor.reference.vouching.rewrite_check import Checked, checked_rewrites
 from sartor.samples import rewritten_samples
 from sartor.tuning.workers.protocol import WorkerError
 from tests.plugin.amplifying_networks import image, quantised
-from tests.plugin.onnx_model.builders import FLOAT, MS, ints, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, MS, Array, ints, model, node, weights
 from tests.plugin.reference.vouching.definition_cases import CASES, Fault
 
 
@@ -170,6 +170,21 @@ def test_constant_and_computed_operands_are_rewritten_otherwise() -> None:
     rewrites = NodeRewrites(built, 1e-3)
     calls = ReferenceModel(built.SerializeToString()).calls(feeds)
     assert [rewrites.compare(call, outputs) is not None for call, outputs in calls] == [True, True, False]
+
+
+@pytest.mark.parametrize("moved", [0.0, 0.01])
+def test_definition_that_fails_on_other_values_hides_no_fault(moved: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> list[Array]:
+        raise KeyError("epsilon")
+
+    built = CASES["layer_norm"].build()
+    ((call, (right, *_)),) = ReferenceModel(built.SerializeToString()).calls({"x": weights(2, 3, 8)})
+    monkeypatch.setattr(node_rewrites, "definition_of", lambda _: fail)
+    rewrites = NodeRewrites(built, 1e-3)
+    found = rewrites.compare(call, [right + np.float32(moved)])
+    assert (found is not None and found.is_wrong) == bool(moved)
+    (reason,) = rewrites.uncompared
+    assert reason.endswith("(com.microsoft.LayerNormalization): its definition fails on other values: 'epsilon'")
 
 
 def test_node_with_an_empty_past_is_compared() -> None:
