@@ -8,7 +8,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.walk import names_read
+from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 
@@ -46,7 +46,11 @@ class NodeRun:
         key = tuple((name, each.dtype, each.ndim) for name, each in feeds.items())
         if key not in self._loaded:
             self._loaded[key] = ReferenceModel(self._alone(operands, feeds), optimises=False, cuts=False)
-        results = self._loaded[key](feeds)
+        try:
+            results = self._loaded[key](feeds)
+        except RuntimeError as error:
+            # ONNX Runtime takes and gives no arrays of types that numpy does not have, as integers of four bits.
+            raise UnsupportedModelError(f"{describe_node(self._node)} cannot be run alone: {error}") from error
         for name, result in zip(self.results, results, strict=True):
             _check_tensor(name, result)
         return results

@@ -11,6 +11,7 @@ from onnx import NodeProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.graph import attributes
+from sartor.onnx_model.graphs.walk import describe_node
 from sartor.reference.layerwise.bounded import ROUNDOFF, Bounded, finite, half_roundoff, is_real, sum_roundoff
 from sartor.reference.layerwise.node_run import NodeRun
 from sartor.reference.layerwise.quantising import (
@@ -98,7 +99,7 @@ def _computed(node: NodeProto, run: NodeRun, operands: Operands, precision: Prec
         moved = _moved(node, run, wide, errors)
         return [Bounded(*each, is_exact=_are_exact(operands)) for each in zip(values, moved, strict=True)]
     else:
-        found = _by_changes(run, wide, errors, values)
+        found = _by_changes(node, run, wide, errors, values)
         if node.op_type in _CHOOSING:
             return [Bounded(*each, is_exact=_are_exact(operands)) for each in zip(values, found, strict=True)]
         found = [_with_rounding(*each) for each in zip(values, found, strict=True)]
@@ -215,9 +216,17 @@ def _moved(
 
 
 def _by_changes(
-    run: NodeRun, given: Sequence[Array | None], errors: Sequence[Array | None], values: Sequence[Array]
+    node: NodeProto,
+    run: NodeRun,
+    given: Sequence[Array | None],
+    errors: Sequence[Array | None],
+    values: Sequence[Array],
 ) -> list[Array | None]:
-    """Bounds measured by changes of each operand by its own bound, in several directions."""
+    """Bounds measured by changes of each operand by its own bound, in several directions.
+
+    Raises:
+        UnsupportedModelError: if a change gives a result of another shape, or an operand is of a type without limits.
+    """
     bounds: list[Array | None] = [None] * len(values)
     if all(each is None for each in errors):
         return bounds
@@ -229,8 +238,10 @@ def _by_changes(
         largest: list[Array] = [np.zeros(each.shape, np.float32) for each in right]
         for direction in _directions(error.shape):
             changed = list(given)
-            changed[index] = _changed(array, direction * error)
+            changed[index] = _changed(node, array, direction * error)
             for place, result in enumerate(run(changed)):
+                if result.shape != right[place].shape:
+                    raise UnsupportedModelError(f"the shape of what {describe_node(node)} gives depends on rounding")
                 with np.errstate(all="ignore"):
                     moved = np.abs(result.astype(np.float64) - right[place].astype(np.float64))
                 largest[place] = np.maximum(largest[place], moved).astype(np.float32)
@@ -247,9 +258,11 @@ def _directions(shape: tuple[int, ...]) -> list[Array]:
     return [np.ones(shape, np.float32), -np.ones(shape, np.float32), *drawn]
 
 
-def _changed(array: Array, change: Array) -> Array:
+def _changed(node: NodeProto, array: Array, change: Array) -> Array:
     if is_real(array):
         return (array + change).astype(array.dtype)
+    if array.dtype.kind not in "iu":
+        raise UnsupportedModelError(f"{describe_node(node)} reads {array.dtype}, in which rounding is not followed")
     limits = np.iinfo(array.dtype)
     return np.clip(array.astype(np.int64) + np.rint(change).astype(np.int64), limits.min, limits.max).astype(
         array.dtype

@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from unittest.mock import Mock
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.reference.layerwise.bounded import Bounded
 from sartor.reference.layerwise.layer_check import CheckedLayers, Claim, LayerCheck
+from sartor.reference.layerwise.operators import results_of
 from sartor.reference.tie_spread import tie_spread
 from sartor.reference.tolerance import MOST_BY_ITSELF
 from sartor.reference.trusted.reference_model import ReferenceModel
@@ -318,6 +322,39 @@ def test_of_nodes_that_round_inside_no_ties_are_refused(build: Callable[[], Mode
     y = np.array([0.75, 0.5], np.float32).reshape(1, 2, 1, 1)
     with pytest.raises(UnsupportedModelError, match=r"node '.*' \(.*\) rounds inside, where ties are not followed"):
         LayerCheck(build(), {"y": Claim("layer")})({"x": x}, {"y": y})
+
+
+def test_sizes_that_depend_on_rounding_are_not_followed() -> None:
+    """One of two means lies at a threshold, within the error of its sum."""
+    nodes = [node("GlobalAveragePool", ["x"], ["a"]), node("Sub", ["a", "t"], ["m"]), node("Relu", ["m"], ["r"])]
+    nodes.append(node("NonZero", ["r"], ["y"]))
+    kinds: list[str | Value] = [("y", None, TensorProto.INT64)]
+    built = model(nodes, [("x", (1, 2, 1, 3), FLOAT)], kinds, {"t": np.float32(0.3)})
+    feeds = {"x": np.array([[0.1, 0.3, 0.5], [0.1, 0.2, 0.3]], np.float32).reshape(1, 2, 1, 3)}
+    with pytest.raises(UnsupportedModelError, match=r"the shape of what node 'nonzero' \(NonZero\) gives depends on"):
+        LayerCheck(built, {"y": Claim("layer")})(feeds, _computed(built, ["y"], feeds))
+
+
+def test_moved_integers_of_types_without_limits_are_not_followed() -> None:
+    integers = Bounded(np.array([1, 2], ml_dtypes.int4), np.ones(2, np.float32))
+    with pytest.raises(
+        UnsupportedModelError, match=r"node 'neg' \(Neg\) reads int4, in which rounding is not followed"
+    ):
+        results_of(node("Neg", ["x"], ["y"]), Mock(return_value=[np.zeros(2, np.int8)]), [integers])
+
+
+def test_integers_of_four_bits_are_not_read() -> None:
+    constants = {"s": np.float32(0.25), "z": np.array(0, ml_dtypes.int4)}
+    nodes = [
+        node("GlobalAveragePool", ["x"], ["a"], name="mean"),
+        node("QuantizeLinear", ["a", "s", "z"], ["q"], name="q"),
+        node("Cast", ["q"], ["y"], to=FLOAT),
+    ]
+    built = model(nodes, [("x", (1, 1, 2, 2), FLOAT)], ["y"], constants, opset=21)
+    built.ir_version = 10
+    feeds = {"x": np.array([0, 0, 1.25, 1.25], np.float32).reshape(1, 1, 2, 2)}
+    with pytest.raises(UnsupportedModelError, match=r"node 'cast' \(Cast\) cannot be run alone: "):
+        LayerCheck(built, {"y": Claim("layer")})(feeds, _computed(built, ["y"], feeds))
 
 
 @pytest.mark.parametrize("count", [1, 3])
