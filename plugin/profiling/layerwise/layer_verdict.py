@@ -143,9 +143,10 @@ class LayerJudge:
         shipped = run()
         key = _key(recipe, samples, shipped)
         if key not in self.known:
-            self.known[key] = self._compared(recipe, samples, shipped, folder)
-            if self.known[key].is_mislinked and not all(map(_are_same, run(), shipped)):
+            found = self._compared(recipe, samples, shipped, folder)
+            if found.is_mislinked and not all(map(_are_same, run(), shipped)):
                 return LayerVerdict(reason="its outputs differ from run to run")
+            self.known[key] = found
         return self.known[key]
 
     def _compared(
