@@ -83,7 +83,8 @@ def checked_rewrites(
     except SartorError as error:
         return WorkerError(error)
     alone = dict.fromkeys(reason for nodes in rewrites for reason in nodes.uncompared)
-    return Checked(any(found), tuple(f"{reason}; it is compared within the whole model alone" for reason in alone))
+    later = "later, as layers of modules are" if rounds(model) else "within the whole model alone"
+    return Checked(any(found), tuple(f"{reason}; it is compared {later}" for reason in alone))
 
 
 def _check(

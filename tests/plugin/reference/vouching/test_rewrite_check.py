@@ -138,15 +138,37 @@ def test_a_node_that_cannot_be_checked_alone_is_named(tmp_path: Path, monkeypatc
     assert found.is_compared
 
 
+def test_a_node_of_a_model_that_rounds_is_compared_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise UnsupportedModelError("its size is not known")
+
+    monkeypatch.setattr(node_rewrites, "prepare", refuse)
+    built, path = CASES["reduced_mean"].build(), tmp_path / "model.onnx"
+    path.write_bytes(built.SerializeToString())
+    prepared = preparing.prepare(built).model
+    found = checked_rewrites(path, prepared.SerializeToString(), [sample_inputs(prepared, 0)], (), 0.0)
+    assert isinstance(found, Checked)
+    (reason,) = found.reasons
+    assert reason.endswith("its size is not known; it is compared later, as layers of modules are")
+
+
+@pytest.mark.parametrize(
+    ("reasons", "told"),
+    [(("node 'n' (Other): nobody runs it",), "node 'n' (Other)"), ((), "rounding moves its outputs by more than any")],
+)
 def test_the_user_is_told_what_was_not_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    reasons: tuple[str, ...],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(rewritten_samples, "call", lambda *_: Checked(False, ("node 'n' (Other): nobody runs it",)))
+    monkeypatch.setattr(rewritten_samples, "call", lambda *_: Checked(False, reasons))
     imported = Mock(has_definitions=True, path=tmp_path / "model.onnx", samples={}, styles=(USUAL,))
     rewritten_samples.check_rewrites(Mock(), imported, None)
     (record,) = caplog.records
     assert record.getMessage().startswith("model.onnx: rewrites of its nodes are not checked")
-    assert "node 'n' (Other)" in record.getMessage()
+    assert told in record.getMessage()
 
 
 def test_every_rewrite_of_what_onnx_runtime_cannot_run_has_planted_faults() -> None:
