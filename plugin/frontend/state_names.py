@@ -14,8 +14,10 @@ _BEFORE = ("prev_", "previous_", "last_")
 # WeNet's encoders.
 _WENET = "r_"
 _STATEFUL = re.compile(
-    r"(?:^|[_./])(?:states?|hidden|cell|memory|caches?|cached|hx?|cx?|h0|c0|lstm|gru|rnn)(?=$|[_./\d])", re.IGNORECASE
+    r"(?:^|[_./])(?:states?|hidden|cell|memory|caches?|cached|hx?|cx?|h0|c0)(?=$|[_./\d])", re.IGNORECASE
 )
+# Activations between a transformer's blocks.
+_ACTIVATIONS = "hidden_states"
 _BORDER = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # The whole names of LSTMs' states: Silero's detectors of speech, PyTorch's examples.
 _WHOLE = {
@@ -36,13 +38,18 @@ def is_state_pair(input: str, output: str) -> bool:
     return input != output and output in successors(input)
 
 
+def is_cache(input: str) -> bool:
+    """Whether exporters name a cache of attention so, of which a model has several that belong together."""
+    return any(re.match(rf"{past}(?![A-Za-z])", input) for past, _ in _CACHES)
+
+
 def successors(input: str) -> Iterator[str]:
     """The names that the output may have which takes the place of an input."""
     for past, present in _CACHES:
         if re.match(rf"{past}(?![A-Za-z])", input):
             yield present + input.removeprefix(past)
     yield from _WHOLE.get(input, ())
-    if not _STATEFUL.search(_BORDER.sub("_", input)):
+    if _ACTIVATIONS in input or not _STATEFUL.search(_BORDER.sub("_", input)):
         return
     yield from (f"{prefix}{input}" for prefix in (*_PREFIXES, _WENET))
     yield from (f"{input}{suffix}" for suffix in _SUFFIXES)

@@ -11,7 +11,7 @@ from onnx import ModelProto
 from sartor.codegen.ir.states import StatePair
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.frontend.state_names import is_state_pair
+from sartor.frontend.state_names import is_cache, is_state_pair
 from sartor.onnx_model.graphs.prepared import TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.policies import StatePolicy
@@ -102,7 +102,10 @@ def _array(state: State, imported: ImportedModel) -> np.ndarray | None:
 
 
 def _found(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], declared: Mapping[str, str]) -> dict[str, str]:
-    """Further states, by the names that exporters give: each input with the only output that may be its successor."""
+    """Further states, by the names that exporters give: each input with the only output that may be its successor.
+
+    A single number is no state, caches are kept all or none, and an input is left for what calls are about.
+    """
     taken, counted = set(declared.values()), {each.output for each in map(counted_axis, _names(outputs)) if each}
     found: dict[str, str] = {}
     for each in inputs:
@@ -113,10 +116,15 @@ def _found(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], declared
             and (other.shape, other.dtype) == (each.shape, each.dtype)
             and other.name not in counted
         ]
-        if each.name not in declared and len(fitting) == 1 and fitting[0] not in taken and all(each.shape):
+        is_free = each.name not in declared and len(fitting) == 1 and fitting[0] not in taken
+        if is_free and np.prod(each.shape, dtype=int) > 1:
             found[each.name] = fitting[0]
     once = list(found.values())
-    return {name: output for name, output in found.items() if once.count(output) == 1}
+    kept = {name: output for name, output in found.items() if once.count(output) == 1}
+    names = _names(inputs)
+    if any(is_cache(name) and name not in kept and name not in declared for name in names):
+        kept = {name: output for name, output in kept.items() if not is_cache(name)}
+    return kept if declared or len(kept) < len(names) else {}
 
 
 def _names(values: Sequence[TensorInfo]) -> list[str]:

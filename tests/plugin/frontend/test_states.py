@@ -151,11 +151,27 @@ def test_names_that_exporters_give(given: str, made: str) -> None:
         ("x_in", "x_out"),
         ("pastel", "presentel"),
         ("image", "image_out"),
+        ("gru_input", "gru_output"),
+        ("hidden_states", "hidden_states_out"),
+        ("hidden_states", "new_hidden_states"),
         ("h", "h"),
     ],
 )
 def test_other_names_are_no_states(given: str, made: str) -> None:
     assert not is_state_pair(given, made)
+
+
+def test_what_calls_are_about_is_no_state() -> None:
+    height = named({"x": (2,), "h": (1,)}), named({"y": (2,), "new_h": (1,)})
+    assert states(*height, finds=True) == ()
+    assert states(infos(h=(2,), c=(2,)), infos(hn=(2,), cn=(2,)), finds=True) == ()
+    assert len(states(infos(h=(2,), c=(2,)), infos(hn=(2,), y=(2,)), "y=c", finds=True)) == 2
+    # A decoder's own caches grow, those of the encoder beside them do not.
+    inputs = {"x": (1,), "past_key_values.0.encoder.key": (1, 4), "past_key_values.0.decoder.key": (1, 4)}
+    outputs = {"y": (1,), "present.0.encoder.key": (1, 4), "present.0.decoder.key": (1, 5)}
+    assert states(named(inputs), named(outputs), finds=True) == ()
+    outputs["present.0.decoder.key"] = (1, 4)
+    assert len(states(named(inputs), named(outputs), finds=True)) == 2
 
 
 def test_a_name_with_two_successors_is_no_state() -> None:
