@@ -178,7 +178,8 @@ class NetRunner:
         except (CompileError, DeviceError) as error:
             self._check_reference(build)
             return NetRun.failed(error)
-        if run.layers and found.is_near(run):
+        is_beyond = run.error is not None and run.error > self._budget.accepted
+        if is_beyond and run.layers and found.is_near(run):
             return found.run(run)
         found_run = judged(found.run(run), self._budget)
         is_right = found_run.status is Status.OK
