@@ -72,6 +72,9 @@ def compile(
     settings = replace(settings, shapes=fixed)
     compiled = compile_switching if settings.objective is Objective.COLD_LATENCY else compile_model
     try:
-        return compiled(source, target, settings, progress)
+        made = compiled(source, target, settings, progress)
     except UnboundSizesError as error:
         return compile_unbound(error, source, target, settings, progress, log=log)
+    if log is not None:
+        raise UsageError("calls is for a file for any size, and all sizes of this model are fixed; leave it out")
+    return made

@@ -47,6 +47,9 @@ def compile_unbound(
     bounds = unbound.bounds
     if bounds is None or not any(isinstance(size, SizeRange) for shape in bounds.shapes.values() for size in shape):
         raise unbound
+    if config.states:
+        # A state is of one size.
+        raise unbound
     shapes: dict[str, tuple[int | SizeRange, ...]] = {**config.shapes, **bounds.shapes}
     try:
         opened = OpenConfig(config, shapes, log)
@@ -57,9 +60,7 @@ def compile_unbound(
     try:
         artifact = compile_open(model, output, opened, progress, whole, plan)
     except UnsupportedModelError as error:
-        raise UnsupportedModelError(
-            f"{error}; no sizes were given, and none are fixed, so that a file for any size was made, as by {named}"
-        ) from None
+        raise UnsupportedModelError(f"{unbound}; nor can a file for any size be made, as by {named}: {error}") from None
     return replace(artifact, sizes=(*bounds.sources, f"for other sizes change {named}"))
 
 

@@ -13,12 +13,13 @@ from onnx import ModelProto, NodeProto
 
 from sartor.errors import UsageError
 from sartor.onnx_model.dynamic.suggested_shapes import Free, free_inputs, is_image_side, is_sum
-from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.settings.size_range import OpenShapes, SizeRange
 
 _BATCHES, _LENGTHS, _SIDES = SizeRange(1, 8), SizeRange(1, 512), SizeRange(32, 640, 32)
 # What tells a size, whatever the values of its operand are.
 _SIZE_OPS = frozenset({"Shape", "Size"})
+_COUNTING_OPS = frozenset({"CumSum", "NonZero", "Range"})
 _TABLE_RANK = 2
 
 
@@ -132,19 +133,29 @@ def _is_known(name: str, editor: GraphEditor) -> bool:
 
 
 def _follows_from_sizes(name: str, editor: GraphEditor) -> bool:
-    """Whether a value follows from sizes of inputs, and from no values of theirs."""
-    pending, seen, has_sizes = [name], {name}, False
+    """Whether a value counts up to sizes of inputs, and follows from no values of theirs.
+
+    What has the size of an input without counting, as zeros for the types of tokens, tells no position.
+    """
+    pending, seen, has_sizes, counts = [name], {name}, False, False
     while pending:
         current = pending.pop()
         node = editor.producer(current)
         if node is None and not editor.is_constant(current):
             return False
         if node is None:
+            counts = counts or _counts(editor.constant(current))
             continue
+        counts = counts or node.op_type in _COUNTING_OPS
         if node.op_type in _SIZE_OPS and not node.domain:
             has_sizes = True
             continue
         new = [each for each in node.input if each and each not in seen]
         seen.update(new)
         pending += new
-    return has_sizes
+    return has_sizes and counts
+
+
+def _counts(values: Array | None) -> bool:
+    """Whether a constant holds positions from 0 on."""
+    return values is not None and values.size > 1 and values.dtype.kind in "iu" and int(values.max()) == values.size - 1

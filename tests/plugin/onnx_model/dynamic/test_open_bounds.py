@@ -38,6 +38,29 @@ def test_rows_that_are_numbered_bound_lengths_and_a_vocabulary_does_not() -> Non
     assert bounds.shapes == {"ids": (SizeRange(1, 8), SizeRange(1, 20))}
 
 
+def test_types_of_tokens_that_follow_from_sizes_number_no_rows() -> None:
+    """As exporters write them where a model is called without: zeros, as many as there are ids."""
+    build = Builder()
+    zeros = build.op("Slice", "zeros", *(build.constant(np.array(each)) for each in ([[0] * 30], [0], [30], [1])))
+    types = build.op(
+        "Expand", "types", build.op("Slice", "few", zeros, *_first_one(build)), build.op("Shape", "s", "ids")
+    )
+    build.op(
+        "Add",
+        "y",
+        build.op("Gather", "words", build.weight(7, 4), "ids"),
+        build.op("Gather", "t", build.weight(2, 4), types),
+    )
+    model = build.model([("ids", [1, 1])], [("y", [1, 1, 4])], TensorProto.INT64, TensorProto.FLOAT)
+    bounds = open_bounds(named(model, {"ids": ["batch", "sequence"], "y": ["batch", "sequence", 4]}))
+    assert bounds is not None
+    assert bounds.shapes["ids"][1] != SizeRange(1, 2)
+
+
+def _first_one(build: Builder) -> list[str]:
+    return [build.constant(np.array(each)) for each in ([0], [1], [1])]
+
+
 def test_sides_of_images_have_multiples_and_channels_are_those_of_the_filters() -> None:
     build = Builder()
     build.op("Conv", "y", "x", build.weight(8, 5, 3, 3))
