@@ -14,7 +14,7 @@ from sartor.codegen.mlir.operations import body_of, entry_function, nested, node
 from sartor.codegen.mlir.snippet import inline, tensor_parts
 
 _LOOP = "scf.for"
-_ROW = re.compile(rf"/(?P<part>{PUT_BACK}|{PUT}|{TAKE_BACK}|{TAKE})(?:_\d+)?$")
+_ROW = re.compile(rf"/(?P<part>{'|'.join(map(re.escape, (PUT_BACK, PUT, TAKE_BACK, TAKE)))})(?:_\d+)?$")
 _SLICE = """util.func private @row(%rows: {rows}, %step: index) -> {row} {{
   %end = arith.constant {end} : index
   %back = arith.subi %end, %step : index

@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
-TAKE, TAKE_BACK, PUT, PUT_BACK = "take_row", "take_row_back", "put_row", "put_row_back"
-"""Ends of the nodes' names: reading or writing, the first step at the first row or at the last one."""
+_MARK = "sartor.loop:"
+TAKE, TAKE_BACK, PUT, PUT_BACK = (f"{_MARK}{part}" for part in ("take_row", "take_row_back", "put_row", "put_row_back"))
+"""Ends of the nodes' names, which no exporter gives: reading or writing, the first step at the first row or at the last
+one."""

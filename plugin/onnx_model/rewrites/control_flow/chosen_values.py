@@ -202,8 +202,9 @@ def _is_open(branch: GraphProto, editor: GraphEditor) -> bool:
 
 
 def _is_scalar(branch: GraphProto, editor: GraphEditor) -> bool:
-    """Whether all that a branch computes is single numbers, so that choosing takes longer than to compute both."""
-    return all(editor.shape(name) in ((), (1,)) for node in branch.node for name in node.output if name)
+    """Whether all that a branch reads and computes is single numbers, so that choosing takes longer than both."""
+    names = (name for node in branch.node for name in (*node.input, *node.output) if name)
+    return all(editor.shape(name) in ((), (1,)) for name in names)
 
 
 def _may_fail(node: NodeProto, editor: GraphEditor) -> bool:

@@ -85,3 +85,19 @@ def test_a_branch_that_may_fail_stays_one(prepare_quickly: Prepare) -> None:
     }"""
     with pytest.raises(UnsupportedModelError, match=r"\(If\) is not supported: the size of its operand 'some' depends"):
         prepare_quickly(parser.parse_model(text))
+
+
+def test_a_branch_that_reads_more_than_single_numbers_stays_one(prepare_quickly: Prepare) -> None:
+    """It reads a row of a table only where there is such a row."""
+    text = """<ir_version: 9, opset_import: ["" : 18]> agraph (int64 i, bool a) => (float y) <float nought = {0}> {
+        y = If (a) <
+            then_branch = read () => (float row) { row = Gather (table, i) },
+            else_branch = none () => (float zero) { zero = Identity (nought) }
+        >
+    }"""
+    built = parser.parse_model(text)
+    built.graph.initializer.append(numpy_helper.from_array(weights(3), "table"))
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node].count("If") == 1
+    feeds = {"i": np.array(7), "a": np.array(False)}
+    assert run(prepared, feeds)["y"] == 0
