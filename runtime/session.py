@@ -97,6 +97,8 @@ class Session:
         check_type("huge_pages", huge_pages, (bool,), "True or False")
         check_type("entry", entry, (str, NoneType), "the name of a function")
         check_type("seed", seed, (int, NoneType), "a whole number")
+        if seed is not None and seed < 0:
+            raise UsageError(f"seed is {seed}, expected a whole number of 0 or more")
         check_type("keep_states", keep_states, (bool,), "True or False")
         for scope, file in (parameters or {}).items():
             check_type("parameters", scope, (str,), "a scope's name")

@@ -51,3 +51,14 @@ def recurrent(hidden: int = 8, features: int = 6, steps: int = 3) -> ModelProto:
     held.append(numpy_helper.from_array(np.array([1], np.int64), "axis"))
     graph = helper.make_graph([node, flat], "recurrent", taken, left, held)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+DELAY = """
+<ir_version: 9, opset_import: ["" : 19]>
+delay (float[1,4] x, float[1,4] before_in) => (float[1,4] y, float[1,4] before_out)
+{
+    y = Sub (x, before_in)
+    before_out = Identity (x)
+}
+"""
+"""The difference from the last input, which is the state as it is."""

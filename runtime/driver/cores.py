@@ -119,7 +119,8 @@ def _group_folders(root: Path) -> Iterator[tuple[Path, str]]:
             relative = path.removeprefix(inside) if inside != "/" and _is_within(path, inside) else path
             folder = mounted / relative.strip("/")
             while True:
-                if folder.is_dir():
+                # A folder may be another user's, or its name none that this system takes.
+                if os.path.isdir(folder):
                     yield folder, kind
                 if folder == mounted or mounted not in folder.parents:
                     break

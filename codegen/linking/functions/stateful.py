@@ -28,9 +28,6 @@ APART = "inlining_policy = #util.inline.never"
 START, _BEGIN, _HAS_BEGUN = "state$start", "state$begin", "@state$has_begun"
 BEGUN = (f"util.call @{_BEGIN}() : () -> ()",)
 """Lines after which states have begun."""
-_BUFFER = "!hal.buffer"
-APART = "inlining_policy = #util.inline.never"
-"""The attribute of a function that is not inlined into an initialiser."""
 # A caller may read and write states through the host's pointers where the device has such memory.
 _USAGE = "|".join(
     [

@@ -30,7 +30,7 @@ from sartor.settings.state_patterns import StatePattern
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, stitchings
 from sartor.tuning.networks.joined_job import JoinedModule, JoinedPlan, build_joined
 from tests.codegen.linking.test_stitching import TARGET, build, manifest_of, split
-from tests.state_models import counter
+from tests.state_models import DELAY, counter
 
 ONE = np.ones((1, 4), np.float32)
 START = {"total_in": (1.0, 2.0, 3.0, 4.0), "odd_in": (True, False)}
@@ -190,3 +190,24 @@ def test_stock_tools_run_both_entries(module: Path) -> None:
         done = subprocess.run([*program, *rest], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         assert f"1x4xf32=[{expected}]" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["split", "whole", "levels"])
+def test_a_state_that_is_an_input_is_not_the_callers_memory(kind: str, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(DELAY), tmp_path / "delay.onnx")
+    found = run_import(tmp_path / "delay.onnx", {}, None, states=StatePolicy((StatePattern.parse("*_out=*_in"),)))
+    assert isinstance(found, ImportedModel), found
+    files, states = NetFiles(tmp_path / "net.vmfb", None), state_pairs(found)
+    inputs = {each.name: each.type for each in found.graph.inputs}
+    whole = UnsplitNetwork(found.unsplit, StatefulCalls(inputs, len(found.graph.outputs), states))
+    parts, said = replace(split(found), states=states), {"states": found.states, "format": STATES_FORMAT}
+    if kind == "levels":
+        build_levels(found, parts, files, said)
+    else:
+        build(found, whole if kind == "whole" else parts, files, **said)
+    with Session(files.module, threads=1) as session:
+        run = session.bind({"x": ONE})
+        for value, right in ((1, 1), (4, 3), (9, 5)):
+            run.inputs["x"].to_host()[:] = value
+            run.run()
+            np.testing.assert_array_equal(run.outputs["y"].to_host(), np.full((1, 4), right, np.float32))
