@@ -62,18 +62,18 @@ def _rounds(node: NodeProto) -> bool:
     return node.op_type in _ROUNDING_OPS or node.op_type.startswith(_INTEGER_PREFIX)
 
 
-def tie_spread(prepared: Path | bytes, samples: Sequence[Mapping[str, Array]]) -> float:
+def tie_spread(prepared: Path | bytes, samples: Sequence[Mapping[str, Array]], enough: float = MOST_BY_ITSELF) -> float:
     """The largest relative error of float outputs that is caused by rounding ties to the other side.
 
     Args:
         prepared: the model as it is imported, with quantised pairs replaced.
-        samples: those on which modules will be compared, or similar ones, as the effect depends on the inputs. Beyond
-            the bound that counts no further ones are run.
+        samples: those on which modules will be compared, or similar ones, as the effect depends on the inputs.
+        enough: an error from which on no further samples are run; by default that beyond which layers decide.
     """
     model, largest = prepared_model(prepared), 0.0
     for error in _by_noise(model, samples, Disturbed(model, narrow=False)):
         largest = max(largest, error)
-        if largest >= MOST_BY_ITSELF:
+        if largest >= enough:
             break
     return largest
 

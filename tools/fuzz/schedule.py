@@ -15,7 +15,8 @@ MODELS = 24
 _FAMILIES = (Family.FLOAT,) * 5 + (Family.QUANTISED,) * 2 + (Family.HALF, Family.INTEGER)
 # The host, and two x86-64 levels that all supported processors implement.
 _ARCHITECTURES = ("host", "host", "host", "x86-64-v3", "x86-64-v3", "x86-64-v2")
-_NARROWER = (Precision.BF16, Precision.F16, Precision.INT8, Precision.INT8_WEIGHTS, Precision.MIXED)
+# Of CPUs none multiplies TF32, and what a model permits is not asked for.
+_NARROWER = tuple(each for each in Precision if each not in (Precision.F32, Precision.TF32, Precision.PERMITTED))
 _NARROW, _UNSPLIT = 0.5, 0.1
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from onnx import ModelProto
@@ -23,7 +25,8 @@ from sartor.policies import Precision
 from sartor.precision.calibration import graph_ranges
 from sartor.precision.observe_job import Observed, observe
 from sartor.reference.expected_outputs import Expectation, Expected
-from sartor.reference.tolerance import has_half_precision, tolerance
+from sartor.reference.tie_spread import tie_spread
+from sartor.reference.tolerance import MOST_BY_ITSELF, has_half_precision, tolerance
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import output_error
@@ -49,6 +52,7 @@ _ROUNDED = {
     Precision.F16: 0.02,
     Precision.INT8: 0.15,
     Precision.INT8_WEIGHTS: 0.02,
+    Precision.INT4_WEIGHTS: 0.15,
     Precision.MIXED: 0.15,
 }
 
@@ -151,11 +155,19 @@ class Subject:
             else self.forcer(setting).given(forced)
         )
 
+    @cached_property
+    def _tie_spread(self) -> float:
+        """What ties move outputs by; the import stops to measure that where layers would decide."""
+        known = self.imported.tie_spread
+        if known < MOST_BY_ITSELF:
+            return known
+        return max(known, tie_spread(self.imported.prepared, [*self._samples.since(0)], math.inf))
+
     def _bound(self, setting: Setting) -> Bound:
         usual = setting.precision.usual_error
         skeleton = ModelProto.FromString(self.imported.skeleton)
         # A compilation would compare layers beyond its bound; here only outputs are compared.
-        allowed = max(tolerance(skeleton, usual), _OTHER_SAMPLES * self.imported.tie_spread)
+        allowed = max(tolerance(skeleton, usual), _OTHER_SAMPLES * self._tie_spread)
         allowed = max(allowed, _HALF_PRECISION) if has_half_precision(skeleton) else allowed
         return Bound(allowed, _ROUNDED.get(setting.precision))
 
