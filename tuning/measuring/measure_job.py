@@ -209,6 +209,8 @@ def time_in_turn(
         least: what is known of the seconds of runs: they take as long or longer.
     """
     samples: dict[str, list[float]] = {name: [] for name in runs}
+    # A short run has hundreds of thousands of samples, which are not looked through again after each.
+    shortest = dict.fromkeys(runs, math.inf)
     # Those that take long come last in the first round, in which they may prove hopeless.
     active, spent = sorted(runs, key=lambda name: least.get(name, 0.0)), 0.0
     for done in itertools.count(1):
@@ -216,12 +218,13 @@ def time_in_turn(
             begin = time.perf_counter()
             taken = None if done > 1 else _known_hopeless(least.get(name, 0.0), samples.values())
             samples[name].append(runs[name]() if taken is None else taken)
+            shortest[name] = min(shortest[name], samples[name][-1])
             if name != baseline or len(active) == 1:
                 spent += time.perf_counter() - begin
         enough = done >= settings.rounds and spent > _MINIMUM_SECONDS
         if not active or enough or (done >= _LEAST_ROUNDS and spent > settings.seconds):
             break
-        active = _hopeful(active, samples, settings.hopeless, done)
+        active = _hopeful(active, samples, shortest, settings.hopeless, done)
     return {name: tuple(taken) for name, taken in samples.items()}
 
 
@@ -231,13 +234,15 @@ def _known_hopeless(least: float, samples: Iterable[list[float]]) -> float | Non
     return least if least > max(_PLAINLY_HOPELESS * best, _CHEAP_SECONDS) else None
 
 
-def _hopeful(active: list[str], samples: Mapping[str, list[float]], hopeless: float, done: int) -> list[str]:
+def _hopeful(
+    active: list[str], samples: Mapping[str, list[float]], shortest: Mapping[str, float], hopeless: float, done: int
+) -> list[str]:
     """Runs that may still turn out fastest after this round; very short ones are always run twice.
 
     A reshape, which takes no time, is no match for the others: it reads another layout, which may have to be made.
     """
-    best = min((least for name in active if (least := min(samples[name])) > NO_TIME), default=math.inf)
+    best = min((shortest[name] for name in active if shortest[name] > NO_TIME), default=math.inf)
     if done < _SURE_ROUNDS:
         return [each for each in active if samples[each][0] <= max(_PLAINLY_HOPELESS * best, _CHEAP_SECONDS)]
     most = hopeless if done < _LEAST_ROUNDS else _NEARLY_HOPELESS
-    return [each for each in active if min(samples[each]) <= most * best]
+    return [each for each in active if shortest[each] <= most * best]
