@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -16,21 +17,18 @@ from sartor.codegen.kernels.encoded.block_parts import BlockParts
 from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, PackedBlocks
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
 from sartor.codegen.kernels.isa.multipliers import DotElement
-from sartor.codegen.kernels.loops.nest import Nest, Starts, Tile
+from sartor.codegen.kernels.loops.nest import NestKernel, Starts, Tile
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 
 _BYTES_OF_WORD = 4
-# Words of a block that are written out at once.
-_WRITTEN_OUT = 4
 
 
 @dataclass(frozen=True)
-class BlockDots:
+class BlockDots(NestKernel):
     """The kernel.
 
     Attributes:
-        nest: loops over tiles of the result.
         blocks: the weight in memory.
         rows: how rows are rounded.
         memories: positions of the LHS, codes, scales and, if there are any, zero points among the buffers; the
@@ -38,21 +36,10 @@ class BlockDots:
         element: instruction that multiplies groups of integers without a sign by signed ones.
     """
 
-    nest: Nest
     blocks: PackedBlocks
     rows: RoundedRows
     memories: tuple[int, ...]
     element: DotElement
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.nest.groups
-
-    @property
-    def lanes(self) -> int:
-        """Elements of a vector."""
-        return self.nest.lanes
 
     @property
     def workspace(self) -> TensorType:
@@ -95,14 +82,8 @@ class _TileWriter:
         """Add a block's products to the totals ``[rows, vectors]``. Rows end with zeros, whatever codes are there."""
         asm, of = self._asm, self._of
         sums = [of.rows.sum(asm, self._space, row, number) for row in self._rows]
-
-        def words(word: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            for place in range(written):
-                carried = self._word(number, asm.add(word, place), carried)
-            return carried
-
-        written = next(count for count in range(_WRITTEN_OUT, 0, -1) if of.blocks.words % count == 0)
-        integers = asm.loop(0, of.blocks.words, written, self._starts(sums), words)
+        words = partial(self._word, number)
+        integers = self._parts.over_words(of.blocks.words, self._starts(sums), words)
         return self._reals(number, sums, integers, totals)
 
     def _starts(self, sums: Sequence[ir.Value]) -> list[ir.Value]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, WORD_BYTES, PackedBlocks
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import arith, ir
+
+# Words of a block that are written out at once.
+_WRITTEN_OUT = 4
+
+Step = Callable[[Index, list[ir.Value]], list[ir.Value]]
+"""Emits the code of a word, given its number and the carried values; returns the new ones."""
 
 
 class BlockParts:
@@ -32,6 +38,17 @@ class BlockParts:
     def has_points(self) -> bool:
         """Whether blocks have zero points of their own."""
         return self._points is not None
+
+    def over_words(self, count: int, carried: list[ir.Value], step: Step) -> list[ir.Value]:
+        """Emit ``step`` for the numbers of a block's first ``count`` words, some of which are written out at once."""
+        written = next(each for each in range(min(_WRITTEN_OUT, max(count, 1)), 0, -1) if count % each == 0)
+
+        def some(number: Index, values: list[ir.Value]) -> list[ir.Value]:
+            for place in range(written):
+                values = step(self._asm.add(number, place), values)
+            return values
+
+        return self._asm.loop(0, count, written, carried, some)
 
     def codes(self, block: Index) -> Index:
         """Offset of a block's first word."""

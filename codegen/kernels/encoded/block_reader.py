@@ -13,9 +13,6 @@ from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
-# Words of a block that are written out at once.
-_WRITTEN_OUT = 4
-
 
 @dataclass(frozen=True)
 class Block:
@@ -72,7 +69,6 @@ class BlockReader:
         """Emit ``step`` for all rows of a block, word by word."""
         asm, blocks = self._asm, self._blocks
         whole, rest = divmod(block.rows, blocks.codes_of_word)
-        written = next(count for count in range(min(_WRITTEN_OUT, max(whole, 1)), 0, -1) if whole % count == 0)
 
         def word(number: Index, codes: int, values: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(block.codes, asm.mul(number, blocks.word_step))
@@ -82,12 +78,10 @@ class BlockReader:
                 values = step(words, asm.add(depth, index), index, values)
             return values
 
-        def words(number: Index, values: list[ir.Value]) -> list[ir.Value]:
-            for place in range(written):
-                values = word(asm.add(number, place), blocks.codes_of_word, values)
-            return values
+        def whole_word(number: Index, values: list[ir.Value]) -> list[ir.Value]:
+            return word(number, blocks.codes_of_word, values)
 
-        carried = asm.loop(0, whole, written, carried, words)
+        carried = self._parts.over_words(whole, carried, whole_word)
         return word(whole, rest, carried) if rest else carried
 
     def number(self, word: ir.Value, index: int) -> ir.Value:

@@ -16,7 +16,7 @@ from sartor.codegen.kernels.encoded.block_reader import Block, BlockReader
 from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.epilogue import TileOrigin
-from sartor.codegen.kernels.loops.nest import Nest, Starts, Tile
+from sartor.codegen.kernels.loops.nest import NestKernel, Starts, Tile
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.vector.contraction import Contraction, FilterStrides
@@ -27,31 +27,19 @@ _LAST = -1
 
 
 @dataclass(frozen=True)
-class DecodedPanels:
+class DecodedPanels(NestKernel):
     """The kernel.
 
     Attributes:
-        nest: loops over tiles of the result.
         blocks: the weight in memory.
         image: strides of the LHS, each row a pixel.
         memories: positions of the LHS, codes, scales and, if there are any, zero points among the buffers; the
             workspace is the last buffer.
     """
 
-    nest: Nest
     blocks: PackedBlocks
     image: ImageStrides
     memories: tuple[int, ...]
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.nest.groups
-
-    @property
-    def lanes(self) -> int:
-        """Elements of a vector."""
-        return self.nest.lanes
 
     @property
     def _panel(self) -> int:

@@ -203,8 +203,8 @@ class Nest(Loops):
 
 
 @dataclass(frozen=True)
-class NestCode(ABC):
-    """Base of the kernels that compute the tiles of a nest.
+class NestKernel:
+    """Base of kernels whose workgroups are those of a nest.
 
     Attributes:
         nest: loops over tiles of the result.
@@ -221,6 +221,10 @@ class NestCode(ABC):
     def lanes(self) -> int:
         """Elements of a vector."""
         return self.nest.lanes
+
+
+class NestCode(NestKernel, ABC):
+    """Base of the kernels that compute the tiles of a nest."""
 
     @abstractmethod
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
