@@ -18,6 +18,7 @@ from sartor.profiling import network_runner
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.state_check import CallErrors
 from sartor.profiling.verify_job import Verified
 from sartor.reference.layerwise.layer_check import WrongTensor
 from sartor.reference.reference_job import ReferenceRun
@@ -137,3 +138,28 @@ def test_layers_of_what_rounds_decide_though_its_outputs_are_right(
     run = NetRunner(builder, samples, budget).judged(Mock())
     assert run.status is (Status.WRONG_RESULT if asked else Status.OK)
     assert ("layer 'conv'" in run.message) == asked
+
+
+@pytest.mark.parametrize(
+    ("single", "calls", "status"),
+    [
+        # Beyond the bound its layers were judged, and rounding may be amplified somewhat more in calls.
+        (0.5, 1.9, Status.OK),
+        (0.5, 2.1, Status.WRONG_RESULT),
+        # Within it the bound holds, though layers were compared.
+        (5e-4, 9e-4, Status.OK),
+        (5e-4, 1.9e-3, Status.WRONG_RESULT),
+    ],
+)
+def test_calls_are_judged_by_the_bound_or_beyond_it_by_the_single_run(
+    single: float, calls: float, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NetRunner, "_verified", lambda *_: Verified((single,), (1.0,)))
+    monkeypatch.setattr(NetRunner, "_check_of", lambda *_: None)
+    monkeypatch.setattr(LayerJudge, "verdict", lambda *_: LayerVerdict(1))
+    monkeypatch.setattr(network_runner, "call", lambda *_: CallErrors((calls,), ("",)))
+    samples = SampleSet(HeldSamples(({"x": np.zeros(1)},)), "")
+    build, builder = Mock(), Mock()
+    build.recipe.plan.unsplit = False
+    run = NetRunner(builder, samples, ErrorBudget(RELATIVE, 1e-3, amplifies=True, rounds=True)).judged(build)
+    assert run.status is status

@@ -122,33 +122,31 @@ def test_rests_of_sums_that_cancel_may_be_off(tmp_path: Path, monkeypatch: pytes
         _checked(built, tmp_path)
 
 
-def test_a_node_that_cannot_be_checked_alone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _checked_without_nodes(case: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Checked, str]:
+    """The check of a case whose node cannot be prepared alone, and what it says of that node."""
+
     def refuse(*_: object) -> None:
         raise UnsupportedModelError("its size is not known")
 
     monkeypatch.setattr(node_rewrites, "prepare", refuse)
-    built, path = CASES["layer_norm"].build(), tmp_path / "model.onnx"
+    built, path = CASES[case].build(), folder / "model.onnx"
     path.write_bytes(built.SerializeToString())
     prepared = preparing.prepare(built).model
     samples = [sample_inputs(prepared, seed) for seed in (0, 1)]
     found = checked_rewrites(path, prepared.SerializeToString(), samples, (), 0.0)
     assert isinstance(found, Checked)
     (reason,) = found.reasons
+    return found, reason
+
+
+def test_a_node_that_cannot_be_checked_alone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, reason = _checked_without_nodes("layer_norm", tmp_path, monkeypatch)
     assert re.match(r"node '.*' \(com.microsoft.LayerNormalization\): its size is not known; it is compared", reason)
     assert found.is_compared
 
 
 def test_a_node_of_a_model_that_rounds_is_compared_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise UnsupportedModelError("its size is not known")
-
-    monkeypatch.setattr(node_rewrites, "prepare", refuse)
-    built, path = CASES["reduced_mean"].build(), tmp_path / "model.onnx"
-    path.write_bytes(built.SerializeToString())
-    prepared = preparing.prepare(built).model
-    found = checked_rewrites(path, prepared.SerializeToString(), [sample_inputs(prepared, 0)], (), 0.0)
-    assert isinstance(found, Checked)
-    (reason,) = found.reasons
+    _, reason = _checked_without_nodes("reduced_mean", tmp_path, monkeypatch)
     assert reason.endswith("its size is not known; it is compared later, as layers of modules are")
 
 
