@@ -4,7 +4,8 @@
     outputs = rep.run([array])
 
 It is for models that are run a few times: every model is compiled by IREE's stock lowering, and nothing is tuned. Where
-a model's shapes depend on values of inputs (a shape, axes, sizes), it is compiled when it is run, for those values.
+a model's shapes depend on values of inputs (a shape, axes, sizes), or inputs are texts, it is compiled when it is run,
+for those values.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TypeProto, defs, helper
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 from onnx.backend.base import Backend, BackendRep
 
 from sartor.codegen.ir.target import Target
@@ -58,7 +59,7 @@ class BoundModel:
     """A model for inputs of known shapes.
 
     Attributes:
-        model: inputs whose values decide shapes have become constants.
+        model: inputs whose values decide shapes, and texts, have become constants.
         shapes: shape of each input that has free dimensions.
         feeds: the other inputs, those of sequences one by one.
         key: differs if another module is needed.
@@ -86,7 +87,7 @@ class BoundModel:
 
 
 class SartorRep(BackendRep):
-    """A model that is compiled when it is first run, and again for other shapes and values that decide shapes.
+    """A model that is compiled when it is first run, and again for other shapes, values that decide shapes, and texts.
 
     Args:
         model: the model.
@@ -101,7 +102,8 @@ class SartorRep(BackendRep):
         self._target = target
         self._threads = threads
         self._inputs = [value for value in model.graph.input if value.name not in constants]
-        self._deciding = frozenset(shape_inputs(model)) - constants
+        texts = {value.name for value in self._inputs if value.type.tensor_type.elem_type == TensorProto.STRING}
+        self._deciding = (frozenset(shape_inputs(model)) | texts) - constants
         self._sessions: dict[object, Session] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:

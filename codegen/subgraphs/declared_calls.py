@@ -1,6 +1,7 @@
-"""Passes ONNX nodes that IREE's importer does not know through it: as calls of functions that are only declared.
+"""Passes ONNX nodes that IREE's importer does not know through it: as calls of functions that are only declared, or as
+ops of other dialects.
 
-IREE's lowering of ONNX leaves such calls alone, and lowers what is around them.
+IREE's lowering of ONNX leaves both alone, and lowers what is around them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,26 @@ def call_instead(module: ir.Operation, op: ir.Operation, name: str) -> None:
     op.erase()
     text = f'func.func private @"{name}"({kinds}) -> {result} attributes {{{_VERSIONS}}}'
     ir.InsertionPoint.at_block_begin(module.regions[0].blocks[0]).insert(ir.Operation.parse(text))
+
+
+def cast_bits(module: ir.Operation) -> None:
+    """Replace each ``BitCast`` by the op of numbers that keeps their bits, in place.
+
+    Args:
+        module: ``torch.operator`` ops, as imported from ONNX.
+    """
+    with module.context, ir.Location.unknown(module.context):
+        for op in operators(module, "BitCast"):
+            with ir.InsertionPoint(op), op.location:
+                given, result = _builtin(op.operands[0]), _builtin(op.results[0])
+                value = ir.Operation.create("torch_c.to_builtin_tensor", [given], [op.operands[0]]).results[0]
+                if given != result:
+                    # A bool is a byte of which one bit counts.
+                    name = "arith.extui" if str(given).endswith("xi1>") else "arith.bitcast"
+                    value = ir.Operation.create(name, [result], [value]).results[0]
+                made = ir.Operation.create("torch_c.from_builtin_tensor", [op.results[0].type], [value])
+            op.results[0].replace_all_uses_with(made.results[0])
+            op.erase()
 
 
 def _builtin(value: ir.Value) -> ir.Type:

@@ -7,6 +7,7 @@ import io
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, entry_function, symbol
 from sartor.codegen.subgraphs import encoded_products, recurrent_loops
+from sartor.codegen.subgraphs.declared_calls import cast_bits
 from sartor.codegen.subgraphs.encoded_products import call_products, expand_product
 from sartor.codegen.subgraphs.recurrent_calls import call_recurrences, expand_recurrence
 
@@ -14,13 +15,14 @@ _PREFIXES = (encoded_products.PREFIX, recurrent_loops.PREFIX)
 
 
 def call_functions(module: ir.Operation) -> None:
-    """Replace operators by calls of functions that are only declared, in place.
+    """Replace operators by calls of functions that are only declared, or by ops of other dialects, in place.
 
     Args:
         module: ``torch.operator`` ops, as imported from ONNX.
     """
     call_recurrences(module)
     call_products(module)
+    cast_bits(module)
 
 
 def expanded(bytecode: bytes) -> bytes:

@@ -120,9 +120,8 @@ def check_training(model: ModelProto) -> tuple[str, ...]:
 def _is_missing(node: NodeProto, editor: GraphEditor, device: str) -> bool:
     if node.domain or editor.element_type(node.input[0]) != TensorProto.DOUBLE:
         return False
-    # C's remainder is written out (rewrites/exceptional/remainders.py); that with the sign of the divisor calls it.
     missing = _NOT_IN_DOUBLE_ON_VULKAN if device == "vulkan" else _NOT_IN_DOUBLE
-    return node.op_type in missing or (node.op_type == "Mod" and not attributes(node).get("fmod", 0))
+    return node.op_type in missing
 
 
 def _check_signature(value: ValueInfoProto, editor: GraphEditor) -> None:

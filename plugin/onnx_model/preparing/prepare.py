@@ -31,7 +31,7 @@ from sartor.onnx_model.rewrites.arithmetic.activations import (
 )
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
-from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
+from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier, written_sides
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_one_element, gather_reversed, whole_indices
 from sartor.onnx_model.rewrites.arithmetic.gathered_parts import gather_parts
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
@@ -116,6 +116,7 @@ NORMALISE: tuple[Rewrite, ...] = (
     name_nodes,
     normal_domains,
     inline_functions,
+    written_sides,
     unshadowed,
     given_operands,
     name_nodes,

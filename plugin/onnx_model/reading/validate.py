@@ -17,6 +17,11 @@ from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
 from sartor.onnx_model.operator_types.schemas import BLOCKED_DOMAIN, CONTRIB_DOMAIN, UNDECLARED_CONTRIB
 from sartor.onnx_model.reading.attribute_ranges import check_attribute_ranges, check_attribute_types
+from sartor.onnx_model.rewrites.operator_sets.classical.operators import (
+    CLASSICAL,
+    CLASSICAL_DOMAIN,
+    CLASSICAL_REASONS,
+)
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocked import BLOCKED_OPERATORS
 from sartor.onnx_model.rewrites.operator_sets.contrib.refused import CONTRIB_REASONS, DOMAIN_REASONS
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_OPERATORS
@@ -25,13 +30,17 @@ from sartor.onnx_model.rewrites.operator_sets.experimental import EXPERIMENTAL, 
 from sartor.onnx_model.rewrites.operator_sets.training import OPTIMISERS, TRAINING_DOMAIN
 
 _STANDARD_DOMAINS = ("", "ai.onnx")
-# Operators of other domains that can be compiled. Those of ai.onnx.ml do not compute on tensors alone.
+# Operators of other domains that can be compiled.
 _KNOWN_OPERATORS: Mapping[str, Collection[str]] = {
     BLOCKED_DOMAIN: BLOCKED_OPERATORS,
+    CLASSICAL_DOMAIN: CLASSICAL,
     CONTRIB_DOMAIN: CONTRIB_OPERATORS,
     PREVIEW_DOMAIN: PREVIEW,
     TRAINING_DOMAIN: OPTIMISERS,
 }
+
+_REASONS: Mapping[str, Mapping[str, str]] = {CLASSICAL_DOMAIN: CLASSICAL_REASONS, CONTRIB_DOMAIN: CONTRIB_REASONS}
+"""Why operators of these domains are refused."""
 
 _FunctionId = tuple[str, str, str]
 
@@ -174,7 +183,7 @@ def _check_operators(body: GraphProto | FunctionProto, opsets: Mapping[str, int]
 
 def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
     domain = _standard(node.domain)
-    if reason := DOMAIN_REASONS.get(domain) or (domain == CONTRIB_DOMAIN and CONTRIB_REASONS.get(node.op_type)):
+    if reason := DOMAIN_REASONS.get(domain) or _REASONS.get(domain, {}).get(node.op_type):
         raise UnsupportedModelError(f"{describe_node(node)} {reason}")
     if domain and domain not in _KNOWN_OPERATORS:
         raise UnsupportedModelError(

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset, optional_input, rewrite_nodes
-from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.graphs.walk import describe_node, nodes
 
 # The matrix has four times the square of this many elements.
 _MAX_LENGTH = 4096
@@ -51,6 +51,21 @@ class _Transform:
             parts = parts / self.length
         parts = np.where(np.abs(parts) < _ROUNDED_OFF, 0.0, parts)
         return parts.reshape(rows * parts.shape[1], -1)
+
+
+def written_sides(model: ModelProto) -> tuple[str, ...]:
+    """Write that an STFT gives half of the spectrum where its attribute is left out; returns the names of the nodes.
+
+    ONNX's inference of shapes takes it for the whole one then.
+    """
+    found = [node for node in nodes(model) if _is_half_by_default(node)]
+    for node in found:
+        node.attribute.append(helper.make_attribute("onesided", 1))
+    return tuple(node.name for node in found)
+
+
+def _is_half_by_default(node: NodeProto) -> bool:
+    return node.op_type == "STFT" and not node.domain and all(each.name != "onesided" for each in node.attribute)
 
 
 def multiply_fourier(model: ModelProto) -> tuple[str, ...]:

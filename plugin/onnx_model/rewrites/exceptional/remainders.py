@@ -26,7 +26,8 @@ _SCALE = 2.0**64
 
 
 def exact_remainders(model: ModelProto) -> tuple[str, ...]:
-    """Compute C's ``fmod`` without rounding for quotients below 2**46; returns the names of the nodes.
+    """Compute C's ``fmod``, and Python's ``%`` in float64, without rounding for quotients below 2**46; returns the
+    names of the nodes.
 
     Larger quotients leave 0. IREE 3.13 subtracts the rounded product of quotient and divisor, which in float16 leaves 0
     of 10000 by 1.5, and NaN where the divisor is infinite. Here both are halves of 12 bits, or 26 in float64, whose
@@ -36,10 +37,12 @@ def exact_remainders(model: ModelProto) -> tuple[str, ...]:
 
 
 def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Mod" or not attributes(node).get("fmod", 0):
-        return None
     kind = editor.element_type(node.input[0])
-    if kind not in _COMPUTED_IN:
+    if node.op_type != "Mod" or kind not in _COMPUTED_IN:
+        return None
+    is_signed_by_divisor = not attributes(node).get("fmod", 0)
+    # IREE's code for other types is right; for float64 it calls a library.
+    if is_signed_by_divisor and kind != TensorProto.DOUBLE:
         return None
     emit = Emitter(editor, node)
     value, divisor = (_wide(emit, name) for name in node.input)
@@ -48,8 +51,21 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     rest = emit("Where", is_kept, size, _scaled_rest(emit, size, by), part="rest")
     is_negative = emit("Less", value, _number(emit, 0.0, "zero"), part="negative")
     signed = emit("Where", is_negative, emit("Neg", rest, part="opposite"), rest, part="signed")
+    if is_signed_by_divisor:
+        signed = _with_sign_of(emit, divisor, signed)
     emit("Cast", signed, part="result", output=node.output[0], to=kind)
     return emit.nodes
+
+
+def _with_sign_of(emit: Emitter, divisor: str, rest: str) -> str:
+    """The remainder that has the divisor's sign, as Python's, of the one that has the dividend's."""
+    zero = _number(emit, 0.0, "zero")
+    signs = (emit("Less", name, zero, part="is_negative") for name in (rest, divisor))
+    is_nothing = emit("Equal", rest, zero, part="is_nothing")
+    is_other = emit(
+        "And", emit("Xor", *signs, part="differs"), emit("Not", is_nothing, part="is_some"), part="is_other"
+    )
+    return emit("Where", is_other, emit("Add", rest, divisor, part="moved"), rest, part="by_divisor")
 
 
 def _kind(emit: Emitter) -> int:

@@ -1,4 +1,4 @@
-"""Expands quantised operators and ONNX Runtime's own operators to standard ones."""
+"""Expands quantised operators, those of classical machine learning and ONNX Runtime's own to standard ones."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sartor.onnx_model.graphs.walk import describe_node, nodes
 from sartor.onnx_model.operator_types.schemas import CONTRIB_DOMAIN
 from sartor.onnx_model.rewrites.number_types import quantized
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
+from sartor.onnx_model.rewrites.operator_sets.classical.operators import CLASSICAL, CLASSICAL_DOMAIN
 from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import BLOCK_QUANTISED, is_kept
 from sartor.onnx_model.rewrites.operator_sets.contrib.counterparts import COUNTERPARTS
@@ -27,6 +28,7 @@ from sartor.onnx_model.rewrites.recurrence.recurrent import unrolled_quantised
 
 _LOWERINGS: Mapping[str, Mapping[str, Lowering]] = {
     "": quantized.STANDARD,
+    CLASSICAL_DOMAIN: CLASSICAL,
     CONTRIB_DOMAIN: {
         **quantized.CONTRIB,
         **ATTENTION,

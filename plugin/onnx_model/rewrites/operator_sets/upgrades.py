@@ -18,6 +18,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.operator_sets.batched_scan import scan_by_sequence
 
 Upgrade = Callable[[NodeProto, GraphEditor, int], list[NodeProto] | None]
 
@@ -186,14 +187,6 @@ def _lp_pool(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
     return _reissue(node, editor, list(node.input), {"p": int(order)})
 
 
-def _scan(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    if version >= 9:
-        return None
-    raise UnsupportedModelError(
-        f"{describe_node(node)} of opset 8 scans each sequence of a batch by itself; export the model with opset 17"
-    )
-
-
 def _reshape(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     shape = attributes(node).get("shape")
     if shape is None:
@@ -333,7 +326,7 @@ UPGRADES: Mapping[str, Upgrade] = {
     "Reshape": _reshape,
     "Resize": _resize,
     "RoiAlign": _roi_align,
-    "Scan": _scan,
+    "Scan": scan_by_sequence,
     "Scatter": _scatter,
     "Slice": _slice,
     "Split": _split,

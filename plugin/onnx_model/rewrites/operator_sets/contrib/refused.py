@@ -40,8 +40,5 @@ DOMAIN_REASONS: Mapping[str, str] = {
         "belongs to onnxruntime-extensions, which prepares data before or after a network; do that outside, and export "
         "the network alone"
     ),
-    "ai.onnx.ml": (
-        "belongs to classical machine learning (trees, scalers), which is not supported; export the network alone"
-    ),
 }
 """Operator sets that are refused for a reason of their own."""

@@ -22,7 +22,6 @@ from tests.plugin.onnx_model.builders import FLOAT, MS, model, node
         ("SparseToDenseMatMul", MS, "not supported; export the model without"),
         ("Conv", "com.ms.internal.nhwc", "ORT_ENABLE_EXTENDED"),
         ("ATen", "org.pytorch.aten", "calls a function of PyTorch.*export the model"),
-        ("Scaler", "ai.onnx.ml", "classical machine learning.*export the network alone"),
         ("EfficientNMS_TRT", "TRT", "operator set 'TRT', which is not known; export the model"),
     ],
 )

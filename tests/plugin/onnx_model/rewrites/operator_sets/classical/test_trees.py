@@ -1,0 +1,103 @@
+"""Ensembles of trees, by walks and by products, beside ONNX Runtime's kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.rewrites.operator_sets.classical.trees.leaves import suits_products
+from sartor.onnx_model.rewrites.operator_sets.classical.trees.reading import listed_trees
+from tests.plugin.onnx_model.rewrites.operator_sets.classical.conftest import Check
+from tests.plugin.onnx_model.rewrites.operator_sets.classical.trees import MODES, Trees
+
+_BOTH = ("label", "scores")
+
+
+@pytest.mark.parametrize("tracks_nan", [False, True])
+@pytest.mark.parametrize("modes", [MODES[:1], MODES])
+@pytest.mark.parametrize(("count", "depth"), [(1, 0), (5, 2), (20, 3), (20, 7)])
+def test_regressors(count: int, depth: int, modes: tuple[str, ...], tracks_nan: bool, check: Check) -> None:
+    trees = Trees(count + depth, modes, tracks_nan=tracks_nan)
+    for aggregate, targets in (("SUM", 1), ("AVERAGE", 3)):
+        given = trees.attributes("target", count, depth, range(targets))
+        given |= {"n_targets": targets, "aggregate_function": aggregate, "base_values": [0.5] * targets}
+        check("TreeEnsembleRegressor", [trees.rows(9)], **given)
+
+
+@pytest.mark.parametrize("aggregate", ["MIN", "MAX"])
+def test_extremes_and_doubles(aggregate: str, check: Check) -> None:
+    trees = Trees(3)
+    given = trees.attributes("target", 6, 4, range(2)) | {"n_targets": 2}
+    check("TreeEnsembleRegressor", [trees.rows(1)], aggregate_function=aggregate, **given)
+    check("TreeEnsembleRegressor", [trees.rows(5).astype(np.float64)], **given)
+
+
+def test_shallow_trees_are_multiplied_and_deep_ones_walked(check: Check) -> None:
+    trees = Trees(0)
+    for depth, is_multiplied in ((3, True), (7, False)):
+        given = trees.attributes("target", 8, depth, range(2))
+        forest = listed_trees(given, "target", 2, np.float32)
+        assert suits_products(forest, forest.depth(depth) or 0) is is_multiplied
+        prepared = check("TreeEnsembleRegressor", [trees.rows(5)], n_targets=2, **given)
+        assert ("MatMul" in {node.op_type for node in prepared.graph.node}) is is_multiplied
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize(
+    ("classes", "weighted"), [(3, [0, 1, 2]), (4, [1, 2]), (2, [0]), (2, [1]), (2, [0, 1])], ids=str
+)
+def test_classifiers(classes: int, weighted: list[int], transform: str, check: Check) -> None:
+    trees, labels = Trees(classes), [7, 5, 9, 2][:classes]
+    for is_signed in (True, False):
+        given = trees.attributes("class", 6, 4, weighted, is_signed=is_signed)
+        given |= {"classlabels_int64s": labels, "post_transform": transform}
+        check("TreeEnsembleClassifier", [trees.rows(9)], _BOTH, **given)
+        check(
+            "TreeEnsembleClassifier",
+            [trees.rows(9)],
+            _BOTH,
+            base_values=[0.3] * (classes if classes > 2 else 1),
+            **given,
+        )
+
+
+def _separate(**changes: Any) -> dict[str, Any]:
+    """Attributes of a ``TreeEnsemble`` of two trees with a node of each mode."""
+    modes, splits = np.arange(7, dtype=np.uint8), np.array([0.5, 1, -1, 0, 2, 1, 0], np.float32)
+    given: dict[str, Any] = {
+        "n_targets": 2,
+        "aggregate_function": 1,
+        "tree_roots": [0, 3],
+        "nodes_modes": helper.make_tensor("modes", TensorProto.UINT8, [7], modes.tobytes(), raw=True),
+        "nodes_splits": helper.make_tensor("splits", TensorProto.FLOAT, [7], splits),
+        "nodes_featureids": [0, 1, 2, 3, 0, 1, 2],
+        "nodes_truenodeids": [1, 0, 2, 4, 6, 6, 0],
+        "nodes_trueleafs": [0, 1, 1, 0, 0, 1, 1],
+        "nodes_falsenodeids": [2, 1, 3, 5, 4, 5, 1],
+        "nodes_falseleafs": [0, 1, 1, 0, 1, 1, 1],
+        "membership_values": helper.make_tensor("members", TensorProto.FLOAT, [3], [1.0, 2.0, np.nan]),
+        "leaf_targetids": [0, 1, 0, 1, 0, 1, 0],
+        "leaf_weights": helper.make_tensor("weights", TensorProto.FLOAT, [7], [1.0, 2.0, 4.0, 8.0, -3.0, 5.5, 0.25]),
+    }
+    return given | changes
+
+
+@pytest.mark.parametrize("aggregate", [0, 1])
+def test_ensembles_of_opset_five(aggregate: int, check: Check) -> None:
+    check("TreeEnsemble", [Trees(1).rows(20)], version=5, **_separate(aggregate_function=aggregate))
+
+
+def test_what_onnx_runtime_computes_otherwise_is_refused(check: Check) -> None:
+    with pytest.raises(UnsupportedModelError, match="SOFTMAX as its post_transform, .* takes LOGISTIC"):
+        check("TreeEnsemble", [Trees(1).rows(2)], version=5, **_separate(post_transform=1))
+
+
+def test_what_onnx_leaves_open_is_refused(check: Check) -> None:
+    trees = Trees(2)
+    given = trees.attributes("class", 2, 2, [0, 1]) | {"classlabels_int64s": [0, 1]}
+    with pytest.raises(UnsupportedModelError, match=r"'odd' .*base values that ONNX does not define"):
+        check("TreeEnsembleClassifier", [trees.rows(3)], _BOTH, base_values=[0.1, 0.2], **given)
