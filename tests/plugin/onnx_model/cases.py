@@ -95,6 +95,13 @@ CASES.add(
     {"step": np.int64(5), "window": np.abs(weights(16))},
 )
 CASES.add(
+    "stft_of_declared_half",
+    [node("STFT", ["x", "step", "window"], ["y"])],
+    [("x", (2, 40, 1), FLOAT)],
+    [("y", (2, 5, 9, 2), FLOAT)],
+    {"step": np.int64(5), "window": np.abs(weights(16))},
+)
+CASES.add(
     "slice_from_far_below",
     [node("Slice", ["x", "first", "end", "axis", "back"], ["y"])],
     X,

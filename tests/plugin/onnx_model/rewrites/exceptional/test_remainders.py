@@ -34,6 +34,16 @@ def test_remainders_are_exact(kind: type, prepare_quickly: Prepare) -> None:
     np.testing.assert_array_equal(actual, expected)
 
 
+def test_remainders_of_float64_may_have_the_sign_of_the_divisor(prepare_quickly: Prepare) -> None:
+    signed: Array = np.concatenate([_VALUES, -_VALUES])[:, None]
+    divisors: Array = np.concatenate([_DIVISORS, -_DIVISORS])
+    with np.errstate(all="ignore"):
+        expected = np.mod(signed, divisors)
+    actual, kinds = _computed(signed, divisors, prepare_quickly, fmod=0)
+    assert "Mod" not in kinds
+    np.testing.assert_array_equal(actual, expected)
+
+
 def _random(count: int, seed: int, *, most_bits: float) -> tuple[Array, Array]:
     """Values and divisors of float32 whose quotients have up to so many bits, at all sizes of normal numbers."""
     numbers = np.random.default_rng(seed)

@@ -63,7 +63,7 @@ def _ensemble(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if transform in _CONFUSED:
         raise UnsupportedModelError(
             f"{describe_node(node)} has {transform} as its post_transform, for which ONNX Runtime 1.32 takes "
-            f"{_CONFUSED[transform]}; leave it out, and let the node's result be read by that of both which is meant, a "
+            f"{_CONFUSED[transform]}; leave it out, and let what is meant of both read the node's result, a "
             "Softmax or a Sigmoid"
         )
     scores = _aggregated(emit, forest, rows, aggregate)

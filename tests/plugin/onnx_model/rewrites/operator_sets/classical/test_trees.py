@@ -92,7 +92,7 @@ def test_ensembles_of_opset_five(aggregate: int, check: Check) -> None:
 
 
 def test_what_onnx_runtime_computes_otherwise_is_refused(check: Check) -> None:
-    with pytest.raises(UnsupportedModelError, match="SOFTMAX as its post_transform, .* takes LOGISTIC"):
+    with pytest.raises(UnsupportedModelError, match=r"SOFTMAX as its post_transform, .* takes LOGISTIC"):
         check("TreeEnsemble", [Trees(1).rows(2)], version=5, **_separate(post_transform=1))
 
 
