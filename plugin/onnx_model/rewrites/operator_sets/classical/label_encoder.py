@@ -83,7 +83,7 @@ def _listed(node: NodeProto, found: Mapping[str, Any], name: str) -> Array:
     return to_array(tensor).reshape(-1)
 
 
-def _default(found: Mapping[str, Any], values: Array) -> float | Array:
+def _default(found: Mapping[str, Any], values: Array) -> Any:
     """What stands for keys that are not listed."""
     tensor = found.get("default_tensor")
     if tensor is not None:

@@ -155,11 +155,11 @@ def _votes(emit: Emitter, scores: str, classes: int) -> str:
     for row, (first, second) in enumerate(pairs):
         wins[row, first], losses[row, second] = 1, 1
     won = emit("Greater", scores, _number(emit, 0), part="won")
-    first = emit(
+    gained = emit(
         "MatMul", emit("Cast", won, part="wins", to=TensorProto.FLOAT), emit.constant(wins, "wins"), part="wins"
     )
     lost = emit("Cast", emit("Not", won, part="lost"), part="losses", to=TensorProto.FLOAT)
-    return emit("Add", first, emit("MatMul", lost, emit.constant(losses, "losses"), part="losses"), part="votes")
+    return emit("Add", gained, emit("MatMul", lost, emit.constant(losses, "losses"), part="losses"), part="votes")
 
 
 SUPPORT_VECTORS: Mapping[str, Lowering] = {"SVMClassifier": _classifier, "SVMRegressor": _regressor}

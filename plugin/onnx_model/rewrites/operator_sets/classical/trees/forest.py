@@ -35,7 +35,7 @@ class Forest:
     @property
     def is_leaf(self) -> Array:
         """Of each node."""
-        return self.when_true == np.arange(len(self.when_true))
+        return np.equal(self.when_true, np.arange(len(self.when_true)))
 
     def depth(self, limit: int) -> int | None:
         """The most comparisons on a way from a root to a leaf; None if these are more than ``limit``."""

@@ -129,6 +129,6 @@ def _forest(nodes: Nodes, leaves: Sequence[int], roots: Sequence[int], weights: 
     for leaf, target, number in zip(weights.leaves, weights.targets, weights.numbers, strict=True):
         by_leaf[leaf, target] += dtype(number)
     values, has_value = np.zeros((count, weights.count), dtype), np.zeros((count, weights.count), bool)
-    for place, number in by_leaf.items():
-        values[place], has_value[place] = number, True
+    for entry, number in by_leaf.items():
+        values[entry], has_value[entry] = number, True
     return Forest(features, thresholds, nan_is_true, when_true, when_false, np.asarray(roots), values, has_value)

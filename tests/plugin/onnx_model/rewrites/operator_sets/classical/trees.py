@@ -60,7 +60,7 @@ class Trees:
         rows.append(("LEAF", 0, 0.0, 0, 0))
         if depth and (place == 0 or self.generator.random() < 0.8):
             true, false = self._grow(rows, depth - 1), self._grow(rows, depth - 1)
-            mode = self._modes[self.generator.integers(len(self._modes))]
+            mode = self._modes[int(self.generator.integers(len(self._modes)))]
             threshold = float(self.generator.integers(-2, 3))
             rows[place] = (mode, int(self.generator.integers(FEATURES)), threshold, true, false)
         return place
