@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
 from typing import TypeVar
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.linking.names import PARAMETER_SCOPE
-from sartor.errors import (
-    CompileError,
-    DeviceError,
-    DisturbedError,
-    ReferenceFailedError,
-    UnsupportedModelError,
-    UsageError,
-)
+from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
-from sartor.profiling.layerwise.layer_verdict import LayerJudge
 from sartor.profiling.layerwise.verdict import LayerVerdict
-from sartor.profiling.state_check import verify_states
-from sartor.profiling.verdicts import compares_layers, judged, judged_by_layers, provisional
-from sartor.profiling.verify_job import Check, Computed, Verified, compute_references, verify, verify_elsewhere
-from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun
+from sartor.profiling.reference_example import ReferenceExample
+from sartor.profiling.verdicts import provisional
+from sartor.profiling.verifier import Verifier
 from sartor.runtime.dispatch_statistics import Dispatch
-from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
+from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks.profile_job import (
-    Example,
     FirstSamples,
     NetRun,
     NetTrial,
@@ -46,15 +33,10 @@ from sartor.tuning.networks.profile_job import (
     time_with_threads,
 )
 from sartor.tuning.records.measurement import Status
-from sartor.tuning.workers.beside.ahead import Ahead
-from sartor.tuning.workers.calls import call, call_until_done
-from sartor.tuning.workers.protocol import WorkerError
+from sartor.tuning.workers.calls import call
 
 _LOG = logging.getLogger(__name__)
 _Run = TypeVar("_Run")
-_VERIFY_SECONDS = 10.0
-# On which layers are compared: those with the largest errors.
-_LAYER_SAMPLES = 2
 # With IREE's profiler a run takes three times as long, and there are two passes.
 _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 3, 50
@@ -93,11 +75,10 @@ class NetRunner:
         self._is_hurried = is_hurried
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
         self._prefixes = PrefixTimer(builder)
-        # How coarse the scales of slices of outputs are.
-        self._narrow = budget.narrow
-        self._told = False
-        self._described, self._unvouched = "", tuple[str, ...]()
-        self._ahead: Ahead[ReferenceOutputs | WorkerError] | None = None
+        self._example = ReferenceExample(
+            builder.imported, samples, builder.pool, builder.progress, self._target.threads, narrow=budget.narrow
+        )
+        self._verifier = Verifier(builder, samples, budget, self._example)
 
     @property
     def builder(self) -> Builder:
@@ -112,17 +93,17 @@ class NetRunner:
     @property
     def criterion(self) -> str:
         """Identifies the measure and the samples: stored errors are valid only with the same criterion."""
-        return f"{self._measure.identity} {self._narrow} {self._samples.digest}"
+        return f"{self._measure.identity} {self._budget.narrow} {self._samples.digest}"
 
     @property
     def reference(self) -> str:
         """Who computed what modules were compared with, as messages say it; empty before it ran."""
-        return self._described
+        return self._example.described
 
     @property
     def unvouched(self) -> tuple[str, ...]:
         """Why nobody but the rewritten model vouches for modules, one sentence each; empty if that is not so."""
-        return self._unvouched
+        return self._example.unvouched
 
     @property
     def verifies(self) -> bool:
@@ -132,178 +113,27 @@ class NetRunner:
     @property
     def verified_count(self) -> int:
         """Number of samples on which errors are measured."""
-        return min(len(self._samples), MOST_VERIFIED)
+        return self._verifier.count
 
     def verify(self, build: Build) -> NetRun:
-        """Measure the error on all samples, or on the first ``MOST_VERIFIED``; returns the run, which is not judged yet
-        and whose times are those of single inferences.
-
-        Raises:
-            UsageError: if the samples cannot be read, or the user's measure fails on them.
-            DisturbedError: if the worker was disturbed.
-            ReferenceFailedError: if ONNX Runtime crashes.
-        """
-        return self._measured(build)[0]
-
-    def _measured(self, build: Build) -> tuple[NetRun, tuple[float, ...]]:
-        """As ``verify``, with the error on each sample; without any if the run failed."""
-        try:
-            verified = self._verified(build)
-        except DisturbedError:
-            raise
-        except (CompileError, DeviceError) as error:
-            # Both ran in one process: alone, ONNX Runtime shows whether the module is to blame.
-            self._check_reference(build)
-            return NetRun.failed(error), ()
-        run = NetRun(Status.OK, verified.seconds, self._measure.of_samples(verified.errors), verified.where)
-        return run, verified.errors
+        """Measure the error on all samples; the run is not judged yet (``Verifier.verify``)."""
+        return self._verifier.verify(build)
 
     def judged(self, build: Build) -> NetRun:
-        """``verify`` and judge the run: by its layers where rounding may amplify or hide errors, else by its error; if
-        it keeps states, by several calls as well.
-
-        Raises:
-            UsageError, DisturbedError, ReferenceFailedError: as ``verify``.
-            RewriteError: if the rewritten model is wrong.
-        """
-        run = self._judged(build)
-        if run.status is not Status.OK or not self._imported.states:
-            return run
-        step = "verifying calls that keep states"
-        try:
-            job = {"check": self._check_of(build), "states": self._imported.states}
-            found = call(self._builder.pool, verify_states, job, step)
-        except DisturbedError:
-            raise
-        except (CompileError, DeviceError) as error:
-            self._check_reference(build)
-            return NetRun.failed(error)
-        is_beyond = run.error is not None and run.error > self._budget.accepted
-        if is_beyond and run.layers and found.is_near(run):
-            return found.run(run)
-        found_run = judged(found.run(run), self._budget)
-        is_right = found_run.status is Status.OK
-        return found_run if is_right else replace(found_run, message=f"{found_run.message}; {found.sentence}")
-
-    def _judged(self, build: Build) -> NetRun:
-        run, errors = self._measured(build)
-        if not compares_layers(run, self._budget, build.recipe):
-            return judged(run, self._budget)
-        # What is wrong on some samples only shows where the error is largest.
-        worst = sorted(range(len(errors)), key=errors.__getitem__)[-_LAYER_SAMPLES:]
-        few = [sample for index in worst for sample in islice(self._samples.source.since(index), 1)]
-        return judged_by_layers(run, self._judge.verdict(build.recipe, build.files, few), self._budget)
+        """``verify`` and judge the run (``Verifier.judged``)."""
+        return self._verifier.judged(build)
 
     def rewritten_verdict(self, instead: str) -> LayerVerdict:
-        """What the layers of the rewritten model say, which is compared ``instead`` of a module, on the first samples.
-
-        Raises:
-            RewriteError: if it is wrong.
-        """
-        few = list(islice(self._samples.source.since(0), _LAYER_SAMPLES))
-        return self._judge.rewritten(self._imported.graph, few, instead)
-
-    @functools.cached_property
-    def _judge(self) -> LayerJudge:
-        builder, target = self._builder, self._target
-        return LayerJudge(
-            self._imported,
-            builder.pool,
-            builder.directory,
-            builder.header,
-            target.device,
-            target.threads,
-            builder.progress,
-        )
-
-    def _verified(self, build: Build) -> Verified:
-        """Run a module on all samples, beside the reference.
-
-        Raises:
-            DeviceError: if the module does not run.
-            UsageError: as ``verify``.
-            CompileError: if the worker dies.
-        """
-        count, step = self.verified_count, "verifying the module"
-        check = self._check_of(build)
-        pool, progress = self._builder.pool, self._builder.progress
-        if pool.measures_elsewhere:
-            found = verify_elsewhere(pool, check, step, progress)
-        else:
-            found = call_until_done(
-                pool, verify, {"check": check}, Verified(), count, step, progress=progress, seconds=_VERIFY_SECONDS
-            )
-        self._tell(found.refused, found.described)
-        return found
-
-    def _check_of(self, build: Build) -> Check:
-        """What a module is compared with, and how."""
-        models = (self._imported.path.absolute(), self._imported.prepared)
-        values = (self._imported.graph.inputs, self._imported.graph.outputs)
-        device, threads = self._target.device, self._target.threads
-        source, count = self._samples.source, self.verified_count
-        known = self._example if self._knows_example else None
-        return Check(
-            files=build.files,
-            values=values,
-            models=models,
-            samples=source,
-            count=count,
-            measure=self._measure,
-            narrow=self._narrow,
-            device=device,
-            threads=threads,
-            bound=self._imported.bound,
-            first=known,
-        )
-
-    def _check_reference(self, build: Build) -> None:
-        """Run ONNX Runtime alone, on all samples, which a module was compared with.
-
-        Raises:
-            ReferenceFailedError: if it crashes or hangs.
-        """
-        step = "running ONNX Runtime"
-        self.begin()
-        job = {"check": self._check_of(build)}
-        try:
-            call_until_done(
-                self._builder.pool,
-                compute_references,
-                job,
-                Computed(),
-                self.verified_count,
-                step,
-                progress=self._builder.progress,
-                seconds=_VERIFY_SECONDS,
-            )
-        except DisturbedError:
-            raise
-        except CompileError as error:
-            raise self._reference_failed(error) from None
+        """What the layers of the rewritten model say (``Verifier.rewritten_verdict``)."""
+        return self._verifier.rewritten_verdict(instead)
 
     def begin_ahead(self) -> None:
-        """Begin to compute the reference outputs beside what the pool does: every compilation needs them."""
-        self._ahead = self._reference.begin(self._builder.pool)
-
-    @property
-    def _reference(self) -> ReferenceRun:
-        """ONNX Runtime on the first sample: on the user's file, or if it does not load that, on the prepared model."""
-        models, bound = (self._imported.path, self._imported.prepared), self._imported.bound
-        return ReferenceRun(models, models[-1], self._samples.first, self._target.threads, self._narrow, bound)
-
-    @property
-    def _knows_example(self) -> bool:
-        """Whether the reference outputs of the first sample are known, or are being computed."""
-        return self._ahead is not None or "_example" in vars(self)
+        """Begin to compute the reference outputs beside what the pool does (``ReferenceExample.begin_ahead``)."""
+        self._example.begin_ahead()
 
     def begin(self) -> None:
-        """Compute the reference outputs, while no worker is busy.
-
-        Raises:
-            ReferenceFailedError: if ONNX Runtime crashes or hangs.
-        """
-        _ = self._example
+        """Compute the reference outputs, while no worker is busy (``ReferenceExample.begin``)."""
+        self._example.begin()
 
     def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
         """Check the builds and time them in turn; returns runs by digest of the build.
@@ -314,7 +144,7 @@ class NetRunner:
             DisturbedError: if the worker was disturbed.
             ReferenceFailedError: if ONNX Runtime crashes.
         """
-        self.begin()
+        self._example.begin()
         started = time.monotonic()
         runs = {build: [run] for build, run in self._survived(profile_nets, builds).items()}
         near = self._near(builds, {build: run for build, (run,) in runs.items()})
@@ -428,50 +258,7 @@ class NetRunner:
 
     def _trial(self, builds: Sequence[Build]) -> NetTrial:
         values = (self._imported.graph.inputs, self._imported.graph.outputs)
-        return NetTrial([each.files for each in builds], values, self._example, self._settings())
-
-    @functools.cached_property
-    def _example(self) -> Example:
-        """The sample with ONNX Runtime's outputs on the user's original file, computed once for all builds."""
-        begun = None if self._ahead is None else self._ahead.value()
-        # What failed is computed again, where its error is told.
-        found = begun if isinstance(begun, ReferenceOutputs) else self._reference_outputs()
-        self._tell(found.refused, found.described)
-        return Example(self._samples.first, found.arrays, found.scales)
-
-    def _reference_outputs(self) -> ReferenceOutputs:
-        self._builder.progress("running ONNX Runtime", 0, 1)
-        try:
-            return self._reference.outputs(self._builder.pool)
-        except UsageError as error:
-            if self._samples.are_given:
-                raise
-            raise UnsupportedModelError(
-                f"{error}; give inputs that the model takes with --calibration, or export it again"
-            ) from None
-        except DisturbedError:
-            raise
-        except CompileError as error:
-            raise self._reference_failed(error) from None
-
-    def _reference_failed(self, error: CompileError) -> ReferenceFailedError:
-        name = self._imported.path.name
-        return ReferenceFailedError(
-            f"ONNX Runtime, whose results every module is compared with, fails on '{name}': {error}"
-        )
-
-    def _tell(self, refused: Sequence[str], described: str) -> None:
-        """Warn, once, of the reason why modules are not compared with the user's file."""
-        self._described = described or self._described
-        for reason in refused if not self._told else ():
-            _LOG.warning(
-                "%s: %s; it is NOT checked against an independent reference, but with the rewritten model alone, whose "
-                "errors no check finds",
-                self._imported.path.name,
-                reason,
-            )
-            self._unvouched = (*self._unvouched, reason)
-        self._told = self._told or bool(refused)
+        return NetTrial([each.files for each in builds], values, self._example.value, self._settings())
 
     @property
     def _is_slow(self) -> bool:

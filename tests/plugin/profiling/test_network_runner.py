@@ -14,11 +14,12 @@ from sartor.config import CompileConfig
 from sartor.errors import CompileError, ReferenceFailedError
 from sartor.pipeline import compile_model
 from sartor.policies import Search
-from sartor.profiling import network_runner
+from sartor.profiling import network_runner, verifier
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.state_check import CallErrors
+from sartor.profiling.verifier import Verifier
 from sartor.profiling.verify_job import Verified
 from sartor.reference.layerwise.layer_check import WrongTensor
 from sartor.reference.reference_job import ReferenceRun
@@ -54,7 +55,7 @@ def hurried(tmp_path: Path) -> CompileConfig:
 def test_a_crash_of_onnx_runtime_is_no_fault_of_a_plan(
     model_file: ModelFile, output: Path, hurried: CompileConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NetRunner, "_verified", _crash)
+    monkeypatch.setattr(Verifier, "_verified", _crash)
     monkeypatch.setattr(ReferenceRun, "outputs", _crash)
     monkeypatch.setattr(ReferenceRun, "begin", lambda *_: None)
     model = model_file("residual")
@@ -66,7 +67,7 @@ def test_a_crash_of_onnx_runtime_is_no_fault_of_a_plan(
 def test_a_crash_of_the_module_is_its_own(
     model_file: ModelFile, output: Path, hurried: CompileConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NetRunner, "_verified", _crash)
+    monkeypatch.setattr(Verifier, "_verified", _crash)
     with pytest.raises(CompileError, match="no plan is right"):
         compile_model(model_file("residual"), output, hurried)
     assert output.read_bytes() == OLD
@@ -76,8 +77,8 @@ def test_a_crash_of_onnx_runtime_on_a_later_sample_is_no_fault_of_a_plan(
     model_file: ModelFile, output: Path, hurried: CompileConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ran on the first sample, so that all are run again, without the module."""
-    monkeypatch.setattr(NetRunner, "_verified", _crash)
-    monkeypatch.setattr(network_runner, "call_until_done", _crash)
+    monkeypatch.setattr(Verifier, "_verified", _crash)
+    monkeypatch.setattr(verifier, "call_until_done", _crash)
     with pytest.raises(ReferenceFailedError, match="it ended as crashed"):
         compile_model(model_file("residual"), output, hurried)
     assert output.read_bytes() == OLD
@@ -115,7 +116,7 @@ def test_layers_are_compared_on_the_samples_with_the_largest_errors(monkeypatch:
         compared.extend(int(each["x"][0]) for each in given)
         return LayerVerdict(1)
 
-    monkeypatch.setattr(NetRunner, "_verified", lambda *_: errors)
+    monkeypatch.setattr(Verifier, "_verified", lambda *_: errors)
     monkeypatch.setattr(LayerJudge, "verdict", verdict)
     build, builder = Mock(), Mock()
     build.recipe.plan.unsplit, builder.imported.states = False, ()
@@ -129,7 +130,7 @@ def test_layers_of_what_rounds_decide_though_its_outputs_are_right(
     given: float | None, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = LayerVerdict(1, wrong=WrongTensor("conv", "q", "node 'q' (QuantizeLinear)", 2, 9))
-    monkeypatch.setattr(NetRunner, "_verified", lambda *_: Verified((0.0,), (1.0,)))
+    monkeypatch.setattr(Verifier, "_verified", lambda *_: Verified((0.0,), (1.0,)))
     monkeypatch.setattr(LayerJudge, "verdict", lambda *_: wrong)
     samples = SampleSet(HeldSamples(({"x": np.zeros(1)},)), "")
     budget = ErrorBudget(RELATIVE, 1e-3, given=given, amplifies=True, rounds=True)
@@ -154,10 +155,10 @@ def test_layers_of_what_rounds_decide_though_its_outputs_are_right(
 def test_calls_are_judged_by_the_bound_or_beyond_it_by_the_single_run(
     single: float, calls: float, status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NetRunner, "_verified", lambda *_: Verified((single,), (1.0,)))
-    monkeypatch.setattr(NetRunner, "_check_of", lambda *_: None)
+    monkeypatch.setattr(Verifier, "_verified", lambda *_: Verified((single,), (1.0,)))
+    monkeypatch.setattr(Verifier, "_check_of", lambda *_: None)
     monkeypatch.setattr(LayerJudge, "verdict", lambda *_: LayerVerdict(1))
-    monkeypatch.setattr(network_runner, "call", lambda *_: CallErrors((calls,), ("",)))
+    monkeypatch.setattr(verifier, "call", lambda *_: CallErrors((calls,), ("",)))
     samples = SampleSet(HeldSamples(({"x": np.zeros(1)},)), "")
     build, builder = Mock(), Mock()
     build.recipe.plan.unsplit = False
