@@ -1,10 +1,11 @@
-"""Write the module after each pass, in readable form."""
+"""Write the model before its import, and the module after each pass, in readable form."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sartor.errors import UsageError
 from sartor.publishing import written
 
 _SMALL_ELEMENTS = 16
-_NAME = re.compile(r"\d{2,}-.*\.mlir")
+_NAME = re.compile(r"\d{2,}-.*\.mlir|model-(?:loaded|prepared)\.onnx|model-rewrites\.txt")
 _FOLDER = re.compile(r"plan-\d+")
 
 
@@ -88,14 +89,26 @@ class Dumper:
         if self.directory is None:
             return
         text = module if isinstance(module, str) else _readable(module)
-        path = self.directory / f"{self.count:02}-{name}.mlir"
+        self._write(f"{self.count:02}-{name}.mlir", [text.encode()])
         self.count += 1
+
+    def write_model(self, name: str, pieces: Callable[[], Iterable[bytes | memoryview]]) -> None:
+        """Write what is known of the model before its import: ``model-NAME``, which ``pieces`` gives.
+
+        Raises:
+            UsageError: as ``write``.
+        """
+        if self.directory is not None:
+            self._write(f"model-{name}", pieces())
+
+    def _write(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
+        assert self.directory is not None
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"'{self.directory}' cannot be made: {error.strerror}") from None
-        with written(path) as new:
-            new.write_text(text, encoding="utf-8")
+        with written(self.directory / name) as new, new.open("wb") as file:
+            file.writelines(pieces)
 
 
 def _readable(module: ir.Module) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_PACKAGE = "sartor"
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells define it."""
 READER_GONE = 141
@@ -68,3 +70,27 @@ class RewriteError(SartorError):
     """A model was rewritten to something that computes other results: a defect of Sartor."""
 
     exit_code = 8
+
+
+class InternalError(SartorError):
+    """An exception that nothing explains but a defect of Sartor."""
+
+    exit_code = 70
+
+    @classmethod
+    def of(cls, error: BaseException, doing: str = "") -> InternalError:
+        """What is said of an exception; ``doing`` is a clause about what went on, if that is known."""
+        text = " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())
+        step = f" while {doing}" if doing else ""
+        return cls(f"internal: {text}{step}, in {place_of(error)}; please report it, with the command and its model")
+
+
+def place_of(error: BaseException) -> str:
+    """Where an exception was raised: the innermost function of this package, with its module and line."""
+    trace, place = error.__traceback__, "no function of sartor"
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] == _PACKAGE:
+            place = f"{module}.{trace.tb_frame.f_code.co_qualname} (line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return place

@@ -147,7 +147,7 @@ def _imported(
     beside: Executor,
     end: float,
 ) -> ImportedModel:
-    read = _prepared(path, fixed)
+    read = _prepared(path, fixed, dumper)
     prepared, is_rounding = read.model, read.is_rounding
     asked = without_weights(prepared.model)
     sampler = InputSampler(asked)
@@ -206,9 +206,10 @@ class _Read:
     states: tuple[State, ...]
 
 
-def _prepared(path: Path, fixed: _Fixed) -> _Read:
+def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
     with SimplifyProcess() as process:
         loaded, external = read_model(path)
+        dumper.write_model("loaded.onnx", partial(serialised, loaded))
         declared = DeclaredStates.of(loaded, fixed.states, fixed.bindings)
         prepared = prepare(loaded, fixed.shapes, partial(simplify, process=process), declared.bindings)
         states = states_of(declared, prepared.inputs, prepared.outputs, fixed.states)
@@ -216,6 +217,8 @@ def _prepared(path: Path, fixed: _Fixed) -> _Read:
             # In the model's hash, as layers are others.
             prepared.model.metadata_props.add(key=_DOUBLE_RECORD, value=fixed.double)
         equalise_products(prepared.model, fixed.exponents)
+        dumper.write_model("prepared.onnx", partial(serialised, prepared.model))
+        dumper.write_model("rewrites.txt", lambda: [f"{change}\n".encode() for change in prepared.changes])
         return _Read(prepared, rounds(loaded), is_vouched_by_definitions(loaded), external, states)
 
 

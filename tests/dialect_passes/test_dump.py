@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
 from sartor.dialect_passes.dump import is_dumped
 from sartor.errors import UsageError
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 
 
 def test_links_that_loop_are_names_like_others(tmp_path: Path) -> None:
@@ -30,3 +34,16 @@ def test_folders_of_several_plans_belong_to_it(tmp_path: Path) -> None:
     assert is_dumped(tmp_path / "model.onnx", tmp_path)
     assert not is_dumped(tmp_path / "plans" / "00-import.mlir", tmp_path)
     assert not is_dumped(tmp_path / "plan-0" / "report.html", tmp_path)
+
+
+def test_the_model_is_kept_as_it_was_loaded_and_as_it_is_imported(tmp_path: Path) -> None:
+    path, folder = tmp_path / "net.onnx", tmp_path / "dumped"
+    graph = "g (float[2,3] x) => (float[2,3] y) { same = Identity(x) y = Relu(same) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> {graph}'), path)
+    imported = run_import(path, {}, folder)
+    assert isinstance(imported, ImportedModel)
+    assert onnx.load(folder / "model-loaded.onnx") == onnx.load(path)
+    assert (folder / "model-prepared.onnx").read_bytes() == imported.prepared
+    rewrites = (folder / "model-rewrites.txt").read_text(encoding="utf-8").splitlines()
+    assert any(each.startswith("eliminate_identity: ") for each in rewrites)
+    assert all(is_dumped(each, folder) for each in folder.iterdir())

@@ -26,7 +26,9 @@ from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
 from sartor.cli.options.sizes import SizeOption, sized_inputs
 from sartor.cli.output.terminal import show_facts, show_json, show_table, tuning_progress
 from sartor.cli.tables.layer_error_table import first_json, layer_errors_json, show_first, show_layer_errors
+from sartor.cli.tables.rewrite_table import rewrites_json, show_rewrites
 from sartor.comparison.compare_job import Answer, Question, ask
+from sartor.comparison.followed_rewrites import FollowedRewrite, follow_rewrites
 from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
 from sartor.errors import SartorError, UsageError
@@ -99,6 +101,13 @@ def compare(
             help="Find the first layer whose error exceeds this; without a number, what is allowed of the outputs.",
         ),
     ] = None,
+    rewrites: Annotated[
+        bool,
+        typer.Option(
+            "--rewrites",
+            help="Run the model behind each rewrite before its import, and find the first behind which outputs differ.",
+        ),
+    ] = False,
     shape: PlanShapesOption = None,
     size: SizeOption = None,
     threads: ThreadsOption = None,
@@ -124,6 +133,7 @@ def compare(
     with open_pool(1) as (pool, _):
         question = Question(file, known, feeds, usual, bound, usual > DEFAULT_MAX_ERROR, bound_inputs(module))
         right = ask(pool, question)
+        followed = follow_rewrites(pool, question, right) if rewrites else None
     _warn(right.unchecked)
     _warn_of_what_is_not_finite(feeds, right)
     found, inside = [_output_errors(each, right) for each in results], _Inside()
@@ -144,6 +154,7 @@ def compare(
             inside = _look_inside(comparison, layers, _bound(bisect, right.allowed))
             inside = replace(inside, verdict=comparison.verdict(module) if judges else None)
         inside = replace(inside, plan=_plan_names(len(found))[later])
+    inside = replace(inside, rewrites=followed)
     if json:
         _show_json(errors, right, inside)
     else:
@@ -219,7 +230,7 @@ class _Inside:
     """Results about the module's layers; None for those that were not requested.
 
     ``plan`` says which inferences the plan is for that has them, of a file with two. ``verdict`` is that of the layers
-    where the outputs are further off than is allowed.
+    where the outputs are further off than is allowed. ``rewrites`` are those of the model before its import.
     """
 
     layers: list[LayerError] | None = None
@@ -227,6 +238,7 @@ class _Inside:
     first: FirstBeyond | None = None
     plan: str = ""
     verdict: LayerVerdict | None = None
+    rewrites: Sequence[FollowedRewrite] | None = None
 
 
 def _look_inside(comparison: LayerComparison, layers: bool, bound: float | None) -> _Inside:
@@ -270,6 +282,8 @@ def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> N
         data["layers"] = layer_errors_json(inside.layers)
     if inside.first is not None:
         data["bisection"] = first_json(inside.first, inside.bound)
+    if inside.rewrites is not None:
+        data["rewrites"] = rewrites_json(inside.rewrites, right.allowed)
     show_json(data)
 
 
@@ -297,3 +311,5 @@ def _show_tables(module: Path, errors: Mapping[str, float], right: Answer, insid
         show_layer_errors(inside.layers, f"layers of the plan for {inside.plan}" if inside.plan else "layers")
     if inside.first is not None:
         show_first(inside.first, inside.bound)
+    if inside.rewrites is not None:
+        show_rewrites(inside.rewrites, right.allowed)

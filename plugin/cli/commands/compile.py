@@ -143,7 +143,8 @@ def compile_to_vmfb(
     dump_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Write the module after every pass to this folder, in a folder of its own for each of several plans."
+            help="Write the model as loaded and as prepared, and the module after every pass, to this folder, in a "
+            "folder of its own for each of several plans."
         ),
     ] = None,
     json: JsonOption = False,

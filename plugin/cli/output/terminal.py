@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,7 @@ from rich.text import Text
 from sartor.cli.output.messages import printable, say
 from sartor.cli.output.signals import Interrupted
 from sartor.cli.output.streams import flush, give_up_unwritten
-from sartor.errors import INTERRUPTED, READER_GONE, SartorError, SystemRefusedError, UsageError
+from sartor.errors import INTERRUPTED, READER_GONE, InternalError, SartorError, SystemRefusedError, UsageError
 from sartor.progress import Progress
 from sartor.publishing import check_current_folder
 
@@ -60,10 +61,6 @@ def _exit_code(app: typer.Typer) -> int:
         return refused(unloaded(error), SystemRefusedError.exit_code)
     except MemoryError:
         return refused("there is not enough memory for that; see `ulimit -v`", SystemRefusedError.exit_code)
-    except RuntimeError as error:
-        if str(error) != _NO_THREAD:
-            raise
-        return refused("the system starts no more threads; see `ulimit -u`", SystemRefusedError.exit_code)
     except SystemExit as end:
         # So typer ends where nobody reads the output.
         if isinstance(end.__context__, BrokenPipeError):
@@ -73,6 +70,11 @@ def _exit_code(app: typer.Typer) -> int:
         return refused("interrupted", INTERRUPTED)
     except Interrupted as interrupt:
         return refused("interrupted", interrupt.exit_code)
+    except Exception as error:  # noqa: BLE001 whatever it is, it is a defect, which is told as one
+        if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+            return refused("the system starts no more threads; see `ulimit -u`", SystemRefusedError.exit_code)
+        traceback.print_exception(error)
+        return refused(str(InternalError.of(error)), InternalError.exit_code)
 
 
 def _never_fail_to_encode() -> None:

@@ -11,7 +11,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.dynamic import compaction, indexing, passing, reducing, scattering, sizes, suppression
 from sartor.onnx_model.dynamic.steps import Steps, Tail
 from sartor.onnx_model.dynamic.unique import unique
-from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, opset, optional_input
+from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, MalformedError, opset, optional_input
 from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.runtime.driver.counts import count_name, counted_axis
 
@@ -91,7 +91,7 @@ def _bounded(node: NodeProto, tail: Tail) -> list[NodeProto]:
     try:
         rule(steps)
     except MALFORMED as error:
-        raise UnsupportedModelError(
+        raise MalformedError(
             f"{describe_node(node)} is malformed: its attributes, inputs or shapes do not fit the operator"
         ) from error
     return steps.nodes

@@ -25,6 +25,10 @@ MALFORMED = (
 Replacement = Sequence[NodeProto] | None
 
 
+class MalformedError(UnsupportedModelError):
+    """One of ``MALFORMED`` was raised, which is the cause: the model is damaged, unless a rewrite is wrong."""
+
+
 def opset(model: ModelProto) -> int:
     """Version of the standard operator set that the model uses; 0 if it imports none."""
     return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
@@ -206,7 +210,7 @@ class GraphEditor:
             The names of the replaced nodes.
 
         Raises:
-            UnsupportedModelError: ``rule`` raised one of ``MALFORMED``.
+            MalformedError: ``rule`` raised one of ``MALFORMED``.
         """
         kept: list[NodeProto] = []
         changed: list[str] = []
@@ -214,7 +218,7 @@ class GraphEditor:
             try:
                 replacement = rule(node)
             except MALFORMED as error:
-                raise UnsupportedModelError(
+                raise MalformedError(
                     f"{describe_node(node)} is malformed: its attributes, inputs or shapes do not fit the operator"
                 ) from error
             if replacement is None:

@@ -36,6 +36,9 @@ class Change:
     rewrite: str
     names: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"{self.rewrite}: {', '.join(self.names)}"
+
 
 @dataclass(frozen=True)
 class PreparedModel:

@@ -10,7 +10,7 @@ from onnx import ModelProto, ValueInfoProto, helper
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.dynamic.bound_sizes import bound_sizes
-from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
+from sartor.onnx_model.graphs.graph import MALFORMED, MalformedError, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_origins
 from sartor.onnx_model.graphs.noise import noise_of, record_noise
@@ -20,6 +20,7 @@ from sartor.onnx_model.preparing.check_prepared import check_prepared, check_siz
 from sartor.onnx_model.preparing.contradicted_shapes import forget_contradicted
 from sartor.onnx_model.preparing.decided_shapes import forget_decided
 from sartor.onnx_model.preparing.noise_shapes import declare_noise
+from sartor.onnx_model.preparing.own_faults import own_fault
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import Fits, with_advice, with_other_shapes, with_other_values
@@ -110,6 +111,8 @@ from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, maxima
 from sartor.runtime.driver.bound_input import Bindings
 
 Rewrite = Callable[[ModelProto], tuple[str, ...]]
+Watch = Callable[[Change, ModelProto], None]
+"""Told of each rewrite that changed something, with the model as it is then."""
 
 # Exporters write the same thing in several ways: choose one.
 NORMALISE: tuple[Rewrite, ...] = (
@@ -252,6 +255,7 @@ def prepare(
     shapes: Shapes | None = None,
     simplifier: Rewrite = simplify,
     bindings: Bindings | None = None,
+    watch: Watch = lambda *_: None,
 ) -> PreparedModel:
     """Make a loaded model ready for import; ``model`` itself is not changed.
 
@@ -260,14 +264,16 @@ def prepare(
         shapes: input name to static shape, for each input that has free dimensions.
         simplifier: used instead of ``simplify``.
         bindings: input name to fixed value; the prepared model does not have these inputs.
+        watch: told of the rewrites.
 
     Raises:
         UsageError: ``shapes`` or ``bindings`` do not fit the model.
         UnsupportedModelError: a node is not supported; the message names it.
+        InternalError: a rewrite fails on a model that ONNX Runtime takes.
     """
     fits = partial(_fits, model, shapes or {}, bindings or {})
     is_long = len(model.graph.node) > _MOST_NODES_TRIED
-    return _prepared(model, shapes, simplifier, bindings, _always if is_long else fits)
+    return _prepared(model, shapes, simplifier, bindings, _always if is_long else fits, watch)
 
 
 def _always(_: Bindings) -> bool:
@@ -284,25 +290,32 @@ def _fits(model: ModelProto, shapes: Shapes, bindings: Bindings, further: Bindin
 
 
 def _prepared(
-    model: ModelProto, shapes: Shapes | None, simplifier: Rewrite, bindings: Bindings | None, fits: Fits
+    model: ModelProto,
+    shapes: Shapes | None,
+    simplifier: Rewrite,
+    bindings: Bindings | None,
+    fits: Fits,
+    watch: Watch = lambda *_: None,
 ) -> PreparedModel:
     work = ModelProto()
     work.CopyFrom(model)
     del work.training_info[:]
     bound = bound_inputs(model, bindings) if bindings else ()
     binding = (partial(bind_values, bound=bound), partial(bind_shapes, shapes=free_shapes(shapes or {}, bound)))
-    steps = (*binding, *MODERNISE, *SIMPLIFY, *LOWER)
-    steps = tuple(simplifier if step is simplify else step for step in steps)
+    every: tuple[Rewrite, ...] = (*binding, *MODERNISE, *SIMPLIFY, *LOWER)
+    steps = tuple(simplifier if step is simplify else step for step in every)
     described: dict[str, str] = {}
     noise = noise_of(model)
     declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
     try:
-        named = [_apply(work, step) for step in NORMALISE]
+        named = [_apply(work, step, watch) for step in NORMALISE]
         described = described_nodes(work)
-        changes = tuple(change for change in (*named, *map(partial(_apply, work), steps)) if change.names)
+        changes = (*named, *(_apply(work, step, watch) for step in steps))
         infer_shapes(work)
         check_shapes(work)
         check_prepared(work)
+    except MalformedError as error:
+        raise own_fault(error, model) or error from error.__cause__
     except UnsupportedModelError as error:
         advised = naming_origins(with_advice(error, work, fits), described)
         advised = with_other_shapes(advised, model, shapes) if shapes else advised
@@ -310,6 +323,7 @@ def _prepared(
     record_bound(work, bound)
     record_noise(work, noise)
     inputs, outputs = (_infos(values, declared) for values in (work.graph.input, work.graph.output))
+    changes = tuple(change for change in changes if change.names)
     return PreparedModel(work, inputs, outputs, changes, bound, described, noise)
 
 
@@ -335,16 +349,17 @@ def resolve_interface(model: ModelProto, shapes: Shapes) -> tuple[PackedOutput, 
     return packed
 
 
-def _apply(model: ModelProto, rewrite: Rewrite) -> Change:
+def _apply(model: ModelProto, rewrite: Rewrite, watch: Watch = lambda *_: None) -> Change:
     function = rewrite.func if isinstance(rewrite, partial) else rewrite
     try:
         # NaN and overflow in computations with the model's weights belong to the model and are kept.
         with np.errstate(all="ignore"):
-            return Change(function.__name__, rewrite(model))
+            change = Change(function.__name__, rewrite(model))
     except MALFORMED as error:
-        raise UnsupportedModelError(
-            f"the model is malformed (found by {function.__name__}); export it again"
-        ) from error
+        raise MalformedError(f"the model is malformed (found by {function.__name__}); export it again") from error
+    if change.names:
+        watch(change, model)
+    return change
 
 
 def _infos(values: Iterable[ValueInfoProto], declared: Mapping[str, int]) -> tuple[TensorInfo, ...]:

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from sartor.cli.output import terminal
 from sartor.cli.output.messages import say_warnings
+from sartor.errors import InternalError
 from sartor.progress import tell_found
 
 
@@ -71,6 +72,23 @@ def test_what_a_small_limit_refuses_comes_with_a_way_out(
     monkeypatch.setattr(sys, "argv", ["sartor"])
     assert terminal._exit_code(app) == 7
     assert said in capsys.readouterr().err
+
+
+def test_what_nothing_explains_is_an_internal_error_with_its_place(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def fail() -> None:
+        raise KeyError("missing")
+
+    monkeypatch.setattr(sys, "argv", ["sartor"])
+    assert terminal._exit_code(app) == InternalError.exit_code == 70
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    *_, last = said.splitlines()
+    assert last.startswith("error: internal: KeyError: 'missing', in sartor.")
 
 
 def test_too_few_open_files_come_with_a_way_out(capsys: pytest.CaptureFixture[str]) -> None:
