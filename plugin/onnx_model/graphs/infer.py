@@ -179,8 +179,6 @@ def _as_standard(graph: GraphProto) -> dict[int, NodeProto]:
 
 def _standard(node: NodeProto, graph: GraphProto) -> NodeProto | None:
     """A standard operator whose result has the type of a node's; None for those that ONNX can infer."""
-    if _is_one_sided_by_default(node):
-        return _one_sided(node)
     if node.op_type in _WITHOUT_INFERENCE and not node.domain and node.input:
         return helper.make_node("Identity", node.input[:1], node.output[:1], node.name)
     sizes = {each.name: each.i for each in node.attribute}
@@ -189,17 +187,6 @@ def _standard(node: NodeProto, graph: GraphProto) -> NodeProto | None:
     weight = f"{node.output[0]}:weight"
     graph.initializer.append(TensorProto(name=weight, data_type=TensorProto.FLOAT, dims=[sizes["K"], sizes["N"]]))
     return helper.make_node("MatMul", [node.input[0], weight], node.output[:1], node.name)
-
-
-def _is_one_sided_by_default(node: NodeProto) -> bool:
-    """Whether inference of ONNX 1.23 takes a one-sided transform, as it is by default, for a two-sided one."""
-    return node.op_type == "STFT" and not node.domain and all(each.name != "onesided" for each in node.attribute)
-
-
-def _one_sided(node: NodeProto) -> NodeProto:
-    spelt = NodeProto.FromString(node.SerializeToString())
-    spelt.attribute.append(helper.make_attribute("onesided", 1))
-    return spelt
 
 
 def infer_node(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> dict[str, TypeProto]:
@@ -225,8 +212,6 @@ def _infer_strictly(node: NodeProto, editor: GraphEditor, version: OperatorSetId
         name: tensor for name in types if (tensor := editor.tensor(name)) and math.prod(tensor.dims) <= _VALUES_KEPT
     }
     schema = defs.get_schema(node.op_type, version.version, "")
-    if _is_one_sided_by_default(node):
-        node = _one_sided(node)
     return dict(shape_inference.infer_node_outputs(schema, node, types, values, opset_imports=[version]))
 
 
