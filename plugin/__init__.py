@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from sartor.api import compile
     from sartor.artifact import Artifact
     from sartor.config import CompileConfig
+    from sartor.runtime.generation.generate import generate
     from sartor.runtime.session import Session
     from sartor.tuning.selection.problem.cost import Objective
     from sartor.tuning.selection.problem.limits import Quantity
 
     __version__: str
 
-__all__ = ["Artifact", "CompileConfig", "Objective", "Quantity", "Session", "__version__", "compile"]
+__all__ = ["Artifact", "CompileConfig", "Objective", "Quantity", "Session", "__version__", "compile", "generate"]
 
 # ONNX Runtime's own packages report about models to Microsoft and write to the temporary folder, unless they are told
 # not to before they are loaded, here and in workers. Who sets the variable decides.
@@ -35,6 +36,7 @@ _HOME = {
     "Quantity": "sartor.tuning.selection.problem.limits",
     "Session": "sartor.runtime.session",
     "compile": "sartor.api",
+    "generate": "sartor.runtime.generation.generate",
 }
 
 

@@ -21,6 +21,7 @@ from sartor.runtime.module import Module, open_module
 
 if TYPE_CHECKING:
     from sartor.runtime.driver.bound_input import BoundInput
+    from sartor.runtime.driver.cache import Cache
     from sartor.runtime.driver.noise import Noise
     from sartor.runtime.driver.state import State
     from sartor.runtime.files.open_sizes import OpenSize
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+CACHES_FORMAT = 9
+"""The newest format, of manifests with caches that grow: versions that do not know it refuse it."""
 STATES_FORMAT = 8
-"""The newest format, of manifests with states: versions that do not know it refuse it."""
+"""The format of manifests with states."""
 NOISE_FORMAT = 7
 """The format of manifests with noise that sessions draw."""
 OPEN_FORMAT = 6
@@ -95,7 +98,9 @@ class Manifest:
     ``noise`` are those of ``inputs`` that stand for random operators, which sessions draw where callers give none;
     ``format`` is then ``NOISE_FORMAT``;
     ``states`` are pairs of ``outputs`` and ``inputs`` that the module can keep between calls, for which it has further
-    functions. ``format`` is then ``STATES_FORMAT``.
+    functions. ``format`` is then ``STATES_FORMAT``;
+    ``caches`` are inputs and outputs that the module keeps as caches that grow; there are no ``states`` then, and
+    ``format`` is ``CACHES_FORMAT``.
     """
 
     model: str
@@ -118,6 +123,7 @@ class Manifest:
     sizes: tuple[OpenSize, ...] = ()
     noise: tuple[Noise, ...] = ()
     states: tuple[State, ...] = ()
+    caches: tuple[Cache, ...] = ()
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -147,6 +153,12 @@ class Manifest:
             from sartor.runtime.driver.state import check_states
 
             check_states(self.states, self.inputs, self.outputs)
+        if self.caches:
+            from sartor.runtime.driver.cache import check_caches
+
+            check_caches(self.caches, self.inputs, self.outputs)
+            if self.states or len(self.sizes) != 1:
+                raise ValueError("a module with caches has no other states, and the one size of their length")
         if self.alternatives:
             from sartor.runtime.several.record import check_alternatives
 
@@ -162,7 +174,8 @@ class Manifest:
         """The function that keeps states between calls: its inputs and outputs are those that are no states."""
         from sartor.runtime.driver.state import STATEFUL_SUFFIX
 
-        read, written = {each.input for each in self.states}, {each.output for each in self.states}
+        kept: tuple[State | Cache, ...] = (*self.states, *self.caches)
+        read, written = {each.input for each in kept}, {each.output for each in kept}
         return Signature(
             self.entry + STATEFUL_SUFFIX,
             tuple(spec for spec in self.inputs if spec.name not in read),
@@ -171,15 +184,17 @@ class Manifest:
 
     @property
     def state_specs(self) -> tuple[TensorSpec, ...]:
-        """Name, element type and shape of each state, as of its input."""
+        """Name, element type and shape of each state, as of its input, or of each cache as callers have it."""
         specs = {spec.name: spec for spec in self.inputs}
-        return tuple(specs[each.input] for each in self.states)
+        caches = (each.spec(specs[each.input]) for each in self.caches)
+        return (*(specs[each.input] for each in self.states), *caches)
 
     @property
     def described_states(self) -> list[str]:
         """The states in words, one line each."""
-        pairs = zip(self.states, self.state_specs, strict=True)
-        return [state.described(spec) for state, spec in pairs]
+        specs = {spec.name: spec for spec in self.inputs}
+        states = [each.described(specs[each.input]) for each in self.states]
+        return states + [each.described(specs[each.input], self.sizes[0].most) for each in self.caches]
 
     @property
     def workers(self) -> int | None:
@@ -218,6 +233,8 @@ class Manifest:
             del content["noise"]
         if not self.states:
             del content["states"]
+        if not self.caches:
+            del content["caches"]
         lines = [content, network] if network else [content]
         return "\n".join(json.dumps(each, sort_keys=True, separators=(",", ":"), allow_nan=False) for each in lines)
 
@@ -272,6 +289,7 @@ def _read(content: object) -> Manifest:
         sizes=fields.take("sizes", _read_sizes, ()),
         noise=fields.take("noise", _read_noise, ()),
         states=fields.take("states", _read_states, ()),
+        caches=fields.take("caches", _read_caches, ()),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
@@ -319,6 +337,12 @@ def _read_states(content: object, where: str) -> tuple[State, ...]:
     return listed(State.read)(content, where)
 
 
+def _read_caches(content: object, where: str) -> tuple[Cache, ...]:
+    from sartor.runtime.driver.cache import Cache
+
+    return listed(Cache.read)(content, where)
+
+
 def _read_successor(content: object, where: str) -> dict[str, Any]:
     """The record of a plan for later inferences: its function, the bytes of weights that only it reads, and itself."""
     fields = Fields(content, where)
@@ -346,8 +370,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > STATES_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {STATES_FORMAT}; update sartor")
+    if isinstance(found, int) and found > CACHES_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {CACHES_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

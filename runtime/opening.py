@@ -20,6 +20,7 @@ from sartor.runtime.module import Module, beside, has_huge_pages, load_module, l
 
 if TYPE_CHECKING:
     from sartor.runtime.files.open_sizes import OpenSize
+    from sartor.runtime.runs.kept_caches import KeptCaches
     from sartor.runtime.runs.kept_states import KeptStates
     from sartor.runtime.segments.program import SegmentedProgram
     from sartor.runtime.several.record import Alternative
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 NO_STATES = (
     "the model keeps no states between calls; name them when it is compiled, with --state OUTPUT=INPUT, or open its "
     "file without keep_states=False"
+)
+
+_ONLY_KEPT = (
+    "the module keeps its caches itself, and takes none; compile it with --no-state to pass them, or leave "
+    "keep_states=False out"
 )
 
 
@@ -68,7 +74,7 @@ class Opened(NamedTuple):
     takeover: Takeover | None
     overlap: Overlap
     program: Program | SegmentedProgram
-    states: KeptStates | None
+    states: KeptStates | KeptCaches | None
     sizes: tuple[OpenSize, ...]
 
     def fork(self) -> Opened:
@@ -103,7 +109,10 @@ def open_model(
     if plans and plans[0].part:
         module = module.part(plans[0].part)
     own = _find_signature(module, manifest, signature, entry)
-    is_stateful = manifest is not None and bool(manifest.states) and keep_states and signature is None
+    has_states = manifest is not None and signature is None and bool(manifest.states or manifest.caches)
+    if manifest is not None and has_states and manifest.caches and not keep_states:
+        raise UsageError(_ONLY_KEPT)
+    is_stateful = has_states and keep_states
     if manifest is not None and is_stateful:
         own = _stateful(module, manifest)
     takeover = _takeover(module, manifest) if signature is None else None
@@ -132,7 +141,7 @@ def open_model(
         overlap,
         program,
         _states(program, manifest) if is_stateful else None,
-        manifest.sizes if manifest is not None and signature is None else (),
+        manifest.sizes if manifest is not None and signature is None and not (has_states and manifest.caches) else (),
     )
 
 
@@ -151,9 +160,14 @@ def _stateful(module: Module, manifest: Manifest) -> Signature:
     return found
 
 
-def _states(program: Program | SegmentedProgram, manifest: Manifest | None) -> KeptStates | None:
+def _states(program: Program | SegmentedProgram, manifest: Manifest | None) -> KeptStates | KeptCaches | None:
     if manifest is None or not isinstance(program, Program):
         return None
+    if manifest.caches:
+        from sartor.runtime.runs.kept_caches import KeptCaches
+
+        axes = [each.axis for each in manifest.caches]
+        return KeptCaches(program, manifest.entry, manifest.state_specs, axes, manifest.sizes[0].most)
     from sartor.runtime.runs.kept_states import KeptStates
 
     return KeptStates(program, manifest.entry, manifest.state_specs)

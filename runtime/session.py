@@ -37,8 +37,14 @@ from sartor.runtime.runs.small import SmallRuns, is_small
 
 if TYPE_CHECKING:
     from sartor.runtime.driver.noise import NoiseSource
+    from sartor.runtime.runs.kept_caches import KeptCaches
     from sartor.runtime.runs.kept_states import KeptStates
     from sartor.runtime.segments.program import SegmentedProgram
+
+
+_NO_CACHES = (
+    "the model keeps no caches that grow; compile a decoder that takes and gives its caches, without --no-state"
+)
 
 
 class Session:
@@ -216,12 +222,22 @@ class Session:
                 fences.wait(timeout=None)
                 self._in_flight.pop()
             else:
-                views = self._open_program().invoke(self._entry(signature), [item.view for item in arguments])
+                views = self._invoked(self._entry(signature), arguments)
                 outputs = self._interface.results(signature, views)
             if self._states is not None and signature.entry + BOUND_SUFFIX not in self._functions:
                 outputs = self._states.apart(outputs)
             self._overlap.end_run()
         return outputs
+
+    def _invoked(self, entry: str, arguments: Sequence[DeviceArray]) -> Sequence[object]:
+        """What the module's function gives; the caller has the lock."""
+        program, states = self._open_program(), self._states
+        try:
+            return program.invoke(entry, [item.view for item in arguments])
+        except DeviceError as error:
+            if states is None:
+                raise
+            raise states.explained(error) from None
 
     def _start(self, signature: Signature, arguments: Sequence[DeviceArray]) -> tuple[Fences, list[DeviceArray]]:
         """Start a run, and keep what it reads and writes until it has finished; the caller has the lock."""
@@ -338,6 +354,19 @@ class Session:
         """The states that the session keeps between runs, by the names of their inputs; none of most models."""
         return self._interface.described(self._manifest.state_specs) if self._states and self._manifest else []
 
+    @property
+    def cached_positions(self) -> int:
+        """Positions that the caches have which the session keeps, of a model that was compiled with caches that grow.
+
+        Raises:
+            UsageError: if it keeps none, or is closed.
+            DeviceError: if the device fails.
+        """
+        with self._using_states() as states:
+            if not states.most:
+                raise UsageError(_NO_CACHES)
+            return states.length
+
     def reset(self) -> None:
         """Let all states begin again, as in a session that was just opened.
 
@@ -384,7 +413,7 @@ class Session:
         return other
 
     @contextmanager
-    def _using_states(self) -> Iterator[KeptStates]:
+    def _using_states(self) -> Iterator[KeptStates | KeptCaches]:
         """The states, while no run reads or writes them.
 
         Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from sartor.codegen.ir.layer import Layer, TensorType, ValueRef
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import RANGE, Schema, physical_types
-from sartor.codegen.ir.states import StatePair
+from sartor.codegen.ir.states import CachePair, StatePair
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
@@ -25,6 +25,7 @@ from sartor.codegen.linking.functions.borrowed_inputs import protect_inputs
 from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.codegen.linking.functions.entry_functions import MANIFEST_KEY, bound_function, entry_functions
 from sartor.codegen.linking.functions.function_parts import cut_function, join_overwriting_functions
+from sartor.codegen.linking.functions.growing import growing_functions
 from sartor.codegen.linking.functions.open_sizes import OpenSizes
 from sartor.codegen.linking.functions.stateful import stateful_functions
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
@@ -59,6 +60,7 @@ class Stitching:
         ranges: for each quantised value the ``RANGE`` that code takes as an argument.
         only_bound: whether entries have no other function than the one that writes into given buffers.
         states: inputs and outputs that are the same storage across calls; only one entry may have any.
+        caches: the same of caches that grow; then there are no states.
     """
 
     entries: tuple[Entry, ...]
@@ -68,6 +70,7 @@ class Stitching:
     ranges: Mapping[ValueRef, np.ndarray] = field(default_factory=dict)
     only_bound: bool = False
     states: tuple[StatePair, ...] = ()
+    caches: tuple[CachePair, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -287,6 +290,8 @@ def _write(stitching: Stitching, target: Target, parameters: Parameters, manifes
             functions.append(entry_functions(entry, written.lines, written.returned, text, is_whole=is_whole))
             if stitching.states:
                 functions += stateful_functions(entry, stitching.states, written.lines, written.returned)
+            if stitching.caches:
+                functions += growing_functions(entry, stitching.caches, written.lines, written.returned)
     attributes, devices = module_header(target)
     return module_text(attributes, [devices, *parameters.declarations, *writer.pieces, *functions])
 

@@ -164,8 +164,8 @@ class _Opening:
 
 
 def _attends(fusion: Fusion) -> bool:
-    """Whether a fusion is a product, a softmax and a product, perhaps with a transpose of the result."""
-    return fusion.layer.task.stages[0].task.kind is LayerKind.CONTRACTION
+    """Whether a fusion is a product, a softmax and a product, perhaps with a transpose of the keys or the result."""
+    return LayerKind.CONTRACTION in [each.task.kind for each in fusion.layer.task.stages[:2]]
 
 
 def _sizes(fit: Fit) -> str:

@@ -12,12 +12,18 @@ from importlib.util import find_spec
 import typer
 
 from sartor.cli.commands.doctor import doctor
+from sartor.cli.commands.generate import generate_tokens
 from sartor.cli.commands.run import run
 from sartor.cli.commands.worker import worker
 from sartor.cli.options.common import VersionOption
 from sartor.errors import UsageError
 
-RUNTIME_COMMANDS: dict[str, Callable[..., None]] = {"run": run, "doctor": doctor, "worker": worker}
+RUNTIME_COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run,
+    "generate": generate_tokens,
+    "doctor": doctor,
+    "worker": worker,
+}
 _COMPILING = ("highspy", "iree.compiler", "networkx", "onnx", "onnxruntime", "onnxslim", "pydantic", "xgboost")
 
 runtime_app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)

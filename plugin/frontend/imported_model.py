@@ -13,6 +13,7 @@ from sartor.codegen.ir.layer import ValueRef
 from sartor.reference.random_inputs import USUAL, Style
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.cache import Cache
 from sartor.runtime.driver.noise import Noise
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.state import State
@@ -62,6 +63,7 @@ class ImportedModel:
         noise: inputs that stand for random operators.
         has_definitions: whether definitions of operators may have to vouch for rewrites, as ONNX Runtime cannot.
         states: inputs and outputs that the module keeps between calls.
+        caches: inputs and outputs that it keeps as caches that grow.
     """
 
     path: Path
@@ -88,3 +90,4 @@ class ImportedModel:
     has_definitions: bool = False
     noise: tuple[Noise, ...] = ()
     states: tuple[State, ...] = ()
+    caches: tuple[Cache, ...] = ()

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import ModelProto
 
-from sartor.codegen.ir.states import StatePair
+from sartor.codegen.ir.states import CachePair, StatePair
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.frontend.state_names import is_cache, is_state_pair
 from sartor.onnx_model.graphs.prepared import TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.states.state_names import is_cache, is_state_pair
 from sartor.policies import StatePolicy
 from sartor.runtime.driver.bound_input import Bindings, Number, typed, values_text
 from sartor.runtime.driver.counts import counted_axis
@@ -93,6 +93,12 @@ def state_pairs(imported: ImportedModel) -> tuple[StatePair, ...]:
         StatePair(inputs.index(each.input), outputs.index(each.output), _array(each, imported))
         for each in imported.states
     )
+
+
+def cache_pairs(imported: ImportedModel) -> tuple[CachePair, ...]:
+    """The positions of a model's caches among its inputs and outputs."""
+    inputs, outputs = ([each.name for each in values] for values in (imported.graph.inputs, imported.graph.outputs))
+    return tuple(CachePair(inputs.index(each.input), outputs.index(each.output)) for each in imported.caches)
 
 
 def _array(state: State, imported: ImportedModel) -> np.ndarray | None:

@@ -12,6 +12,7 @@ from sartor.open_sizes.calls import odd_size
 from sartor.open_sizes.importing import OpenImport, import_at
 from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
 from sartor.profiling.builder import Builder
+from sartor.profiling.cache_check import CachingModel
 from sartor.profiling.compilation.tuned_network import Bench
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import budget_of_model
@@ -30,7 +31,9 @@ def checked_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
     return [each for index, each in enumerate(found) if each not in found[:index]]
 
 
-def sized_nets(samples: SampleSet, opened: OpenImport, config: CompileConfig, bench: Bench) -> SizedNets:
+def sized_nets(
+    samples: SampleSet, opened: OpenImport, config: CompileConfig, bench: Bench, caching: CachingModel | None = None
+) -> SizedNets:
     """Runs builds with the sizes of the network's calls, and checks them with those of all imports and further ones.
 
     Args:
@@ -38,6 +41,7 @@ def sized_nets(samples: SampleSet, opened: OpenImport, config: CompileConfig, be
         opened: the model.
         config: settings.
         bench: what plans are made with.
+        caching: the model whose caches builds keep; None if they keep none.
     """
     largest, *timed = opened.model.graph.calls
     models = [(call, opened.at(call.by_name)) for call in timed]
@@ -52,7 +56,8 @@ def sized_nets(samples: SampleSet, opened: OpenImport, config: CompileConfig, be
         others.append(SizedRuns(call, _runner(model, config, bench)))
     builder = _builder(opened.model, config, bench)
     budget = budget_of_model(config.error_budget, opened.model, samples)
-    return SizedNets(builder, samples, budget, largest.share, others, is_hurried=bench.time.is_bounded)
+    hurried = bench.time.is_bounded
+    return SizedNets(builder, samples, budget, largest.share, others, caching=caching, is_hurried=hurried)
 
 
 def _runner(model: ImportedModel, config: CompileConfig, bench: Bench) -> NetRunner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from sartor.costing.time_budget import TimeBudget
 from sartor.errors import UsageError
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
+from sartor.onnx_model.states.cut_caches import CutModel
+from sartor.open_sizes.caches import CutFile, cut_file
 from sartor.open_sizes.calls import CallLog
 from sartor.open_sizes.checking import sized_nets
 from sartor.open_sizes.importing import OpenImport, check_open, import_open
 from sartor.open_sizes.sized_nets import SizedNets
 from sartor.planning.recorded_recipe import check_plan
+from sartor.profiling.cache_check import CachingModel
 from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.tuned_network import Bench, find_variants, tune_network
 from sartor.profiling.publisher import Publisher
@@ -31,6 +35,9 @@ from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.store.store import Store
+from sartor.tuning.workers.calls import call
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,11 +48,17 @@ class OpenConfig:
         base: settings whose shapes do not count.
         shapes: of the inputs, some of whose sizes are ranges.
         log: tells with which sizes the network is called, for which plans are selected; None for the usual ones.
+        given: those of ``shapes`` that the user gives, None for all; caches that grow need no others.
+        sources: what is told of the ranges, in sentences; empty for the ranges themselves.
+        refusal: what is told if there is no range, and no cache that grows.
     """
 
     base: CompileConfig
     shapes: OpenShapes
     log: CallLog | None = None
+    given: OpenShapes | None = None
+    sources: tuple[str, ...] = ()
+    refusal: UsageError | None = None
 
     def __post_init__(self) -> None:
         """Check that the settings are those of one plan on a CPU of this machine.
@@ -54,7 +67,7 @@ class OpenConfig:
             UsageError: if one is not.
         """
         config = self.base
-        if not any(isinstance(size, SizeRange) for shape in self.shapes.values() for size in shape):
+        if not self.has_range and self.refusal is None:
             raise UsageError("no dimension has a range of sizes")
         unmet = {
             f"--target {config.target}": config.target.device != "cpu" or config.target.others,
@@ -70,6 +83,11 @@ class OpenConfig:
                 f"a file for any size cannot be made with {found} yet; leave it out, or give the sizes that occur, as "
                 "--shape x=1|8,16"
             )
+
+    @property
+    def has_range(self) -> bool:
+        """Whether a dimension has a range."""
+        return any(isinstance(size, SizeRange) for shape in self.shapes.values() for size in shape)
 
 
 def compile_open(
@@ -93,7 +111,7 @@ def compile_open(
     Raises:
         SartorError: one of its subclasses, by the kind of failure.
     """
-    config = opened.base.without_states("for any size")
+    config = opened.base
     time = TimeBudget.of(config.time_budget)
     with (
         part_of(whole) as publication,
@@ -109,28 +127,80 @@ def compile_open(
             check_plan(plan, config.target, config.fixed)
             config = replace(config, threads=plan.threads)
         bench = Bench(pool, directory, store, time, progress)
-        found = import_open(model, opened.shapes, config, bench, opened.log)
+        cut = _cut(model, opened, bench)
+        if cut is not None:
+            check_files(model, output, config, publication.others, cut.external)
+            source, shapes = cut.path, cut.cut.shapes
+            config = replace(config, states=(), finds_states=False, shapes={})
+        else:
+            source, shapes = model, opened.shapes
+            config = config.without_states("for any size")
+        found = import_open(source, shapes, config, bench, opened.log)
         check_open(found.model)
         check_files(model, output, config, publication.others, found.model.external)
-        making = _Making(found, config, bench, output, publication)
+        sources = opened.sources or tuple(map(str, found.symbols))
+        making = _Making(found, config, bench, output, publication, sources)
+        if cut is not None:
+            making = making.caching(model, cut.cut)
         return making.tuned() if plan is None else making.replayed(plan)
+
+
+def _cut(model: Path, opened: OpenConfig, bench: Bench) -> CutFile | None:
+    """The file of the model without the caches that the module keeps; None if it keeps none.
+
+    Raises:
+        UsageError: if there are no such caches, and no other size is left open.
+    """
+    policy, reason = opened.base.importing.states, ""
+    if policy.finds or policy.declared:
+        folder = bench.directory / "cut"
+        folder.mkdir(exist_ok=True)
+        given = opened.shapes if opened.given is None else opened.given
+        job = {"path": model, "policy": policy, "given": given, "directory": folder}
+        found = call(bench.pool, cut_file, job, f"reading '{model}'")
+        if found.file is not None:
+            return found.file
+        reason = found.reason
+    if opened.refusal is not None and not opened.has_range:
+        raise opened.refusal
+    if reason:
+        _LOG.warning("callers pass the caches: %s", reason)
+    return None
 
 
 @dataclass(frozen=True)
 class _Making:
-    """A model of open sizes while a file is made of it."""
+    """A model of open sizes while a file is made of it.
+
+    Attributes:
+        opened: the model.
+        config: settings.
+        bench: what plans are made with.
+        output: path of the file.
+        publication: what it is published with.
+        sources: what is told of the ranges.
+        cached: the model whose caches the file keeps; None if it keeps none.
+    """
 
     opened: OpenImport
     config: CompileConfig
     bench: Bench
     output: Path
     publication: Publication
+    sources: tuple[str, ...]
+    cached: CachingModel | None = None
+
+    def caching(self, model: Path, cut: CutModel) -> _Making:
+        """The same of a file that keeps caches, of the user's model."""
+        (symbol,) = self.opened.symbols
+        opened = replace(self.opened, model=replace(self.opened.model, caches=cut.caches))
+        return replace(self, opened=opened, sources=cut.sources, cached=CachingModel(model, cut.caches, symbol.most))
 
     def tuned(self) -> Artifact:
         """Tune a plan, and publish its file."""
         load_search(self.bench.store, self.config.target, self.config.search)
         found = find_variants(self.opened.model, self.config, self.bench)
-        runner = sized_nets(found.calibration.samples, self.opened, self.config, self.bench)
+        runner = sized_nets(found.calibration.samples, self.opened, self.config, self.bench, self.cached)
         tuned = tune_network(replace(found, begun=runner), self.config, self.bench, self.output.parent, whole=False)
         publisher = Publisher(tuned.builder, runner, self.output, self.publication)
         refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
@@ -147,7 +217,7 @@ class _Making:
         model, config, bench = self.opened.model, self.config, self.bench
         found = replay(plan, model, config.planning, config.dump_directory)
         samples = checked_samples(model, None, bench.pool, narrow=config.error_budget.narrow)
-        runner = sized_nets(samples, replace(self.opened, model=found.imported), config, bench)
+        runner = sized_nets(samples, replace(self.opened, model=found.imported), config, bench, self.cached)
         run = Publisher(runner.builder, runner, self.output, self.publication).publish(found.recipe)
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)
@@ -155,7 +225,7 @@ class _Making:
 
     def _artifact(self, plan: Plan, run: NetRun, runner: SizedNets) -> Artifact:
         size = self.publication.place_of(self.output).stat().st_size
-        config, ranges = self.config, tuple(map(str, self.opened.symbols))
+        config = self.config
         found = Artifact(self.output, plan, run.error, size, config.external_weights, measure=config.error_measure)
         allowed, samples = runner.budget.accepted, 1 + len(runner.others)
-        return replace(found, layers=run.layers, samples=samples, allowed=allowed, sizes=ranges)
+        return replace(found, layers=run.layers, samples=samples, allowed=allowed, sizes=self.sources)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.profiling.builder import Build, Builder
+from sartor.profiling.cache_check import CachingModel, verify_caches
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import judged
 from sartor.runtime.dispatch_statistics import Dispatch
@@ -42,6 +43,7 @@ class SizedNets(NetRunner):
         builder, samples, budget, is_hurried: as for ``NetRunner``, with the largest sizes.
         share: how many of all calls have these.
         others: with other sizes.
+        caching: the model whose caches builds keep; None if they keep none.
     """
 
     def __init__(
@@ -52,10 +54,11 @@ class SizedNets(NetRunner):
         share: float,
         others: Sequence[SizedRuns],
         *,
+        caching: CachingModel | None = None,
         is_hurried: bool = False,
     ) -> None:
         super().__init__(builder, samples, budget, is_hurried=is_hurried)
-        self._share = share
+        self._share, self._caching = share, caching
         self.others = tuple(others)
         self._timed = tuple(each for each in others if each.call.share)
 
@@ -84,7 +87,8 @@ class SizedNets(NetRunner):
         return {each: _mean_passes([(share, passes[each]) for share, passes in found]) for each in common}
 
     def judged(self, build: Build) -> NetRun:
-        """The judged run at all sizes: the first failure, or the run with the largest error.
+        """The judged run at all sizes: the first failure, or the run with the largest error; if it keeps caches, by
+        several calls as well.
 
         Raises:
             RewriteError: if the rewritten model is wrong.
@@ -98,6 +102,8 @@ class SizedNets(NetRunner):
                 # Without its error it is not judged again, which would forget the sizes.
                 return replace(run, error=None, message=f"with {each.call.named}: {run.message}; {_ADVICE}")
             worst = max(worst, run, key=lambda each: each.error or 0.0)
+        if worst.status is Status.OK and self._caching is not None:
+            worst = self._verifier.judged_calls(build, worst, verify_caches, {"model": self._caching})
         return replace(worst, layers=self._layers()) if worst.status is Status.OK and self.others else worst
 
     def _layers(self) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from sartor.artifact import Artifact
@@ -19,8 +17,6 @@ from sartor.publishing import Publication
 from sartor.settings.size_range import SizeRange
 from sartor.tuning.records.plan import Plan
 
-_LOG = logging.getLogger(__name__)
-
 
 def compile_unbound(
     unbound: UnboundSizesError,
@@ -32,10 +28,11 @@ def compile_unbound(
     plan: Plan | None = None,
     log: CallLog | None = None,
 ) -> Artifact:
-    """Write one plan for any size of a model that was refused because its sizes are not bound.
+    """Write one plan for any size of a model that was refused because its sizes are not bound, with caches that grow in
+    the module if it has such.
 
     Args:
-        unbound: the refusal, which has bounds.
+        unbound: the refusal, which may have bounds.
         model, output, progress, whole, plan: as for ``compile_open``.
         config: settings; their shapes bind other sizes.
         log: as of ``OpenConfig``.
@@ -45,23 +42,20 @@ def compile_unbound(
         SartorError: as ``compile_open``.
     """
     bounds = unbound.bounds
-    if bounds is None or not any(isinstance(size, SizeRange) for shape in bounds.shapes.values() for size in shape):
-        raise unbound
-    if config.states:
-        # A state is of one size.
-        raise unbound
-    shapes: dict[str, tuple[int | SizeRange, ...]] = {**config.shapes, **bounds.shapes}
+    bounded = {} if bounds is None else bounds.shapes
+    shapes: dict[str, tuple[int | SizeRange, ...]] = {**config.shapes, **bounded}
+    named = _options(bounded)
+    sources = () if bounds is None else (*bounds.sources, f"for other sizes change {named}")
     try:
-        opened = OpenConfig(config, shapes, log)
+        opened = OpenConfig(config, shapes, log, given=config.shapes, sources=sources, refusal=unbound)
     except UsageError:
         raise unbound from None
-    named = _options(bounds.shapes)
-    _LOG.info("no sizes are given: the file is for any size, as by %s", named)
+    if not (opened.has_range or config.states or config.finds_states):
+        raise unbound
     try:
-        artifact = compile_open(model, output, opened, progress, whole, plan)
+        return compile_open(model, output, opened, progress, whole, plan)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{unbound}; nor can a file for any size be made, as by {named}: {error}") from None
-    return replace(artifact, sizes=(*bounds.sources, f"for other sizes change {named}"))
 
 
 def _options(shapes: Mapping[str, tuple[int | SizeRange, ...]]) -> str:

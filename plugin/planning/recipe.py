@@ -19,7 +19,14 @@ from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges
 from sartor.policies import ModuleHeader, PlanPolicy
-from sartor.runtime.manifest import MANIFEST_FORMAT, NOISE_FORMAT, OPEN_FORMAT, STATES_FORMAT, Manifest
+from sartor.runtime.manifest import (
+    CACHES_FORMAT,
+    MANIFEST_FORMAT,
+    NOISE_FORMAT,
+    OPEN_FORMAT,
+    STATES_FORMAT,
+    Manifest,
+)
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
@@ -125,6 +132,7 @@ class Recipe:
             network=network_of(self.graph, self.variants, self.home).to_json(),
             sizes=open_sizes(imported.graph.inputs),
             states=imported.states,
+            caches=imported.caches,
             format=_format(imported),
         ).to_json()
         return text.ljust(-(-len(text) // _MANIFEST_STEP) * _MANIFEST_STEP)
@@ -132,6 +140,8 @@ class Recipe:
 
 def _format(imported: ImportedModel) -> int:
     """The oldest format of manifests that describes the module."""
+    if imported.caches:
+        return CACHES_FORMAT
     if imported.states:
         return STATES_FORMAT
     if imported.noise:

@@ -16,7 +16,7 @@ from sartor.codegen.ir.states import StatePair
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.errors import CompileError, DisturbedError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.frontend.states import state_pairs
+from sartor.frontend.states import cache_pairs, state_pairs
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
 from sartor.progress import Progress
@@ -248,7 +248,7 @@ class Builder:
         states = state_pairs(self.imported)
         if recipe.plan.unsplit:
             return UnsplitNetwork(self.imported.unsplit, self._stateful(states) if states else None)
-        return SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges, states)
+        return SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges, states, cache_pairs(self.imported))
 
     def _stateful(self, states: tuple[StatePair, ...]) -> StatefulCalls:
         inputs = {each.name: each.type for each in self.imported.graph.inputs}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -11,7 +12,7 @@ from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.profiling.reference_example import ReferenceExample
-from sartor.profiling.state_check import verify_states
+from sartor.profiling.state_check import CallErrors, verify_states
 from sartor.profiling.verdicts import compares_layers, judged, judged_by_layers
 from sartor.profiling.verify_job import Check, Computed, Verified, compute_references, verify, verify_elsewhere
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
@@ -19,6 +20,7 @@ from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.calls import call, call_until_done
+from sartor.tuning.workers.protocol import WorkerError
 
 _VERIFY_SECONDS = 10.0
 # On which layers are compared: those with the largest errors.
@@ -82,7 +84,9 @@ class Verifier:
             RewriteError: if the rewritten model is wrong.
         """
         run = self._judged(build)
-        return self._judged_calls(build, run) if run.status is Status.OK and self._imported.states else run
+        if run.status is not Status.OK or not self._imported.states:
+            return run
+        return self.judged_calls(build, run, verify_states, {"states": self._imported.states})
 
     def _judged(self, build: Build) -> NetRun:
         run, errors = self._measured(build)
@@ -93,12 +97,23 @@ class Verifier:
         few = [sample for index in worst for sample in islice(self._samples.source.since(index), 1)]
         return judged_by_layers(run, self._judge.verdict(build.recipe, build.files, few), self._budget)
 
-    def _judged_calls(self, build: Build, run: NetRun) -> NetRun:
-        """Judge a network that keeps states, whose single ``run`` is right, by several calls."""
+    def judged_calls(
+        self, build: Build, run: NetRun, verifying: Callable[..., CallErrors | WorkerError], job: Mapping[str, object]
+    ) -> NetRun:
+        """Judge a network that keeps something between calls, whose single ``run`` is right, by several calls.
+
+        Args:
+            build: its module.
+            run: judged by single calls.
+            verifying: compares calls in a worker, given a ``check`` and what is in ``job``.
+            job: further arguments.
+
+        Raises:
+            DisturbedError, ReferenceFailedError: as ``verify``.
+        """
         step = "verifying calls that keep states"
         try:
-            job = {"check": self._check_of(build), "states": self._imported.states}
-            calls = call(self._builder.pool, verify_states, job, step)
+            calls = call(self._builder.pool, verifying, {"check": self._check_of(build), **job}, step)
         except DisturbedError:
             raise
         except (CompileError, DeviceError) as error:

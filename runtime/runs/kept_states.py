@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sartor.errors import UsageError
+from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, TensorSpec, check_array, plain_array
@@ -19,7 +19,12 @@ class KeptStates:
     Args:
         entry: the module's function without states, after which those for states are named.
         specs: names, element types and shapes of the states, in the module's order.
+
+    Attributes:
+        length, most: as of ``KeptCaches``; states have no positions.
     """
+
+    length = most = 0
 
     def __init__(self, program: Program, entry: str, specs: Sequence[TensorSpec]) -> None:
         self._program, self._entry, self._specs = program, entry, tuple(specs)
@@ -72,18 +77,31 @@ class KeptStates:
         views = [upload(array, self._program.device).view for array in arrays]
         self._program.invoke(self._entry + RESTORE_SUFFIX, views)
 
+    @staticmethod
+    def explained(error: DeviceError) -> DeviceError | UsageError:
+        """What a failed call is told as."""
+        return error
+
     def _checked(self, saved: Mapping[str, Array]) -> list[Array]:
-        if not isinstance(saved, Mapping):
-            raise UsageError(f"saved is of type {type(saved).__name__}, expected arrays by state, as save() gives them")
-        names = [spec.name for spec in self._specs]
-        if unknown := [name for name in saved if name not in names]:
-            raise UsageError(f"the model has no state '{unknown[0]}'; its states are {names}")
-        if missing := [name for name in names if name not in saved]:
-            raise UsageError(f"no value is given for the state '{missing[0]}'; restore all of {names}")
-        arrays = [plain_array(saved[spec.name], f"the state '{spec.name}'") for spec in self._specs]
+        arrays = given_states(saved, [spec.name for spec in self._specs])
         for spec, array in zip(self._specs, arrays, strict=True):
             check_array(spec, array.dtype, array.shape, "state")
         return arrays
+
+
+def given_states(saved: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
+    """The arrays of states, in order.
+
+    Raises:
+        UsageError: if one is missing, unknown or no array.
+    """
+    if not isinstance(saved, Mapping):
+        raise UsageError(f"saved is of type {type(saved).__name__}, expected arrays by state, as save() gives them")
+    if unknown := [name for name in saved if name not in names]:
+        raise UsageError(f"the model has no state '{unknown[0]}'; its states are {names}")
+    if missing := [name for name in names if name not in saved]:
+        raise UsageError(f"no value is given for the state '{missing[0]}'; restore all of {names}")
+    return [plain_array(saved[name], f"the state '{name}'") for name in names]
 
 
 def _share(array: DeviceArray, held: Sequence[Array]) -> bool:

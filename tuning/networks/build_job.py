@@ -10,7 +10,7 @@ import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
-from sartor.codegen.ir.states import StatePair
+from sartor.codegen.ir.states import CachePair, StatePair
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, implementations_of
 from sartor.codegen.linking.adapts import AdaptKind
@@ -45,13 +45,14 @@ __all__ = ["NetFiles", "SplitNetwork", "UnsplitNetwork", "build_net", "planned_m
 class SplitNetwork:
     """A network of chosen variants, by layer name, with the ranges of quantised values.
 
-    Modules also have functions that keep its ``states`` between calls.
+    Modules also have functions that keep its ``states``, or its ``caches`` that grow, between calls.
     """
 
     graph: LayerGraph
     variants: Mapping[str, Variant]
     ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
     states: tuple[StatePair, ...] = ()
+    caches: tuple[CachePair, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def stitchings(
             {ref: each.numbers for ref, each in net.ranges.items()},
             target.of(device),
             prefix,
-            net.states,
+            net,
         )
         for device in devices
     }
@@ -184,9 +185,9 @@ def _stitching(
     ranges: Mapping[ValueRef, np.ndarray],
     target: Target,
     prefix: str,
-    states: tuple[StatePair, ...],
+    net: SplitNetwork,
 ) -> Stitching:
-    """Layers and adapts of one device, lowered."""
+    """Layers and adapts of one device, lowered, with what the network keeps between calls."""
     implementations = dict(chosen.values())
     adapts = {kind: (prefix + kind.symbol, kind.implementation()) for kind in kinds}
     code = lower(implementations | dict(adapts.values()), target)
@@ -196,7 +197,8 @@ def _stitching(
         adapts={kind: Piece(symbol, each, code[symbol]) for kind, (symbol, each) in adapts.items()},
         weights=weights,
         ranges=ranges,
-        states=states,
+        states=net.states,
+        caches=net.caches,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
-from sartor.codegen.ir.layer import Stage, Task, TensorType
+from sartor.codegen.ir.layer import LayerKind, Stage, Task, TensorType
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.attention.fused_attention import FusedAttention
@@ -53,7 +53,7 @@ class Attention:
 
 def attention_of(task: Task) -> Attention | Rejected:
     """A fused task as an attention, or why it is none."""
-    stages = _stages(task)
+    stages = attention_stages(task)
     if len(stages) != _STAGES:
         return Rejected("not a product, a softmax and a product")
     first, middle, last = stages
@@ -72,9 +72,9 @@ def attention_of(task: Task) -> Attention | Rejected:
 
 
 @functools.lru_cache(maxsize=256)
-def _stages(task: Task) -> tuple[Stage, ...]:
+def attention_stages(task: Task) -> tuple[Stage, ...]:
     """The stages of a fused task, the first two of four as one: a layer that turns the keys, and their product."""
-    if len(task.stages) != _STAGES + 1:
+    if len(task.stages) != _STAGES + 1 or task.stages[0].task.kind is LayerKind.CONTRACTION:
         return task.stages
     turn, scores, *rest = task.stages
     if scores.inputs.count(None) != 1 or None in turn.inputs:
@@ -133,7 +133,7 @@ def attention_layer(
     found = attention_of(task)
     if isinstance(found, Rejected):
         raise ValueError(found.reason)
-    first, _, last = _stages(task)
+    first, _, last = attention_stages(task)
     one, other = (product_rewrite(each.task) for each in (first, last))
     if isinstance(one, Rejected) or isinstance(other, Rejected):
         raise ValueError("its products cannot be flattened")
@@ -157,7 +157,7 @@ def _code(
     queries, keys = (given[each] for each in scores.memories)
     probabilities, place = context.memories
     values = taken[place]
-    if max(queries, keys, values) >= len(task.inputs) or _stages(task)[-1].inputs[probabilities] is not None:
+    if max(queries, keys, values) >= len(task.inputs) or attention_stages(task)[-1].inputs[probabilities] is not None:
         raise ValueError("it does not multiply activations, the last by what the softmax computes")
     _check_between(found, scores, context, probabilities)
     if scores.shape.columns % _PAIR and any(each.vector is not None for each in _read(scores.epilogue)):
@@ -221,7 +221,7 @@ def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
     What the softmax computes has no buffer; the position of the result stands for it.
     """
-    first, _, last = _stages(task)
+    first, _, last = attention_stages(task)
     weights = len(task.inputs) + len(first.task.weights)
     result = len(task.inputs) + len(task.weights)
     given = tuple(result if each is None else each for each in first.inputs)
@@ -239,7 +239,7 @@ def _layouts(task: Task, first: Rewrite, last: Rewrite) -> tuple[str, ...]:
         ValueError: if the products read an activation in different layouts.
     """
     found: dict[int, str] = {}
-    of_scores, _, of_context = _stages(task)
+    of_scores, _, of_context = attention_stages(task)
     for stage, rewrite in ((of_scores, first), (of_context, last)):
         for position, layout in zip(stage.inputs, rewrite.inputs, strict=True):
             if position is not None and found.setdefault(position, layout) != layout:

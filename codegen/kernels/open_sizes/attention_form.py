@@ -9,7 +9,7 @@ from typing import TypeAlias
 from sartor.codegen.ir.layer import Stage, Task
 from sartor.codegen.ir.sizes.dims import Dim
 from sartor.codegen.ir.sizes.fit import Fit
-from sartor.codegen.kernels.attention.attention_layer import computes_softmax
+from sartor.codegen.kernels.attention.attention_layer import attention_stages, computes_softmax
 from sartor.codegen.kernels.loops.epilogue import check_region, constant_of
 from sartor.codegen.kernels.loops.view import stored_as, view_of
 from sartor.codegen.kernels.rows.row_form import row_form
@@ -61,7 +61,7 @@ class AttentionForm:
         depth: elements of a query.
         columns: elements of a value.
         queries: loops over batches, heads, queries, elements.
-        keys: loops over batches, heads, elements, keys; keys are adjacent.
+        keys: loops over batches, heads, elements, keys; keys are adjacent, or elements are, as in a cache.
         values: loops over batches, heads, keys, elements.
         product: the first product's result.
         steps: elementwise ops on it, in order.
@@ -78,6 +78,11 @@ class AttentionForm:
     steps: tuple[ScoreStep, ...]
     result: Strided
 
+    @property
+    def has_key_rows(self) -> bool:
+        """Whether elements of a key are adjacent, and not keys."""
+        return self.keys.steps[-1] != 1
+
 
 def attention_form(task: Task) -> tuple[AttentionForm, tuple[Rewrite, ...]]:
     """The form of a fused task, with the rewrites that hold its ops.
@@ -85,11 +90,12 @@ def attention_form(task: Task) -> tuple[AttentionForm, tuple[Rewrite, ...]]:
     Raises:
         ValueError: if it is no attention that the kernel computes.
     """
-    if len(task.stages) not in (_STAGES, _STAGES + 1) or task.weights:
+    stages = attention_stages(task)
+    if len(stages) not in (_STAGES, _STAGES + 1) or task.weights:
         raise ValueError("not a product, a softmax and a product of activations")
-    rewrites = tuple(Rewrite.plain(each.task) for each in task.stages)
+    rewrites = tuple(Rewrite.plain(each.task) for each in stages)
     with rewrites[0].module.context:
-        return _form(task, task.stages, rewrites), rewrites
+        return _form(task, stages, rewrites), rewrites
 
 
 def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> AttentionForm:
@@ -110,7 +116,7 @@ def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> A
     if _unfolded(found) != context.results[0] or len(tensor_parts(found)[0]) != _RANK:
         raise ValueError("something follows the second product")
     columns, depth = tensor_parts(found)[0][-1], tensor_parts(scores.operands[0])[0][-1]
-    if any(each.steps[-1] != 1 for each in (keys, values)) or queries.steps[-1] != 1:
+    if 1 not in keys.steps[-2:] or values.steps[-1] != 1 or queries.steps[-1] != 1:
         raise ValueError("elements of a query or a value, or keys, are not adjacent")
     result = Strided(len(task.inputs), _stored(found, rewrites[_STAGES:]))
     if result.steps[-1] != 1:

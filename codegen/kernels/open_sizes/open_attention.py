@@ -4,6 +4,9 @@ A workgroup computes tiles of some queries of a head. Their scores are computed 
 exponentials, and then the sum of the values by these; nothing else is written to memory. The last queries of a head
 that are no whole tile are computed in one that begins earlier, or, if there are fewer than a tile has, repeated: two
 workgroups may write the same numbers to the same place.
+
+Where the elements of a key are adjacent, as in a cache that grows by rows, a vector of scores is added up from those of
+as many keys as it has lanes.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from sartor.codegen.kernels.emit.special_functions import exp
 from sartor.codegen.kernels.loops.epilogue import emit_region
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.open_sizes.attention_form import AttentionForm, Operand, Strided
+from sartor.codegen.kernels.single.lane_sums import added_lanes
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 
 # Worker threads have stacks of 128 KiB.
@@ -125,6 +129,26 @@ class _TileWriter:
         """Emit the scores of some vectors of keys, of the only of which ``count`` keys exist, None for all."""
         asm, form, lanes = self._asm, self._of.form, self._of.lanes
         mask = None if count is None else self._mask(count)
+        if form.has_key_rows:
+            starts = [asm.add(key, each * lanes) for each in range(vectors)]
+            totals = [self._dots(query, start, count) for query in self._queries() for start in starts]
+        else:
+            totals = self._column_sums(key, vectors, mask)
+        found = []
+        for row, before in enumerate(largest):
+            for each in range(vectors):
+                at = asm.add(key, each * lanes)
+                score = self._finished(totals[row * vectors + each], self._rows[row], at, mask)
+                if mask is not None:
+                    score = arith.select(mask, score, asm.splat(ir.FloatAttr.get(ir.F32Type.get(), float("-inf"))))
+                asm.store(score, self._scratch, asm.add(row * self._of.padded_keys, at), lanes)
+                before = arith.maximumf(before, score)
+            found.append(before)
+        return found
+
+    def _column_sums(self, key: Index, vectors: int, mask: ir.Value | None) -> list[ir.Value]:
+        """The products of all queries with some vectors of keys that are adjacent."""
+        asm, form, lanes = self._asm, self._of.form, self._of.lanes
         zero = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
         queries = [self._offset(form.queries, row) for row in self._rows]
         keys = asm.add(self._offset(form.keys, 0), key)
@@ -139,18 +163,34 @@ class _TileWriter:
             pairs = [(factor, each) for factor in factors for each in loaded]
             return [asm.multiply_add(*pair, total) for pair, total in zip(pairs, totals, strict=True)]
 
-        totals = self._steps(form.depth, step, [zero] * (len(queries) * vectors))
-        found = []
-        for row, before in enumerate(largest):
-            for each in range(vectors):
-                at = asm.add(key, each * lanes)
-                score = self._finished(totals[row * vectors + each], self._rows[row], at, mask)
-                if mask is not None:
-                    score = arith.select(mask, score, asm.splat(ir.FloatAttr.get(ir.F32Type.get(), float("-inf"))))
-                asm.store(score, self._scratch, asm.add(row * self._of.padded_keys, at), lanes)
-                before = arith.maximumf(before, score)
-            found.append(before)
-        return found
+        return self._steps(form.depth, step, [zero] * (len(queries) * vectors))
+
+    def _queries(self) -> list[list[ir.Value]]:
+        """The elements of all queries, in vectors."""
+        asm, memory = self._asm, self._memories[self._of.form.queries.memory]
+        starts = [self._offset(self._of.form.queries, row) for row in self._rows]
+        return [[asm.load(memory, asm.add(start, first), count) for first, count in self._parts] for start in starts]
+
+    @property
+    def _parts(self) -> list[tuple[int, int]]:
+        """The first element and the number of elements of each vector of a query or key."""
+        depth, lanes = self._of.form.depth, self._of.lanes
+        return [(first, min(lanes, depth - first)) for first in range(0, depth, lanes)]
+
+    def _dots(self, query: Sequence[ir.Value], key: Index, count: Index | None) -> ir.Value:
+        """The products of a query with as many keys as a vector has lanes, whose elements are adjacent; the last key is
+        read again in place of those that do not exist."""
+        asm, form = self._asm, self._of.form
+        zero = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
+        memory, first, last = self._memories[form.keys.memory], self._offset(form.keys, 0), asm.sub(self._keys, 1)
+        totals = []
+        for lane in range(asm.lanes):
+            row = asm.add(key, lane) if count is None else asm.minimum(asm.add(key, lane), last)
+            start, total = asm.add(first, asm.times(row, asm.size(form.keys.steps[-1]))), zero
+            for part, (element, size) in zip(query, self._parts, strict=True):
+                total = asm.multiply_add(part, asm.load(memory, asm.add(start, element), size), total)
+            totals.append(total)
+        return added_lanes(asm, totals)
 
     def _finished(self, score: ir.Value, row: Index, key: Index, mask: ir.Value | None) -> ir.Value:
         """The scores after the elementwise steps."""

@@ -36,9 +36,9 @@ _USAGE = "|".join(
         *("MappingScoped", "MappingPersistent", "MappingOptional", "MappingAccessRandom", "Mapping"),
     ]
 )
-_DEVICE = ("%first = arith.constant 0 : index", "%device = hal.devices.get %first : !hal.device")
-# What ``_allocated`` needs.
-_ALLOCATOR = (
+DEVICE = ("%first = arith.constant 0 : index", "%device = hal.devices.get %first : !hal.device")
+# What ``allocated`` needs.
+ALLOCATOR = (
     "%allocator = hal.device.allocator<%device : !hal.device> : !hal.allocator",
     "%anywhere = arith.constant -1 : i64",
     '%memory = hal.memory_type<"DeviceVisible|DeviceLocal"> : i32',
@@ -86,11 +86,11 @@ class _Storage:
 
     def allocate(self) -> list[str]:
         """Lines that allocate the buffers."""
-        lines = [*_DEVICE, *_ALLOCATOR]
+        lines = [*DEVICE, *ALLOCATOR]
         for number, tensor in enumerate(self.types):
             for place, name in enumerate(_buffers(number)):
                 own = f"%buffer{number}_{place}"
-                lines += [*_allocated(own, tensor), f"util.global.store {own}, {name} : {_BUFFER}"]
+                lines += [*allocated(own, tensor), f"util.global.store {own}, {name} : {_BUFFER}"]
         return lines
 
     def reset(self) -> str:
@@ -197,7 +197,7 @@ class _Step:
                 *BEGUN,
                 "%wait = util.null : !hal.fence",
                 *new_fence("%signal"),
-                *([] if is_bound else _ALLOCATOR),
+                *([] if is_bound else ALLOCATOR),
                 *self._imports(),
                 *self._lines,
                 *(line for index in range(len(outputs)) for line in self._placed(index, is_bound=is_bound)),
@@ -253,7 +253,7 @@ class _Step:
         if is_bound:
             yield f"%memory{index} = hal.buffer_view.buffer<%to{index} : !hal.buffer_view> : {_BUFFER}"
         else:
-            yield from _allocated(f"%memory{index}", tensor)
+            yield from allocated(f"%memory{index}", tensor)
         yield alias(f"%a{index}", self._returned[index], tensor, f"%memory{index}")
 
     def _exchange(self) -> Iterator[str]:
@@ -311,7 +311,7 @@ def _buffers(number: int) -> tuple[str, str]:
     return f"@state${number}", f"@state${number}$next"
 
 
-def _allocated(name: str, tensor: TensorType) -> Iterator[str]:
+def allocated(name: str, tensor: TensorType) -> Iterator[str]:
     """Lines that define a new buffer for a tensor; one without elements has a byte."""
     yield f"{name}_size = arith.constant {max(1, tensor.bytes)} : index"
     yield (

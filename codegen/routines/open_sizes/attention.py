@@ -18,6 +18,15 @@ from sartor.codegen.mlir.kernel_machine import kernel_machine
 
 # Queries of a tile, and vectors of keys whose scores are computed at once.
 _TILES = ((4, 4), (6, 2), (8, 2), (4, 2))
+# More queries than these are cut into tiles.
+_MOST_FEW = 8
+
+
+def _few(task: Task) -> tuple[tuple[int, int], ...]:
+    """Tiles for the queries of a decoder, which has a few for each head of keys."""
+    shape = task.stages[0].task.results[0].dims or task.stages[0].task.results[0].shape
+    queries = shape[-2] if len(shape) > 1 else 0
+    return ((queries, 1),) if isinstance(queries, int) and 0 < queries <= _MOST_FEW else ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class OpenAttentionKernel:
         tiles = task.results[0].elements // task.results[0].shape[-1]
         return [
             {"rows": rows, "vectors": vectors, "groups": many_workgroups(-(-tiles // rows), machine.threads)}
-            for rows, vectors in _TILES
+            for rows, vectors in (*_few(task), *_TILES)
         ]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

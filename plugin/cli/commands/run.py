@@ -101,9 +101,10 @@ def _without_states(module: Path, known: Signature, sources: Mapping[str, str]) 
         UsageError: if a state is given as an input.
     """
     manifest = find_manifest(open_module(module))
-    if manifest is None or not manifest.states:
+    if manifest is None or not (manifest.states or manifest.caches):
         return known
-    if given := [each.input for each in manifest.states if each.input in sources]:
+    kept = [*(each.input for each in manifest.states), *(each.input for each in manifest.caches)]
+    if given := [name for name in kept if name in sources]:
         raise UsageError(
             f"'{given[0]}' is a state that '{module}' keeps itself; leave it out, or pass all states with --no-state"
         )

@@ -186,6 +186,7 @@ def run_command(artifact: Artifact) -> list[str]:
     manifest = read_manifest(artifact.path)
     if manifest.segments:
         return ["sartor", "run", str(artifact.path)]
+    signature = manifest.stateful_signature if manifest.caches else manifest.signature
     weights = {} if artifact.weights is None else dict.fromkeys(manifest.parameters, artifact.weights)
     device = _TOOL_DEVICES.get(manifest.devices[0], manifest.devices[0])
     topology, threads = tuple[str, ...](), manifest.workers or artifact.plan.threads
@@ -199,8 +200,8 @@ def run_command(artifact: Artifact) -> list[str]:
         *topology,
         f"--module={artifact.path}",
         *(f"--parameters={scope}={path}" for scope, path in weights.items()),
-        f"--function={manifest.entry}",
-        *(f"--input=@{_file_name(each.name)}.npy" for each in manifest.inputs),
+        f"--function={signature.entry}",
+        *(f"--input=@{_file_name(each.name)}.npy" for each in signature.inputs),
     ]
 
 

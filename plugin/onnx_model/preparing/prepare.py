@@ -93,6 +93,7 @@ from sartor.onnx_model.rewrites.structure.eliminate_identity import eliminate_id
 from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
 from sartor.onnx_model.rewrites.structure.fold_batch_norm import fold_batch_norm
 from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
+from sartor.onnx_model.rewrites.structure.group_queries import group_queries
 from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
 from sartor.onnx_model.rewrites.structure.masked_assignments import select_assigned
@@ -171,6 +172,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
 # other rewrites read shapes, and so is what they make of it.
 LOWER: tuple[Rewrite, ...] = (
     without_elements,
+    group_queries,
     multiply_affine_grid,
     expand_standard,
     numeric_bounds,

@@ -10,9 +10,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from sartor.errors import UsageError
-from sartor.frontend.state_names import is_state_pair
 from sartor.frontend.states import DeclaredStates, states_of
 from sartor.onnx_model.graphs.prepared import TensorInfo
+from sartor.onnx_model.states.state_names import is_state_pair
 from sartor.policies import StatePolicy
 from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.state import State

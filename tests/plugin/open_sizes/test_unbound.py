@@ -38,10 +38,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[OpenConfig]:
 
 def test_a_model_without_sizes_is_compiled_for_any_up_to_its_bounds(opened: list[OpenConfig], tmp_path: Path) -> None:
     path = saved(encoder(), tmp_path / "net.onnx")
-    artifact = compile(path, CompileConfig(threads=1, database=tmp_path / "tuning.db"))
+    compile(path, CompileConfig(threads=1, database=tmp_path / "tuning.db"))
     assert opened[0].shapes == dict.fromkeys(NAMES, (SizeRange(1, 8), SizeRange(1, POSITIONS)))
-    assert artifact.sizes[0] == "batch=1..8, the usual bound"
-    assert artifact.sizes[-1].startswith(f"for other sizes change --shape input_ids=1..8,1..{POSITIONS}")
+    assert opened[0].sources[0] == "batch=1..8, the usual bound"
+    assert opened[0].sources[-1].startswith(f"for other sizes change --shape input_ids=1..8,1..{POSITIONS}")
 
 
 def test_what_cannot_be_made_for_any_size_is_refused_as_before(opened: list[OpenConfig], tmp_path: Path) -> None:

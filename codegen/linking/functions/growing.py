@@ -1,0 +1,313 @@
+"""Functions of a module that keeps caches which grow: one that computes, and those that reset, give and replace them.
+
+A cache has one buffer with room for the most positions, which the first call that needs it allocates; the system gives
+it memory where it is written. Positions are along the first axis, so those that live are its beginning. A call writes
+its rows behind them, where they are computed, before layers read the cache; nothing else of it is written, nothing is
+copied, and what lies behind the live part is never read. The number of positions is a variable of the module, and the
+size of the network's that is known only when it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.size_text import SizeText
+from sartor.codegen.ir.sizes.dims import Symbol, symbols_in
+from sartor.codegen.ir.states import CachePair
+from sartor.codegen.linking.functions.borrowed_inputs import HERE, as_own
+from sartor.codegen.linking.functions.entries import Entry
+from sartor.codegen.linking.functions.entry_functions import new_fence, typed_views, views
+from sartor.codegen.linking.functions.open_sizes import OpenSizes
+from sartor.codegen.linking.functions.quoted import quoted
+from sartor.codegen.linking.functions.stateful import (
+    ALLOCATOR,
+    APART,
+    BEGUN,
+    DEVICE,
+    RESTORE_SUFFIX,
+    START,
+    STATEFUL_SUFFIX,
+    STATES_SUFFIX,
+    allocated,
+    beginning,
+)
+
+FULL = "the caches are full"
+"""What a call fails with that has more positions than caches have room for."""
+DISAGREES = "is not the number of positions"
+"""What a call fails with where an input has another size than the caches with the call's own positions."""
+_BUFFER = "!hal.buffer"
+_LENGTH, _COUNT = "@caches$length", "tensor<1xi64>"
+_VALUE = re.compile(r"%[\w$]+")
+# Code assumes that what it writes is aligned so.
+_ALIGNMENT = 64
+
+
+def growing_functions(
+    entry: Entry, caches: Sequence[CachePair], lines: Sequence[str], returned: Sequence[str]
+) -> list[str]:
+    """All that a module with caches has beside its other entries, globals included.
+
+    Args:
+        entry: what the network takes and gives.
+        caches: its pairs of inputs and outputs.
+        lines: what is computed; they know the first input as ``%t0``, and so on.
+        returned: values of the outputs.
+
+    Raises:
+        ValueError: if something else than the number of positions is known only when it runs.
+    """
+    storage = _Storage(entry, caches)
+    return [
+        *storage.globals(),
+        storage.start(),
+        *beginning(entry.name, storage.allocate()),
+        storage.give(),
+        storage.replace(),
+        _Step(storage, lines, returned).function(),
+    ]
+
+
+class _Storage:
+    """The buffers of the caches, as globals, and the functions that change them apart from the network."""
+
+    def __init__(self, entry: Entry, caches: Sequence[CachePair]) -> None:
+        self.entry, self.caches = entry, caches
+        self.names = [quoted(entry.inputs[each.input].name) for each in caches]
+        self.types = [entry.inputs[each.input].type for each in caches]
+        self.rows = [entry.outputs[each.output].type for each in caches]
+        ports = (*entry.inputs, *entry.outputs)
+        symbols = symbols_in(each for port in ports for each in port.logical.open_dims)
+        if len(symbols) != 1 or any(each.open_dims for each in self.rows):
+            raise ValueError("more than the number of positions is known only when it runs")
+        self.symbol: Symbol = symbols[0]
+
+    @property
+    def new(self) -> int:
+        """Positions that a call adds."""
+        return self.rows[0].shape[0]
+
+    def globals(self) -> Iterator[str]:
+        yield f"util.global private mutable {_LENGTH} = 0 : i64"
+        for number in range(len(self.caches)):
+            yield f"util.global private mutable {_buffer(number)} : {_BUFFER}"
+
+    def allocate(self) -> list[str]:
+        """Lines that allocate the buffers."""
+        lines = [*DEVICE, *ALLOCATOR]
+        for number, tensor in enumerate(self.types):
+            lines += allocated(f"%buffer{number}", tensor)
+            lines.append(f"util.global.store %buffer{number}, {_buffer(number)} : {_BUFFER}")
+        return lines
+
+    @staticmethod
+    def start() -> str:
+        """The function that lets all caches begin again: nothing of them lives."""
+        lines = ["%none = arith.constant 0 : i64", f"util.global.store %none, {_LENGTH} : i64", "util.return"]
+        return "\n".join([f"util.func private @{START}() attributes {{{APART}}} {{", *lines, "}"])
+
+    def give(self) -> str:
+        """The function that gives the number of positions, and a view of the whole buffer of each cache."""
+        count = len(self.caches)
+        lines = [
+            *BEGUN,
+            *new_fence("%signal"),
+            f"%length = util.global.load {_LENGTH} : i64",
+            f"%filled = flow.tensor.splat %length : {_COUNT}",
+            f"%done = hal.tensor.barrier join(%filled : {_COUNT}) => %signal : !hal.fence",
+            f'%view = hal.tensor.export %done "length" : {_COUNT} -> !hal.buffer_view',
+        ]
+        for number, (name, tensor) in enumerate(zip(self.names, self.types, strict=True)):
+            whole = TensorType(tensor.shape, tensor.dtype)
+            lines += [
+                f"%buffer{number} = util.global.load {_buffer(number)} : {_BUFFER}",
+                f"%held{number} = hal.tensor.import %buffer{number} {name} : {_BUFFER} -> {whole}",
+                f"%view{number} = hal.tensor.export %held{number} {name} : {whole} -> !hal.buffer_view",
+            ]
+        given = ", ".join(["%view", *(f"%view{number}" for number in range(count))])
+        heading = f"public @{self.entry.name}{STATES_SUFFIX}() -> ({views(count + 1)})"
+        lines += [*_await(["%signal"]), f"util.return {given} : {views(count + 1)}"]
+        return "\n".join([f"util.func {heading} attributes {{iree.abi.stub}} {{", *lines, "}"])
+
+    def replace(self) -> str:
+        """The function that takes a buffer view of the live positions of each cache, and copies what they hold."""
+        taken = [f"%in{number}" for number in range(len(self.caches))]
+        sizes = SizeText({self.symbol: "%rows"})
+        lines = ["%rows = hal.buffer_view.dim<%in0 : !hal.buffer_view>[0] : index", *self.check_room("%rows")]
+        imports, kinds = list[str](), [sizes.typed(each) for each in self.types]
+        for number, (view, name, kind) in enumerate(zip(taken, self.names, kinds, strict=True)):
+            imports += [
+                f"%given{number} = hal.tensor.import wait(%wait) => {view} {name} : !hal.buffer_view -> {kind}",
+                f"%buffer{number} = util.global.load {_buffer(number)} : {_BUFFER}",
+                f"%filled{number} = hal.tensor.alias wait(%wait) => %given{number} : {kind} to %buffer{number} : "
+                f"{_BUFFER}",
+            ]
+        filled = [f"%filled{number}" for number in range(len(taken))]
+        heading = f"public @{self.entry.name}{RESTORE_SUFFIX}({typed_views(taken)})"
+        return "\n".join(
+            [
+                f"util.func {heading} attributes {{{APART}, iree.abi.stub}} {{",
+                *BEGUN,
+                "%wait = util.null : !hal.fence",
+                *new_fence("%signal"),
+                *lines,
+                *sizes.lines,
+                *imports,
+                _barrier("%done", filled, self.types, "%signal"),
+                *_await(["%signal"]),
+                *_set_length("%rows"),
+                "util.return",
+                "}",
+            ]
+        )
+
+    def check_room(self, rows: str) -> Iterator[str]:
+        """Lines that end a call with more positions than there is room for."""
+        yield f"%room = arith.constant {self.symbol.most} : index"
+        yield f"%fits = arith.cmpi ule, {rows}, %room : index"
+        yield f"cf.assert %fits, {quoted(FULL)}"
+
+
+class _Step:
+    """The function that computes: it takes the inputs and gives the outputs that belong to no cache."""
+
+    def __init__(self, storage: _Storage, lines: Sequence[str], returned: Sequence[str]) -> None:
+        self._storage, self._returned = storage, returned
+        entry = storage.entry
+        self._sizes = OpenSizes(entry)
+        self._rows = self._sizes.values([storage.symbol])[0]
+        self._read = {f"%t{each.input}": number for number, each in enumerate(storage.caches)}
+        cached = {each.input for each in storage.caches}
+        self._taken = [index for index in range(len(entry.inputs)) if index not in cached]
+        written = {each.output for each in storage.caches}
+        self._given = [index for index in range(len(entry.outputs)) if index not in written]
+        self._lines = list(lines)
+
+    def function(self) -> str:
+        """The function that gives buffer views of new memory; it waits."""
+        storage, given = self._storage, self._given
+        outputs = storage.entry.outputs
+        types = [outputs[index].type for index in given]
+        kinds = [self._sizes.typed(each) for each in types]
+        name = f"public @{storage.entry.name}{STATEFUL_SUFFIX}"
+        heading = f"{name}({typed_views(f'%in{index}' for index in self._taken)}) -> ({views(len(given))})"
+        imports, body = [*self._imports()], [*self._body()]
+        many = len(given) > 1
+        exports = [
+            f"%o{index} = hal.tensor.export %b{f'#{number}' if many else ''} {quoted(outputs[index].name)} : {kind} -> "
+            "!hal.buffer_view"
+            for number, (index, kind) in enumerate(zip(given, kinds, strict=True))
+        ]
+        results = ", ".join(f"%o{index}" for index in given)
+        return "\n".join(
+            [
+                f"util.func {heading} attributes {{iree.abi.stub}} {{",
+                *BEGUN,
+                "%wait = util.null : !hal.fence",
+                *new_fence("%signal"),
+                *self._positions(),
+                *self._sizes.lines,
+                *imports,
+                *body,
+                _barrier("%b", [self._returned[index] for index in given], types, "%signal"),
+                *exports,
+                *_await(["%signal", *(f"%written{number}" for number in range(len(storage.caches)))]),
+                *_set_length(self._rows),
+                f"util.return {results} : {views(len(given))}",
+                "}",
+            ]
+        )
+
+    def _positions(self) -> Iterator[str]:
+        """Lines with the number of positions before the call and with its own, which all inputs agree about."""
+        storage = self._storage
+        yield f"%before_i64 = util.global.load {_LENGTH} : i64"
+        yield "%before = arith.index_cast %before_i64 : i64 to index"
+        yield f"%new = arith.constant {storage.new} : index"
+        yield f"{self._rows} = arith.addi %before, %new : index"
+        yield from storage.check_room(self._rows)
+        for index in self._taken:
+            for axis, dim in enumerate(storage.entry.inputs[index].logical.dims or ()):
+                if not isinstance(dim, int) and dim.symbol is not None:
+                    size = f"%size_{index}_{axis}"
+                    yield f"{size} = hal.buffer_view.dim<%in{index} : !hal.buffer_view>[{axis}] : index"
+                    yield f"{size}_fits = arith.cmpi eq, {size}, {self._rows} : index"
+                    said = f"the size of '{storage.entry.inputs[index].name}' {DISAGREES}"
+                    yield f"cf.assert {size}_fits, {quoted(said)}"
+
+    def _imports(self) -> Iterator[str]:
+        for index in self._taken:
+            port = self._storage.entry.inputs[index]
+            kind = self._sizes.typed(port.type)
+            source = f"%in{index} {quoted(port.name)} : !hal.buffer_view -> {kind}"
+            yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {source}"
+            yield as_own(f"%t{index}", f"%borrowed{index}", kind)
+
+    def _body(self) -> Iterator[str]:
+        """What is computed, such that rows are in a cache before it is read."""
+        made = {f"%t{index}" for index in self._taken}
+        by_value = {_VALUE.match(line)[0]: line for line in self._lines}  # type: ignore[index]
+
+        def make(value: str) -> Iterator[str]:
+            if value in made:
+                return
+            made.add(value)
+            if value in self._read:
+                number = self._read[value]
+                yield from make(self._new_rows(number))
+                yield from self._append(number, value)
+            elif value in by_value:
+                for read in _VALUE.findall(by_value[value].partition(" = ")[2]):
+                    yield from make(read)
+                yield by_value[value]
+
+        for value in (*by_value, *self._read):
+            yield from make(value)
+
+    def _new_rows(self, number: int) -> str:
+        return self._returned[self._storage.caches[number].output].partition("#")[0]
+
+    def _append(self, number: int, cache: str) -> Iterator[str]:
+        """Lines that have a call's rows written behind those before, and define the cache with them."""
+        storage, own = self._storage, f"{number}"
+        value, rows = self._returned[storage.caches[number].output], storage.rows[number]
+        row_bytes = rows.bytes // rows.shape[0]
+        yield f"%buffer{own} = util.global.load {_buffer(number)} : {_BUFFER}"
+        yield f"%bytes{own} = arith.constant {row_bytes} : index"
+        yield f"%offset{own} = arith.muli %before, %bytes{own} : index"
+        yield f"%size{own}_new = arith.constant {rows.bytes} : index"
+        yield (f"%place{own} = hal.buffer.subspan<%buffer{own} : {_BUFFER}>[%offset{own}, %size{own}_new] : {_BUFFER}")
+        if row_bytes % _ALIGNMENT:
+            yield f"%rows{own} = flow.tensor.barrier {value} : {rows} on #hal.device.affinity<{HERE}>"
+            value = f"%rows{own}"
+        yield f"%put{own} = hal.tensor.alias wait(%wait) => {value} : {rows} to %place{own} : {_BUFFER}"
+        yield f'%written{own} = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence'
+        yield _barrier(f"%kept{own}", [f"%put{own}"], [rows], f"%written{own}")
+        kind = self._sizes.typed(storage.types[number])
+        yield (
+            f"{cache} = hal.tensor.import wait(%written{own}) => %buffer{own} {storage.names[number]} : {_BUFFER} -> "
+            f"{kind}"
+        )
+
+
+def _buffer(number: int) -> str:
+    return f"@cache${number}"
+
+
+def _barrier(name: str, values: Sequence[str], types: Sequence[TensorType], fence: str) -> str:
+    many = f":{len(values)}" if len(values) > 1 else ""
+    joined = f"{', '.join(values)} : {', '.join(map(str, types))}"
+    return f"{name}{many} = hal.tensor.barrier join({joined}) => {fence} : !hal.fence"
+
+
+def _await(fences: Sequence[str]) -> list[str]:
+    return [
+        "%forever = arith.constant -1 : i32",
+        f'%status = hal.fence.await until([{", ".join(fences)}]) timeout_millis(%forever) flags("None") : i32',
+    ]
+
+
+def _set_length(rows: str) -> list[str]:
+    return [f"%now = arith.index_cast {rows} : index to i64", f"util.global.store %now, {_LENGTH} : i64"]

@@ -1,0 +1,77 @@
+"""Caches that grow: the model without them is written to a file, which is then compiled for any number of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sartor.errors import SartorError, UnsupportedModelError
+from sartor.onnx_model.graphs.held_data import holding, serialised
+from sartor.onnx_model.reading.load import read_model
+from sartor.onnx_model.states.cut_caches import CutModel, cut_caches
+from sartor.onnx_model.states.grown_caches import growing_caches
+from sartor.policies import StatePolicy
+from sartor.settings.size_range import OpenShapes
+from sartor.tuning.workers.protocol import WorkerError
+
+
+@dataclass(frozen=True)
+class CutFile:
+    """The file of a model whose caches were taken out.
+
+    Attributes:
+        path: with the name of the user's file.
+        cut: what it is.
+        external: the files that hold weights outside the user's file.
+    """
+
+    path: Path
+    cut: CutModel
+    external: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """A model without its caches, or why callers pass them.
+
+    Attributes:
+        file: None if callers pass them.
+        reason: empty also if the model has no caches that grow.
+    """
+
+    file: CutFile | None = None
+    reason: str = ""
+
+
+def cut_file(path: Path, policy: StatePolicy, given: OpenShapes, directory: Path) -> Cutting | WorkerError:
+    """Worker side: write a model without its caches that grow, if it has any.
+
+    Args:
+        path: ONNX file.
+        policy: which inputs and outputs are states.
+        given: shapes of inputs that the user gives.
+        directory: for the file.
+    """
+    try:
+        with holding():
+            model, external = read_model(path)
+            outputs, inputs = ([value.name for value in values] for values in (model.graph.output, model.graph.input))
+            pairs = [pair for pattern in policy.declared for pair in pattern.pairs(outputs, inputs)]
+            declared: Mapping[str, str] = {input: output for output, input in pairs}
+            growing = growing_caches(model, declared, finds=policy.finds)
+            if not growing:
+                return Cutting()
+            try:
+                cut = cut_caches(model, growing, given)
+            except UnsupportedModelError as error:
+                if declared:
+                    raise
+                return Cutting(reason=str(error))
+            target = directory / path.name
+            with target.open("wb") as file:
+                for piece in serialised(model):
+                    file.write(piece)
+            return Cutting(CutFile(target, cut, external))
+    except SartorError as error:
+        return WorkerError(error)

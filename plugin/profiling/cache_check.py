@@ -1,0 +1,116 @@
+"""Checks a module that keeps caches as it is used: calls one after another, beside the user's model.
+
+The reference takes caches that are its own, never the module's, and grow as the model's own outputs make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+
+from sartor.codegen.ir.layer import NetworkValue
+from sartor.errors import DeviceError, SartorError, UsageError
+from sartor.profiling.state_check import CALLS, CallErrors
+from sartor.profiling.verify_job import Check, where_of
+from sartor.reference.trusted.reference_model import ReferenceModel
+from sartor.runtime.driver.cache import Cache
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.output_error import LAYER, output_scale
+from sartor.runtime.session import Session
+from sartor.tuning.records.signature import net_signature
+from sartor.tuning.workers.protocol import WorkerError
+
+_MOST_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class CachingModel:
+    """The model whose caches a module keeps.
+
+    Attributes:
+        path: the user's file, which takes and gives caches.
+        caches: as the module has them.
+        most: positions that there is room for.
+    """
+
+    path: Path
+    caches: tuple[Cache, ...]
+    most: int
+
+
+def verify_caches(check: Check, model: CachingModel) -> CallErrors | WorkerError:
+    """Worker side: run two sequences of calls of a module, and compare all outputs and caches of each call.
+
+    Raises:
+        DeviceError: if the module does not run.
+    """
+    try:
+        device = check.files.open_device(check.device, check.threads)
+        parameters = check.files.parameters
+        with Session(check.files.module, device=device, parameters=parameters, huge_pages=False) as session:
+            return _Calls(check, model, session).errors()
+    except SartorError as error:
+        return WorkerError(error)
+
+
+class _Calls:
+    def __init__(self, check: Check, model: CachingModel, session: Session) -> None:
+        self._check, self._model, self._session = check, model, session
+        self._outputs = [spec.name for spec in net_signature(check.values).outputs]
+        cached = {each.input for each in model.caches}
+        self._inputs = [value for value in check.values[0] if value.name not in cached]
+        rows = {value.name: value.type.shape[0] for value in check.values[1]}
+        self._new = rows[model.caches[0].output]
+        self._reference = ReferenceModel(model.path, threads=check.threads)
+
+    def errors(self) -> CallErrors:
+        """The error of each call."""
+        errors, where = list[float](), list[str]()
+        samples = cycle(islice(self._check.samples.since(0), _MOST_SAMPLES))
+        for count in CALLS:
+            if errors:
+                self._session.reset()
+            for given, expected in self._sequence(islice(samples, min(count, self._model.most // self._new))):
+                scales = [output_scale(each, lenience=LAYER) for each in expected]
+                errors.append(self._check.measure.of_sample(given, expected, scales))
+                where.append(where_of(self._check, given, expected, scales))
+        return CallErrors(tuple(errors), tuple(where))
+
+    def _sequence(self, samples: Iterator[Mapping[str, Array]]) -> Iterator[tuple[list[Array], Sequence[Array]]]:
+        """For each call what the module gave, with its caches among the outputs, and what was expected."""
+        held = {name: np.zeros_like(array) for name, array in self._session.save().items()}
+        free = [spec.name for spec in self._session.get_outputs()]
+        for number, sample in enumerate(samples):
+            feeds = {each.name: self._given(each, sample[each.name], number * self._new) for each in self._inputs}
+            taken = {name: each for name, each in {**feeds, **held}.items() if name in self._reference.input_names}
+            right = dict(zip(self._reference.output_names, self._reference(taken), strict=True))
+            given = dict(zip(free, self._run(feeds), strict=True))
+            kept = self._session.save()
+            given |= {each.output: kept[each.input] for each in self._model.caches}
+            yield [given[name] for name in self._outputs], [right[name] for name in self._outputs]
+            held = {each.input: right[each.output] for each in self._model.caches}
+
+    def _run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Run the module.
+
+        Raises:
+            DeviceError: also if its caches have another length than they should.
+        """
+        try:
+            return self._session.run(None, feeds)
+        except UsageError as error:
+            raise DeviceError(f"a call that keeps caches failed: {error}") from None
+
+    def _given(self, value: NetworkValue, array: Array, before: int) -> Array:
+        """An input of a call, as large as it is: masks hide nothing, and positions go on where the last call ended."""
+        after = before + self._new
+        shape = [size if isinstance(size, int) else after for size in value.type.dims or value.type.shape]
+        if "mask" in value.name:
+            return np.ones(shape, array.dtype)
+        if "position" in value.name and array.dtype.kind == "i":
+            return np.broadcast_to(np.arange(before, after, dtype=array.dtype), shape).copy()
+        return np.ascontiguousarray(array[tuple(map(slice, shape))])

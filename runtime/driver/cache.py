@@ -1,0 +1,68 @@
+"""Caches of a model that grow: an input with all positions so far, and an output with the rows of the new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sartor.runtime.driver.signature import TensorSpec
+from sartor.runtime.files.json_fields import Fields, text, whole
+
+FULL = "the caches are full"
+"""What the module's function fails with where caches have no room for a call's positions."""
+
+DISAGREES = "is not the number of positions"
+"""What it fails with where an input has another size than the caches with the call's own positions."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache that a module keeps, with positions along the first axis.
+
+    Attributes:
+        input: name of the input, by which callers know the cache.
+        output: name of the output that in the model was the cache with the new positions.
+        axis: along which callers have the positions.
+    """
+
+    input: str
+    output: str
+    axis: int
+
+    @staticmethod
+    def read(content: object, where: str = "") -> Cache:
+        """The fields of JSON data.
+
+        Raises:
+            FieldError: if they are not those of a cache.
+        """
+        fields = Fields(content, where)
+        found = Cache(fields.take("input", text), fields.take("output", text), fields.take("axis", whole))
+        fields.end()
+        return found
+
+    def spec(self, kept: TensorSpec) -> TensorSpec:
+        """The cache as callers have it; ``kept`` is how the module has it."""
+        positions, *others = kept.shape
+        return replace(kept, shape=(*others[: self.axis], positions, *others[self.axis :]))
+
+    def described(self, kept: TensorSpec, most: int) -> str:
+        """The cache in words."""
+        return f"{self.output} -> {self.input}: {self.spec(kept)}, grows to {most}"
+
+
+def check_caches(caches: Sequence[Cache], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    """Make sure that each cache is an input of open length and an output with rows of it.
+
+    Raises:
+        ValueError: if one is not.
+    """
+    given, taken = {spec.name: spec for spec in outputs}, {spec.name: spec for spec in inputs}
+    for each in caches:
+        rows, kept = given.get(each.output), taken.get(each.input)
+        if rows is None or kept is None:
+            raise ValueError(f"the cache '{each.input}' is no input and output")
+        is_open = len(kept.shape) > 0 and kept.shape[0] is None and None not in kept.shape[1:]
+        has_rows = rows.dtype == kept.dtype and None not in rows.shape and rows.shape[1:] == kept.shape[1:]
+        if not is_open or not has_rows or not 0 <= each.axis < len(kept.shape):
+            raise ValueError(f"the cache '{each.input}' is {kept} as an input, and gets {rows}")

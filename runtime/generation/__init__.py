@@ -1,0 +1,1 @@
+"""Generating tokens with a session whose module keeps a decoder's caches."""

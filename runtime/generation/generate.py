@@ -1,0 +1,134 @@
+"""Generates tokens: runs a decoder on a prompt, then on each token that was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from sartor.errors import UsageError
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.generation.sampling import Sampling
+from sartor.runtime.runs.interface import NodeArg
+from sartor.runtime.session import Session
+
+_LOGITS_RANK = 3
+
+
+def generate(
+    session: Session,
+    prompt_ids: Iterable[int],
+    max_new_tokens: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    repetition_penalty: float = 1.0,
+    stop_tokens: Collection[int] = (),
+    seed: int | None = None,
+) -> Iterator[int]:
+    """The tokens that follow a prompt, one by one, as they are computed.
+
+    The prompt follows what the session holds: nothing after ``reset()``, or what ``restore()`` gave it. A token is
+    computed when it is asked for; the last one that was given is not in the caches.
+
+        for token in sartor.generate(session, [1, 15043], 64, temperature=0.7, top_p=0.9):
+            print(token)
+
+    Args:
+        session: of a decoder that was compiled with its caches in the module.
+        prompt_ids: tokens, at least one.
+        max_new_tokens: most tokens to generate.
+        temperature: divides the logits; 0 takes the likeliest token each time.
+        top_k: only so many of the likeliest tokens are drawn; 0 for all.
+        top_p: only the likeliest tokens are drawn whose probabilities add up to this.
+        repetition_penalty: divides positive logits of tokens that occurred, and multiplies negative ones.
+        stop_tokens: generation ends at one of these, which is not given.
+        seed: of what is drawn; None for another each time.
+
+    Raises:
+        UsageError: if the session keeps no caches, an argument is out of its range, or the caches have no room for the
+            prompt or, later, for a token.
+        DeviceError: if the device fails.
+    """
+    sampling = Sampling(temperature, top_k, top_p, repetition_penalty)
+    decoder, prompt = _Decoder(session), _tokens(prompt_ids)
+    if max_new_tokens < 0:
+        raise UsageError(f"max_new_tokens is {max_new_tokens}, expected a number of tokens")
+    return _generated(decoder, prompt, max_new_tokens, sampling, frozenset(stop_tokens), np.random.default_rng(seed))
+
+
+def _tokens(prompt: Iterable[int]) -> list[int]:
+    found = [int(token) for token in prompt]
+    if not found or min(found) < 0:
+        raise UsageError("prompt_ids are no tokens: give one or more whole numbers of 0 or more")
+    return found
+
+
+def _generated(
+    decoder: _Decoder,
+    prompt: Sequence[int],
+    count: int,
+    sampling: Sampling,
+    stops: frozenset[int],
+    random: np.random.Generator,
+) -> Iterator[int]:
+    occurred, pending = set(prompt), prompt
+    for _ in range(count):
+        token = sampling.next_token(decoder.logits(pending), occurred, random)
+        if token in stops:
+            return
+        yield token
+        occurred.add(token)
+        pending = [token]
+
+
+class _Decoder:
+    """A session as a function from tokens to the logits behind the last of them.
+
+    Raises:
+        UsageError: if the session's module is no decoder with caches.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._length = session, session.cached_positions
+        self._inputs = session.get_inputs()
+        ids = [each for each in self._inputs if "int" in each.type and not _is_place(each.name)]
+        named = [each for each in ids if each.name == "input_ids"] or ids
+        if len(named) != 1 or len(named[0].shape) != 2:
+            raise UsageError(f"the model has no input of tokens; its inputs are {[each.name for each in self._inputs]}")
+        self._ids = named[0]
+        if unknown := [each.name for each in self._inputs if each is not self._ids and not _is_place(each.name)]:
+            raise UsageError(f"the model takes '{unknown[0]}' beside tokens, positions and masks; run the session")
+        if self._ids.shape != [1, 1]:
+            raise UsageError(f"the model takes tokens of shape {self._ids.shape}; one of one sequence is expected")
+        outputs = [each for each in session.get_outputs() if len(each.shape) == _LOGITS_RANK]
+        self._logits = next((each.name for each in outputs if each.name == "logits" or len(outputs) == 1), "")
+        if not self._logits:
+            names = [each.name for each in session.get_outputs()]
+            raise UsageError(f"the model has no output of logits; its outputs are {names}")
+
+    def logits(self, tokens: Sequence[int]) -> Array:
+        """Run the tokens; returns the logits behind the last one."""
+        for token in tokens:
+            (found,) = self._session.run([self._logits], {each.name: self._given(each, token) for each in self._inputs})
+            self._length += 1
+        return np.asarray(found[0, -1])
+
+    def _given(self, value: NodeArg, token: int) -> Array:
+        """An input of a call: the token, its position, or a mask that hides no position."""
+        if value is self._ids:
+            return np.full((1, 1), token, _dtype(value))
+        if "position" in value.name:
+            return np.full([size or 1 for size in value.shape], self._length, _dtype(value))
+        return np.ones([size or self._length + 1 for size in value.shape], _dtype(value))
+
+
+def _is_place(name: str) -> bool:
+    return "position" in name or "mask" in name
+
+
+def _dtype(value: NodeArg) -> str:
+    """Numpy's name of an element type, which ``NodeArg`` names as ONNX Runtime does."""
+    name = value.type.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64"}.get(name, name)

@@ -1,0 +1,127 @@
+"""Tiny decoders whose caches grow, as exporters write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+POSITIONS = 24
+"""Rows of the table of positions."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Sizes of a decoder.
+
+    Attributes:
+        layers: number of attentions.
+        heads, groups: number of heads of queries, and of keys.
+        width: of a head.
+        words: number of tokens that it knows.
+        has_mask: whether it takes a mask of all positions.
+    """
+
+    layers: int = 2
+    heads: int = 4
+    groups: int = 2
+    width: int = 8
+    words: int = 11
+    has_mask: bool = False
+
+    def model(self) -> ModelProto:
+        """The model as Optimum exports it: keys and values are appended by Concat, and repeated for heads."""
+        return _Builder(self).model()
+
+
+class _Builder:
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder, self._random = decoder, np.random.default_rng(0)
+        self._nodes: list[NodeProto] = []
+        self._held: dict[str, np.ndarray] = {}
+        self._depth = decoder.heads * decoder.width
+
+    def __call__(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        name = output or f"{operator.lower()}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(operator, inputs, [name], name=f"n{len(self._nodes)}", **attributes))
+        return name
+
+    def numbers(self, *values: int) -> str:
+        return self.hold(np.array(values, np.int64))
+
+    def hold(self, array: np.ndarray) -> str:
+        name = f"c{len(self._held)}"
+        self._held[name] = array
+        return name
+
+    def weight(self, *shape: int) -> str:
+        return self.hold((self._random.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32))
+
+    def model(self) -> ModelProto:
+        size = self.decoder
+        words, places = self.weight(size.words, self._depth), self.weight(POSITIONS, self._depth)
+        x = self("Add", self("Gather", words, "input_ids"), self("Gather", places, "position_ids"))
+        hidden = self._hidden() if size.has_mask else ""
+        for layer in range(size.layers):
+            x = self("Add", x, self._attention(x, layer, hidden))
+        self("MatMul", x, self.weight(self._depth, size.words), output="logits")
+        graph = helper.make_graph(
+            self._nodes,
+            "decoder",
+            [*_values(self._inputs(), TensorProto.INT64), *_values(self._caches("past_key_values", "past"))],
+            [*_values({"logits": ("batch", "sequence", size.words)}), *_values(self._caches("present", "total"))],
+            [numpy_helper.from_array(array, name) for name, array in self._held.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        onnx.checker.check_model(model)
+        return model
+
+    def _inputs(self) -> dict[str, tuple[int | str, ...]]:
+        found: dict[str, tuple[int | str, ...]] = dict.fromkeys(("input_ids", "position_ids"), ("batch", "sequence"))
+        return {**found, "attention_mask": ("batch", "total")} if self.decoder.has_mask else found
+
+    def _caches(self, prefix: str, length: str) -> dict[str, tuple[int | str, ...]]:
+        shape = ("batch", self.decoder.groups, length, self.decoder.width)
+        return {f"{prefix}.{layer}.{kind}": shape for layer in range(self.decoder.layers) for kind in ("key", "value")}
+
+    def _hidden(self) -> str:
+        """What is added to scores: much less than they are where the mask is zero."""
+        mask = self("Unsqueeze", self("Cast", "attention_mask", to=1), self.numbers(1, 2))
+        shown = self("Sub", mask, self.hold(np.array(1, np.float32)))
+        return self("Mul", shown, self.hold(np.array(1e4, np.float32)))
+
+    def _attention(self, x: str, layer: int, hidden: str) -> str:
+        size = self.decoder
+        counts = {"query": size.heads, "key": size.groups, "value": size.groups}
+        query, key, value = (self._heads(x, count) for count in counts.values())
+        keys = self("Concat", f"past_key_values.{layer}.key", key, output=f"present.{layer}.key", axis=2)
+        values = self("Concat", f"past_key_values.{layer}.value", value, output=f"present.{layer}.value", axis=-2)
+        turned = self("Transpose", self._repeated(keys), perm=[0, 1, 3, 2])
+        scores = self("Div", self("MatMul", query, turned), self.hold(np.array(np.sqrt(size.width), np.float32)))
+        shares = self("Softmax", self("Add", scores, hidden) if hidden else scores, axis=-1)
+        context = self("Transpose", self("MatMul", shares, self._repeated(values)), perm=[0, 2, 1, 3])
+        joined = self("Reshape", context, self.numbers(0, 0, self._depth))
+        return self("MatMul", joined, self.weight(self._depth, self._depth))
+
+    def _heads(self, x: str, count: int) -> str:
+        projected = self("MatMul", x, self.weight(self._depth, count * self.decoder.width))
+        split = self("Reshape", projected, self.numbers(0, 0, count, self.decoder.width))
+        return self("Transpose", split, perm=[0, 2, 1, 3])
+
+    def _repeated(self, cache: str) -> str:
+        size = self.decoder
+        if size.heads == size.groups:
+            return cache
+        raised = self("Unsqueeze", cache, self.numbers(2))
+        spread = self("Expand", raised, self.numbers(1, 1, size.heads // size.groups, 1, 1))
+        length = self("Gather", self("Shape", cache), self.numbers(2))
+        shape = self("Concat", self.numbers(-1, size.heads), length, self.numbers(size.width), axis=0)
+        return self("Reshape", spread, shape)
+
+
+def _values(shapes: Mapping[str, tuple[int | str, ...]], kind: int = TensorProto.FLOAT) -> list[ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]

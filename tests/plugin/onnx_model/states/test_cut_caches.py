@@ -1,0 +1,95 @@
+"""Caches that grow are taken out of a model: what it then computes, its sizes, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper
+
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.states.cut_caches import CutModel, cut_caches
+from sartor.onnx_model.states.grown_caches import growing_caches
+from sartor.runtime.driver.cache import Cache
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.settings.size_range import OpenShapes, SizeRange
+from tests.cache_models import POSITIONS, Decoder
+
+KEY, VALUE = "past_key_values.0.key", "past_key_values.0.value"
+ONE = Decoder(layers=1, has_mask=True)
+
+
+def cut(model: ModelProto, given: OpenShapes | None = None) -> CutModel:
+    return cut_caches(model, growing_caches(model, {}, finds=True), given or {})
+
+
+def outputs(model: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    reference = OnnxRuntimeReference(model.SerializeToString(), threads=1)
+    return dict(zip(reference.output_names, reference(dict(feeds)), strict=True))
+
+
+def test_rows_that_are_appended_give_what_the_model_gave() -> None:
+    random, past = np.random.default_rng(0), 5
+    places = {name: np.array([[number]], np.int64) for name, number in (("input_ids", 3), ("position_ids", past))}
+    mask = {"attention_mask": np.ones((1, past + 1), np.int64)}
+    caches = {name: random.standard_normal((1, 2, past, 8)).astype(np.float32) for name in (KEY, VALUE)}
+    right = outputs(ONE.model(), {**places, **mask, **caches})
+    model = ONE.model()
+    found = cut(model)
+    assert found.caches == (Cache(KEY, "present.0.key", 2), Cache(VALUE, "present.0.value", 2))
+    kept = {
+        name: np.concatenate([np.moveaxis(each, 2, 0), np.zeros((1, 1, 2, 8), np.float32)])
+        for name, each in caches.items()
+    }
+    for _ in range(2):
+        # What the last row was before the first run does not count: the caller appends it.
+        given = outputs(model, {**places, **mask, **kept})
+        for name, rows in ((KEY, "present.0.key"), (VALUE, "present.0.value")):
+            assert given[rows].shape == (1, 1, 2, 8)
+            kept[name][-1:] = given[rows]
+            np.testing.assert_allclose(np.moveaxis(kept[name], 0, 2), right[rows], rtol=1e-6)
+    np.testing.assert_allclose(given["logits"], right["logits"], rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_are_bound_but_for_the_number_of_positions() -> None:
+    found = cut(ONE.model())
+    positions = SizeRange(1, POSITIONS)
+    assert found.shapes == {"attention_mask": (1, positions), **dict.fromkeys((KEY, VALUE), (positions, 1, 2, 8))}
+    assert found.sources[0] == f"positions=1..{POSITIONS}, as long as the table 'c1'"
+    given = cut(ONE.model(), {KEY: (3, 2, SizeRange(1, 9), 8), "input_ids": (3, 1)})
+    assert given.shapes[VALUE] == (SizeRange(1, 9), 3, 2, 8)
+    assert given.sources == ("positions=1..9, as given",)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({KEY: (1, 2, 9, 8)}, "9 positions, but it grows: give a range"),
+        ({KEY: (1, 2, SizeRange(1, 9), 8), VALUE: (1, 2, SizeRange(1, 8), 8)}, "different lengths"),
+        ({"input_ids": (1, SizeRange(1, 4))}, "one number of sequences"),
+        ({"input_ids": (1, 1, 1)}, "3 dimensions"),
+        ({"ids": (1, 1)}, "no input of the model"),
+    ],
+)
+def test_other_shapes_are_refused(given: OpenShapes, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        cut(ONE.model(), given)
+
+
+def test_what_reads_a_cache_by_itself_is_refused() -> None:
+    model = ONE.model()
+    model.graph.node.append(helper.make_node("Neg", [KEY], ["negative"], name="reader"))
+    with pytest.raises(UnsupportedModelError, match=r"node 'reader' reads the cache .*--no-state"):
+        cut(model)
+
+
+def test_caches_of_one_length_and_other_names_do_not_grow() -> None:
+    model = ONE.model()
+    assert not growing_caches(model, {}, finds=False)
+    assert [each.input for each in growing_caches(model, {VALUE: "present.0.value"}, finds=False)] == [VALUE]
+    for value in model.graph.input:
+        if value.name == KEY:
+            value.type.tensor_type.shape.dim[2].dim_value = 4
+    assert [each.input for each in growing_caches(model, {}, finds=True)] == [VALUE]

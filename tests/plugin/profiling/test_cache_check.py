@@ -1,0 +1,238 @@
+"""A module that keeps caches which grow: its calls, what sessions do with them, and how faults in them are seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.linking import stitching
+from sartor.codegen.linking.stitching import Stitched
+from sartor.dialect_passes.opening.open_graph import open_graph
+from sartor.errors import UsageError
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.states import cache_pairs
+from sartor.open_sizes.caches import Cutting, cut_file
+from sartor.policies import StatePolicy
+from sartor.profiling.cache_check import CachingModel, verify_caches
+from sartor.profiling.state_check import CALLS, CallErrors
+from sartor.profiling.verify_job import Check
+from sartor.runtime.generation.generate import generate
+from sartor.runtime.manifest import CACHES_FORMAT, read_manifest
+from sartor.runtime.session import Session
+from sartor.samples.given_samples import HeldSamples
+from sartor.settings.size_range import SizeRange
+from sartor.tuning.errors.error_measures import RELATIVE
+from sartor.tuning.networks import build_job
+from sartor.tuning.networks.build_job import NetFiles
+from sartor.tuning.records.signature import open_sizes
+from sartor.tuning.workers.protocol import WorkerError
+from tests.cache_models import POSITIONS, Decoder
+from tests.codegen.linking.test_stitching import build, split
+
+Edit = Callable[[str], str]
+WRONG = 1e-2
+CACHE = "past_key_values.0.key"
+
+
+def imported(decoder: Decoder, folder: Path) -> ImportedModel:
+    """A decoder for any number of positions, without its caches."""
+    path = folder / "decoder.onnx"
+    onnx.save(decoder.model(), path)
+    (folder / "cut").mkdir()
+    cutting = cut_file(path, StatePolicy(finds=True), {}, folder / "cut")
+    assert isinstance(cutting, Cutting), cutting
+    file = cutting.file
+    assert file is not None, cutting
+    fit = Fit.of([Symbol("positions", 1, POSITIONS)])
+    models = []
+    for size in (POSITIONS, fit.twin[0]):
+        shapes = {
+            name: tuple(size if isinstance(each, SizeRange) else each for each in shape)
+            for name, shape in file.cut.shapes.items()
+        }
+        model = run_import(file.path, shapes, None)
+        assert isinstance(model, ImportedModel), model
+        models.append(model)
+    one, other = ((each.graph, each.weights) for each in models)
+    graph = open_graph(one, other, fit)
+    return replace(models[0], graph=graph, caches=file.cut.caches)
+
+
+def built(model: ImportedModel, folder: Path) -> Path:
+    net, module = replace(split(model), caches=cache_pairs(model)), folder / "net.vmfb"
+    said = {"caches": model.caches, "sizes": open_sizes(model.graph.inputs), "format": CACHES_FORMAT}
+    build(model, net, NetFiles(module, None), **said)
+    return module
+
+
+def checked(model: ImportedModel, module: Path) -> CallErrors:
+    tokens = [{**model.samples, "input_ids": np.array([[token]], np.int64)} for token in (3, 7, 1, 9)]
+    check = Check(
+        files=NetFiles(module, None),
+        values=(model.graph.inputs, model.graph.outputs),
+        models=(model.path, model.prepared),
+        samples=HeldSamples(tuple(tokens)),
+        count=4,
+        measure=RELATIVE,
+        narrow=False,
+        device="cpu",
+        threads=1,
+    )
+    caching = CachingModel(model.path.parent.parent / "decoder.onnx", model.caches, POSITIONS)
+    found = verify_caches(check, caching)
+    if isinstance(found, WorkerError):
+        raise found.error
+    assert len(found.errors) == sum(CALLS)
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    return imported(Decoder(layers=1, has_mask=True), tmp_path_factory.mktemp("decoder"))
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    """Rows of 40 bytes, which are not aligned, and heads that share no keys."""
+    return imported(Decoder(layers=1, heads=2, width=5), tmp_path_factory.mktemp("odd"))
+
+
+@pytest.fixture(scope="module")
+def module(model: ImportedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(model, tmp_path_factory.mktemp("net"))
+
+
+def feeds(token: int, before: int) -> Mapping[str, np.ndarray]:
+    ids, positions = (np.array([[each]], np.int64) for each in (token, before))
+    return {"input_ids": ids, "position_ids": positions, "attention_mask": np.ones((1, before + 1), np.int64)}
+
+
+def logits(session: Session, token: int, before: int) -> np.ndarray:
+    (found,) = session.run(None, feeds(token, before))
+    return found
+
+
+def test_a_right_module_is_right_in_all_calls(
+    model: ImportedModel, module: Path, odd: ImportedModel, tmp_path: Path
+) -> None:
+    assert max(checked(model, module).errors) < 1e-5
+    assert max(checked(odd, built(odd, tmp_path)).errors) < 1e-5
+
+
+def off_by_one(text: str) -> str:
+    """The last cache has its rows written over those of the call before."""
+    edited, count = re.subn(r"(%offset1 = arith\.muli )%before, ", r"\1%length_less, ", text)
+    assert count == 1
+    return edited.replace(
+        "%new = arith.constant 1 : index",
+        "%new = arith.constant 1 : index\n%none_c = arith.constant 0 : index\n"
+        "%some = arith.cmpi ne, %before, %none_c : index\n%less = arith.index_castui %some : i1 to index\n"
+        "%length_less = arith.subi %before, %less : index",
+    )
+
+
+def not_reset(text: str) -> str:
+    """Old positions live on after a reset."""
+    edited, count = re.subn(r"util\.global\.store %none, @caches\$length : i64\n", "", text)
+    assert count == 1
+    return edited
+
+
+@pytest.mark.parametrize(("edit", "first_wrong"), [(off_by_one, 1), (not_reset, CALLS[0])])
+def test_a_fault_in_the_code_of_caches_is_seen(
+    edit: Edit, first_wrong: int, odd: ImportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stitch(*arguments: Any) -> Stitched:
+        right = stitching.stitch(*arguments)
+        return replace(right, text=edit(right.text))
+
+    monkeypatch.setattr(build_job, "stitch", stitch)
+    errors = checked(odd, built(odd, tmp_path)).errors
+    assert max(errors[:first_wrong]) < 1e-5
+    assert errors[first_wrong] > WRONG
+
+
+def test_caches_are_saved_restored_and_forked(module: Path) -> None:
+    with Session(module, threads=1) as session:
+        assert next((each.name, each.shape) for each in session.get_states()) == (CACHE, [1, 2, None, 8])
+        assert [each.name for each in session.get_inputs()] == ["input_ids", "position_ids", "attention_mask"]
+        assert session.save()[CACHE].shape == (1, 2, 0, 8)
+        for number, token in enumerate((1, 2, 3)):
+            logits(session, token, number)
+        saved = session.save()
+        assert saved[CACHE].shape == (1, 2, 3, 8)
+        right = logits(session, 4, 3)
+        assert session.cached_positions == 4
+        other = session.fork()
+        assert other.cached_positions == 0
+        other.restore(saved)
+        np.testing.assert_array_equal(logits(other, 4, 3), right)
+        session.reset()
+        session.restore(session.save())
+        with pytest.raises(UsageError, match="is not the number of positions"):
+            logits(session, 1, 3)
+        session.restore(saved)
+        np.testing.assert_array_equal(logits(session, 4, 3), right)
+        for wrong, said in (
+            ({**saved, CACHE: saved[CACHE][:, :, :2]}, "different lengths"),
+            ({name: np.zeros((1, 2, POSITIONS + 1, 8), np.float32) for name in saved}, "25 positions; there is room"),
+            ({name: np.zeros((1, 3, 1, 8), np.float32) for name in saved}, "expects"),
+        ):
+            with pytest.raises(UsageError, match=said):
+                session.restore(wrong)
+        assert session.cached_positions == 4
+
+
+def test_a_call_beyond_the_bound_is_refused_and_leaves_the_caches(module: Path) -> None:
+    with Session(module, threads=1) as session:
+        for number in range(POSITIONS):
+            right = logits(session, 5, number)
+        saved = session.save()
+        with pytest.raises(UsageError, match=f"full: there is room for {POSITIONS} positions; .*reset"):
+            logits(session, 5, POSITIONS)
+        np.testing.assert_array_equal(session.save()[CACHE], saved[CACHE])
+        assert np.isfinite(right).all()
+
+
+def test_what_a_file_with_caches_says(module: Path) -> None:
+    assert read_manifest(module).described_states[0] == (
+        f"present.0.key -> {CACHE}: float32[1, 2, ?, 8], grows to {POSITIONS}"
+    )
+    with pytest.raises(UsageError, match="takes none; compile it with --no-state"):
+        Session(module, keep_states=False)
+
+
+def test_tokens_are_generated_from_what_the_session_holds(module: Path) -> None:
+    with Session(module, threads=1) as session:
+        found = list(generate(session, [1, 2, 3], 5))
+        session.reset()
+        expected, tokens = list[int](), [1, 2, 3]
+        for before in range(7):
+            scores = logits(session, tokens[before], before)[0, -1]
+            if before >= 2:
+                tokens.append(int(scores.argmax()))
+                expected.append(tokens[-1])
+        assert found == expected
+        session.reset()
+        first = generate(session, [1, 2], 4)
+        assert next(first) == next(generate(session.fork(), [1, 2], 1))
+        saved = session.save()
+        assert saved[CACHE].shape[2] == 2
+        session.reset()
+        stopped = list(generate(session, [1, 2, 3], 5, stop_tokens=found[2:3]))
+        assert stopped == found[: found.index(found[2])]
+        session.reset()
+        drawn = [list(generate(session.fork(), [1], 6, temperature=1.5, seed=4)) for _ in range(2)]
+        assert drawn[0] == drawn[1]
+        with pytest.raises(UsageError, match="full"):
+            list(generate(session, [1] * POSITIONS, 2))
