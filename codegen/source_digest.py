@@ -6,22 +6,26 @@ one; imports do not.
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-
-from sartor.workspace import nothing_collected
 
 _PACKAGE = "sartor"
 # The folders of the package that need not lie in one, in a checkout.
 _FOLDERS = ("", ".codegen", ".dialect_passes", ".runtime", ".tuning")
 _INIT = "__init__.py"
-# The fields of syntax nodes in which statements lie, or what contains statements.
-_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+# The statements that decide about a closure, with their indentation. Parsing all files takes eight times as long, more
+# than half a second of each compilation; a test compares both.
+_STATEMENT = re.compile(
+    rb"^([ \t]*)(?:if TYPE_CHECKING:|from[ \t]+(sartor(?:\.[\w.]+)?)[ \t]+import[ \t]+(?:\(((?:[^)#]|#.*)*)\)|([^\n]*))"
+    rb"|import[ \t]+(sartor[^\n]*))",
+    re.MULTILINE,
+)
+_COMMENT = re.compile(rb"#.*")
 
 Locate = Callable[[str], Path | None]
 """Maps a dotted name to the file of the module of that name; None if there is no such module."""
@@ -35,7 +39,7 @@ def source_digest(*modules: str) -> str:
     Args:
         modules: full names, as ``function.__module__`` gives them.
     """
-    return digest_of_sources(modules, locate)
+    return digest_of_sources(modules, locate, _read)
 
 
 @functools.cache
@@ -54,11 +58,11 @@ def digest_of_folders(folders: Sequence[Path]) -> str:
     return hashed.hexdigest()
 
 
-def digest_of_sources(modules: tuple[str, ...], locate: Locate) -> str:
-    """Like ``source_digest``, but ``locate`` finds the files."""
+def digest_of_sources(modules: tuple[str, ...], locate: Locate, read: Callable[[Path], bytes] = Path.read_bytes) -> str:
+    """Like ``source_digest``, but ``locate`` finds the files and ``read`` reads them."""
     hashed = hashlib.sha256(version(_PACKAGE).encode())
     for name, path in sorted(import_closure(modules, locate).items()):
-        source = path.read_bytes()
+        source = read(path)
         hashed.update(f"\0{name} {len(source)}\0".encode() + source)
     return hashed.hexdigest()[:16]
 
@@ -86,45 +90,54 @@ def import_closure(modules: tuple[str, ...], locate: Locate) -> dict[str, Path]:
     return found
 
 
-def _imported(path: Path, locate: Locate) -> list[str]:
-    """Modules of this package that a file imports, or imports names from."""
-    found: list[str] = []
-    for node in _imports(path):
-        if isinstance(node, ast.Import):
-            found.extend(each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            inside = [f"{node.module}.{each.name}" for each in node.names]
-            modules = [each for each in inside if _is_own(each) and locate(each) is not None]
-            found.extend(modules if len(modules) == len(inside) else [node.module, *modules])
-    return [each for each in found if _is_own(each)]
-
-
-def _is_own(name: str) -> bool:
-    return name.partition(".")[0] == _PACKAGE
+@functools.cache
+def _read(path: Path) -> bytes:
+    """A file's bytes, read once: the closures of routines have most of their files in common."""
+    return path.read_bytes()
 
 
 @functools.cache
-def _imports(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
-    """Import statements, wherever in the file they are."""
-    # Up to Python 3.12 ``ast.parse`` counts its depth for all callers together. It raises SystemError if a finaliser,
-    # or a thread that goes on while the finaliser runs, parses too, as each traceback does that is formatted.
-    with nothing_collected():
-        tree = ast.parse(path.read_bytes())
-    nodes = _executed(tree)
-    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+def _imported(path: Path, locate: Locate) -> tuple[str, ...]:
+    """Modules of this package that a file imports, or imports names from."""
+    found: list[str] = []
+    for module, names in imports_of(path.read_bytes()):
+        inside = [f"{module}.{each}" for each in names]
+        modules = [each for each in inside if locate(each) is not None]
+        found.extend(modules if names and len(modules) == len(inside) else [module, *modules])
+    return tuple(found)
 
 
-def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements below ``node``, except those that only type checkers read.
+def imports_of(source: bytes) -> list[tuple[str, tuple[str, ...]]]:
+    """Modules of this package with the names that source imports from them, none for the modules themselves.
 
-    Expressions are not visited: they contain no statements, but nine tenths of the nodes.
+    Statements count wherever they are, but for those that only type checkers read, in ``if TYPE_CHECKING:``. Text in a
+    string that looks like a statement at the beginning of a line counts as well, which does no harm.
     """
-    for name in _BLOCKS:
-        for child in getattr(node, name, ()):
-            if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
-                continue
-            yield child
-            yield from _executed(child)
+    found: list[tuple[str, tuple[str, ...]]] = []
+    skipped = 0
+    for match in _STATEMENT.finditer(source):
+        if match.start() < skipped:
+            continue
+        indentation, module, listed, plain, modules = match.groups()
+        if module is not None:
+            found.append((module.decode(), _names(plain if listed is None else listed)))
+        elif modules is not None:
+            found.extend((each, ()) for each in _names(modules) if each.partition(".")[0] == _PACKAGE)
+        else:
+            skipped = _end_of_block(source, match.end(), len(indentation))
+    return found
+
+
+def _names(listed: bytes) -> tuple[str, ...]:
+    """The names in a list with commas, without those that they get and without comments."""
+    parts = (each.split() for each in _COMMENT.sub(b"", listed).split(b","))
+    return tuple(each[0].decode() for each in parts if each)
+
+
+def _end_of_block(source: bytes, begin: int, indentation: int) -> int:
+    """Where the first line after ``begin`` is that is not indented by more."""
+    match = re.compile(rb"^[ \t]{0,%d}\S" % indentation, re.MULTILINE).search(source, begin)
+    return match.start() if match else len(source)
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.kernels.layers.kernel_layer import modules_of
 from sartor.codegen.routines import ROUTINES
-from sartor.codegen.source_digest import digest_of_sources, import_closure, locate, source_digest
+from sartor.codegen.source_digest import digest_of_sources, import_closure, imports_of, locate, source_digest
 from sartor.precision import sensitivity_cache
 from sartor.profiling import network_records
 from sartor.tuning.measuring import tuner
@@ -128,35 +127,50 @@ def test_what_only_type_checkers_import_does_not_count(tmp_path: Path) -> None:
     assert import_closure(("sartor.c",), find).keys() == {"sartor.c", "sartor.b"}
 
 
-class Parsing:
-    """Garbage whose finaliser parses from a depth of its own, as one does that formats a traceback."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-    def __del__(self) -> None:
-        self.parse(20)
-
-    def parse(self, depth: int) -> None:
-        if depth:
-            self.parse(depth - 1)
-        else:
-            ast.parse("one + another")
+def parsed_imports(source: bytes) -> list[tuple[str, tuple[str, ...]]]:
+    """What the syntax tree says of a file's imports from this package."""
+    tree = ast.parse(source)
+    typed = [each for each in ast.walk(tree) if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"]
+    left_out = {id(one) for each in typed for one in ast.walk(each)}
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(each.name, ()) for each in node.names if id(node) not in left_out]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and id(node) not in left_out:
+            found.append((node.module, tuple(each.name for each in node.names)))
+    return sorted(each for each in found if each[0].partition(".")[0] == "sartor")
 
 
-def test_a_finaliser_that_parses_meanwhile_does_no_harm(tmp_path: Path) -> None:
-    source = Path(ast.__file__).read_text(encoding="utf-8")
-    before = gc.get_threshold()
-    gc.set_threshold(50, 1, 1)
-    try:
-        for number in range(20):
-            path = tmp_path / f"{number}.py"
-            path.write_text(source, encoding="utf-8")
-            Parsing()
-            assert import_closure(("sartor.a",), {"sartor.a": path}.get)
-    finally:
-        gc.set_threshold(*before)
-    assert gc.isenabled()
+def test_imports_are_those_that_python_sees() -> None:
+    for name in ("sartor", "sartor.codegen", "sartor.dialect_passes", "sartor.runtime", "sartor.tuning"):
+        for path in (locate(name) or Path()).parent.rglob("*.py"):
+            source = path.read_bytes()
+            assert sorted(imports_of(source)) == parsed_imports(source), path
+
+
+def test_imports_in_all_ways_that_python_has() -> None:
+    source = b"""
+import sartor.a as a, sartor.b  # two
+from sartor.c import (
+    one,  # with (a comment)
+    two as three,
+)
+if TYPE_CHECKING:
+
+    import sartor.typed
+elif late:
+\timport sartor.d
+def function():
+    if TYPE_CHECKING:
+        from sartor.typed import one
+        from sartor.typed import two
+    from sartor import e
+import sartorial, other
+"""
+    assert imports_of(source) == [
+        *(("sartor.a", ()), ("sartor.b", ()), ("sartor.c", ("one", "two"))),
+        *(("sartor.d", ()), ("sartor", ("e",))),
+    ]
 
 
 def test_a_module_that_does_not_exist_is_a_mistake() -> None:
