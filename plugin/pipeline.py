@@ -113,7 +113,8 @@ def _compile_on(
         is_here = runs_here(config.target)
         if not (machines.are_elsewhere or is_here):
             check_predictable(config.planning, wants_front=bool(config.pareto))
-        load_search(store, config.target, config.search, predicts=time.is_bounded)
+        measures = time.seconds > 0
+        load_search(store, config.target, config.search, predicts=time.is_bounded, measures=measures)
         imported = import_network(model, config.importing, pool, progress, directory, time.end)
         config = heeding_permissions(config, imported)
         check_files(model, output, config, publication.others, imported.external)

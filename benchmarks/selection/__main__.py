@@ -28,11 +28,14 @@ from benchmarks.zoo import NETWORKS, write
 from sartor.cli.output.terminal import tuning_progress
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UsageError
 from sartor.frontend.loading import open_workers
 from sartor.policies import Precision
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.isa_level import isa_class
+from sartor.tuning.search.shipped import times
+from sartor.tuning.search.shipped.likeness import guide
+from sartor.tuning.search.shipped.stored_guide import write_guide
 from sartor.tuning.search.shipped.times import shipped_samples, write_samples
 from sartor.tuning.store.store import Store
 
@@ -84,7 +87,24 @@ def ship_times(
     with Store.open_to_read(db) as store:
         found = shippable(store, config.target)
         written = extended(found, shipped_samples(isa, threads)) if extend else found
-        print(f"{write_samples(written, isa, threads)}: {len(found)} times of {len(written)} measured now")
+        path = write_samples(written, isa, threads)
+        print(f"{path}: {len(found)} times of {len(written)} measured now")
+        print(_write_trees(path))
+
+
+@app.command("trees")
+def train_trees() -> None:
+    """Train the models of the package's times anew, after features of variants have changed."""
+    for path in sorted(Path(times.__file__).parent.glob("*.json.gz")):
+        print(_write_trees(path))
+
+
+def _write_trees(path: Path) -> Path:
+    samples = times.read(path)
+    model = guide(samples)
+    if model is None:
+        raise UsageError(f"'{path}' has too few times")
+    return write_guide(model, path, samples)
 
 
 @app.command("estimate")

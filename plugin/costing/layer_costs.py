@@ -155,7 +155,7 @@ def first_guesses(cases: Iterable[BenchmarkCase]) -> Iterator[BenchmarkCase]:
         yield replace(case, variants=tuple(each for each in case.variants if each.descriptor in chosen))
 
 
-def load_search(store: Store, target: Target, search: Search, *, predicts: bool = False) -> None:
+def load_search(store: Store, target: Target, search: Search, *, predicts: bool = False, measures: bool = True) -> None:
     """Begin to load what the search of a CPU's variants needs, if nothing is known that may make it needless.
 
     Args:
@@ -163,11 +163,12 @@ def load_search(store: Store, target: Target, search: Search, *, predicts: bool 
         target: of the compilation.
         search: which variants are measured.
         predicts: whether a plan is predicted, for which a model is needed in any case.
+        measures: whether anything will be measured, from which a model learns.
     """
     is_new = next(iter(store.measurements(here_only=True)), None) is None
     if target.device == "cpu" and (predicts or (is_new and search is Search.MODEL)):
         kind = shipped_kind(store, target)
-        load_ahead(partial(shipped_guide, *kind) if kind is not None else _nothing)
+        load_ahead(partial(shipped_guide, *kind) if kind is not None else _nothing, trains=measures or not is_new)
 
 
 def foreseen(store: Store, target: Target) -> Foreseen:
@@ -186,7 +187,7 @@ def shipped_kind(store: Store, target: Target) -> tuple[str, int] | None:
 
 
 def _nothing() -> None:
-    """There is no model to train."""
+    """There is no model to load."""
 
 
 def _measured(

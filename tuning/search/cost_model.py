@@ -10,12 +10,9 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,37 +22,17 @@ from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.routine_registry import described
 from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.search.boosting import training
+from sartor.tuning.search.boosting.trees import Trees
 from sartor.tuning.search.features import features
 
-if TYPE_CHECKING:
-    from xgboost import Booster
-
 _LOG = logging.getLogger(__name__)
-# xgboost changes docstrings while it is imported, and fails without.
-_IS_LOADABLE = sys.flags.optimize < 2
 
 FEWEST_SAMPLES = 24
 """With fewer samples, a learned model is no better than the analytic one."""
 
 # Of a database only the newest are used: training on all of a large one would take longer than it saves.
 _MOST_SAMPLES = 4000
-
-# ACLTuner's hyperparameters (section 2.2) except alpha, which would shrink logarithms to zero. One thread, because
-# histograms that several threads sum depend on the threads' order.
-_TREES = 100
-_SETTINGS = {
-    "objective": "reg:squarederror",
-    "learning_rate": 0.2,
-    "max_depth": 9,
-    "min_child_weight": 2,
-    "gamma": 0,
-    "subsample": 0.53,
-    "colsample_bytree": 0.8,
-    "tree_method": "hist",
-    "nthread": 1,
-    "seed": 0,
-    "verbosity": 0,
-}
 
 
 @dataclass(frozen=True)
@@ -98,17 +75,18 @@ class Sample:
         return other
 
 
-def load_ahead(then: Callable[[], object] = lambda: None) -> None:
-    """Import the library of trees in a thread, and go on with ``then``: that takes a second or two, in which other
-    processes import or compile.
+def load_ahead(known: Callable[[], object] = lambda: None, *, trains: bool = True) -> None:
+    """Load in a thread what is ``known`` and, if a model will be trained, the library for that, which takes a second or
+    two: other processes import or compile meanwhile.
     """
-    if not _IS_LOADABLE:
+
+    if trains and not training.IS_LOADABLE:
         _LOG.warning("no cost model is trained: its library needs docstrings, which Python leaves out with -OO")
-        return
 
     def load() -> None:
-        import_module("xgboost")
-        then()
+        known()
+        if trains:
+            training.load()
 
     Thread(target=load, daemon=True).start()
 
@@ -122,10 +100,15 @@ def samples_of(measurements: Iterable[Measurement]) -> list[Sample]:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Predicts the times of variants; ``fit`` trains one."""
+    """Predicts the times of variants; ``fit`` trains one.
 
-    _booster: Booster
-    _core: Core = WIDE
+    Attributes:
+        trees: predict logarithms of factors from features.
+        core: of the machine, as for ``features``.
+    """
+
+    trees: Trees
+    core: Core = WIDE
 
     @staticmethod
     def fit(samples: Sequence[Sample], *, favours_fast: bool = False, core: Core = WIDE) -> CostModel | None:
@@ -140,16 +123,12 @@ class CostModel:
             core: what the samples ran on, as for ``features``.
         """
         known = [each for each in samples if is_readable(each)]
-        if len(known) < FEWEST_SAMPLES or not _IS_LOADABLE:
+        if len(known) < FEWEST_SAMPLES or not training.IS_LOADABLE:
             return None
-        # Imported here because it takes seconds, and only tuning without stored measurements needs it.
-        from xgboost import DMatrix, train
-
         rows = [each.features if core is WIDE else features(each.facts, each.variant, core) for each in known]
         targets = [math.log(each.seconds / ideal_seconds(each.facts)) for each in known]
         weights = _weights(known) if favours_fast else None
-        data = DMatrix(np.array(rows), np.array(targets), weight=weights, nthread=1)
-        return CostModel(train(_SETTINGS, data, num_boost_round=_TREES), core)
+        return CostModel(training.trained(np.array(rows), np.array(targets), weights), core)
 
     def seconds(self, facts: str, variants: Sequence[DescribedVariant]) -> list[float]:
         """Predict the seconds of variants of the task with these facts.
@@ -157,14 +136,11 @@ class CostModel:
         Raises:
             ValueError: if ``facts`` cannot be parsed.
         """
-        from xgboost import DMatrix
-
         ideal = ideal_seconds(facts)
         if not variants:
             return []
-        rows = np.array([features(facts, each, self._core) for each in variants])
-        factors = self._booster.predict(DMatrix(rows, nthread=1))
-        return [ideal * math.exp(each) for each in factors.tolist()]
+        rows = np.array([features(facts, each, self.core) for each in variants])
+        return [ideal * math.exp(each) for each in self.trees.predict(rows).tolist()]
 
     def ranked(self, facts: str, variants: Sequence[DescribedVariant]) -> list[DescribedVariant]:
         """Variants of a task, sorted by predicted time.

@@ -91,12 +91,13 @@ def test_what_a_search_needs_is_loaded_where_one_will_come(
     monkeypatch: pytest.MonkeyPatch, known: list[str], device: str, search: Search, expected: bool
 ) -> None:
     loaded: list[bool] = []
-    monkeypatch.setattr(layer_costs, "load_ahead", lambda _: loaded.append(True))
+    monkeypatch.setattr(layer_costs, "load_ahead", lambda _, trains: loaded.append(trains))
     store: Any = SimpleNamespace(measurements=lambda here_only: iter(known), hardware=host().key)
     layer_costs.load_search(store, Target.create(device), search)
-    assert bool(loaded) == expected
-    layer_costs.load_search(store, Target.create(device), search, predicts=True)
-    assert bool(loaded) == (device == "cpu")
+    assert loaded == [True] * expected
+    layer_costs.load_search(store, Target.create(device), search, predicts=True, measures=False)
+    is_trained = bool(known)
+    assert loaded[expected:] == [is_trained] * (device == "cpu")
 
 
 @pytest.mark.parametrize(("architecture", "searches"), [("llvmpipe", False), ("ampere", True), ("rdna3", True)])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.routine_registry import described
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.search import cost_model
+from sartor.tuning.search.boosting import training
+from sartor.tuning.search.boosting.trees import Trees
 from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, samples_of
 from sartor.tuning.search.features import features
 from tests.tuning.search.searched_tasks import KERNELS, STOCK, best, facts, listed, samples, seconds, task
@@ -45,6 +48,16 @@ def test_what_takes_no_time_is_no_sample() -> None:
     assert Sample.of(replace(timed, key=replace(KEY, variant="cpu:f32/block.view_from_last"))) is None
 
 
+def test_trees_predict_the_bits_of_xgboost() -> None:
+    xgboost = pytest.importorskip("xgboost")
+    drawn = np.random.default_rng(0)
+    rows = np.round(drawn.normal(size=(400, 5)), 1)
+    data = xgboost.DMatrix(rows, np.sin(rows[:, 0]) + rows[:, 1] * rows[:, 2])
+    booster = xgboost.train({"max_depth": 6, "seed": 0, "nthread": 1}, data, num_boost_round=20)
+    assert np.array_equal(Trees.of(booster).predict(rows), booster.predict(data))
+    assert len(Trees.of(booster).predict(rows[:0])) == 0
+
+
 def test_a_few_samples_are_no_model() -> None:
     few = samples(*TRAINED)[: FEWEST_SAMPLES - 1]
     assert CostModel.fit(few) is None
@@ -54,7 +67,7 @@ def test_a_few_samples_are_no_model() -> None:
 def test_without_docstrings_there_is_no_model_and_it_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cost_model, "_IS_LOADABLE", False)
+    monkeypatch.setattr(training, "IS_LOADABLE", False)
     assert CostModel.fit(samples(*TRAINED)) is None
     cost_model.load_ahead()
     assert "no cost model is trained: its library needs docstrings" in caplog.text

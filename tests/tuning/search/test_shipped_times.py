@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from sartor.tuning.search.cost_model import CostModel
+from sartor.tuning.search import cost_model
+from sartor.tuning.search.cost_model import Sample
 from sartor.tuning.search.shipped import times
+from sartor.tuning.search.shipped.likeness import guide
+from sartor.tuning.search.shipped.stored_guide import stored_guide, write_guide
 from sartor.tuning.search.shipped.times import shipped_samples, write_samples
 from tests.tuning.search.searched_tasks import KERNELS, STOCK, facts, samples, task
 
@@ -110,11 +113,40 @@ def test_a_routine_that_is_gone_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_packages_own_files_fit_this_version() -> None:
+    """If features were changed on purpose, ``python -m benchmarks.selection trees`` trains the models anew."""
     paths = sorted(Path(times.__file__).parent.glob("*.json.gz"))
     assert paths
     for path in paths:
         found = times.read(path)
         assert len({each.facts for each in found}) > 100
-        model = CostModel.fit(found)
-        assert model is not None
-        assert all(seconds > 0 for seconds in model.seconds(facts(64, 14), [each.variant for each in found[:10]]))
+        stored, trained = stored_guide(path, found), guide(found)
+        assert stored is not None, f"the trees beside {path.name} are of other features or times"
+        assert trained is not None
+        variants = [each.variant for each in found[::100]]
+        seconds = stored.seconds(facts(64, 14), variants)
+        assert all(each > 0 for each in seconds)
+        assert seconds == pytest.approx(trained.seconds(facts(64, 14), variants), rel=1e-4)
+
+
+def test_stored_trees_serve_their_own_times_and_features_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_samples(samples(*TASKS), ISA, 1, tmp_path)
+    found = times.read(path)
+    assert stored_guide(path, found) is None
+    model = guide([*found, *found])
+    assert model is not None
+    written = write_guide(model, path, found)
+    stored = stored_guide(path, found)
+    variants = [each.variant for each in found]
+    assert stored is not None
+    assert stored.seconds(facts(64, 14), variants) == model.seconds(facts(64, 14), variants)
+    content = written.read_bytes()
+    for damaged in (b"", content[:100], content[:-40], b"x" + content):
+        written.write_bytes(damaged)
+        assert stored_guide(path, found) is None
+    written.write_bytes(content)
+    other = [Sample(each.facts, each.variant, each.seconds) for each in found]
+    monkeypatch.setattr(cost_model, "features", lambda facts, variant: [1.0])
+    assert stored_guide(path, other) is None
+    monkeypatch.undo()
+    write_samples(samples(*TASKS[1:]), ISA, 1, tmp_path)
+    assert stored_guide(path, found) is None

@@ -11,7 +11,8 @@ from threading import Lock
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable
-from sartor.tuning.search.shipped.times import shipped_samples
+from sartor.tuning.search.shipped.stored_guide import stored_guide
+from sartor.tuning.search.shipped.times import path_of, shipped_samples
 
 # The median of fewer ratios may be that of a few odd layers.
 _FEWEST_RATIOS = 8
@@ -47,12 +48,14 @@ def _guides() -> tuple[Lock, dict[tuple[str, int], CostModel | None]]:
 def shipped_guide(isa: str, threads: int) -> CostModel | None:
     """The ``guide`` of the package's samples for machines of a kind, as ``shipped_samples`` names it.
 
-    It is trained once in a process. A second thread that asks meanwhile waits.
+    It is stored with them, or else trained once in a process. A second thread that asks meanwhile waits.
     """
     lock, known = _guides()
     with lock:
         if (isa, threads) not in known:
-            known[isa, threads] = guide(shipped_samples(isa, threads))
+            samples, path = shipped_samples(isa, threads), path_of(isa, threads)
+            stored = stored_guide(path, samples) if path is not None and samples else None
+            known[isa, threads] = stored or guide(samples)
         return known[isa, threads]
 
 

@@ -45,7 +45,7 @@ def shipped_samples(isa: str, threads: int, folder: Path = _FOLDER) -> tuple[Sam
         threads: number of threads that are tuned for.
         folder: of the files.
     """
-    path = next((each for each in (folder / _name(isa, threads), folder / _name(isa, 1)) if each.exists()), None)
+    path = path_of(isa, threads, folder)
     if path is None:
         return ()
     try:
@@ -53,6 +53,11 @@ def shipped_samples(isa: str, threads: int, folder: Path = _FOLDER) -> tuple[Sam
     except MisfitError as error:
         _LOG.warning("the package's measured times are not used: %s", error)
         return ()
+
+
+def path_of(isa: str, threads: int, folder: Path = _FOLDER) -> Path | None:
+    """The file of ``shipped_samples``; None if there is none."""
+    return next((each for each in (folder / _name(isa, threads), folder / _name(isa, 1)) if each.exists()), None)
 
 
 def write_samples(samples: Iterable[Sample], isa: str, threads: int, folder: Path = _FOLDER) -> Path:

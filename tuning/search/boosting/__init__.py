@@ -1,0 +1,1 @@
+"""Boosted trees: trained by XGBoost, evaluated and stored without it."""
