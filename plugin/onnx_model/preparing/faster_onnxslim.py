@@ -2,15 +2,18 @@
 
 It compares each constant with every other one of its shape, and each node with every other one that reads the same
 values. Here only those are compared that have the same key, as all that are equal do: the time grows with the model,
-not with its square. It also compares a model with itself, describes what is described, and sorts what is sorted.
+not with its square. It also compares a model with itself, describes what is described, and sorts what is sorted. It
+imports sympy to describe models, which takes longer than to simplify most.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from google.protobuf.message import Message
@@ -21,7 +24,41 @@ from sartor.onnx_model.graphs.graph import static_shape
 _TYING = "onnxslim.core.optimization.weight_tying"
 _ELIMINATION = "onnxslim.core.optimization.subexpression_elimination"
 _CORE, _UTILITIES = "onnxslim.core", "onnxslim.utils"
+_INFERENCE = "onnxslim.third_party.symbolic_shape_infer"
 _GRAPH = "onnxslim.third_party.onnx_graphsurgeon.ir.graph"
+
+
+class _LateInference(ModuleType):
+    """Stands for the module of onnxslim that infers shapes, and so imports sympy, until it infers some."""
+
+    def __init__(self) -> None:
+        super().__init__(_INFERENCE)
+        self.SymbolicShapeInference = self
+
+    def infer_shapes(self, model: ModelProto, **settings: Any) -> ModelProto:
+        """Load the module and infer the shapes of a model."""
+        if sys.modules.get(_INFERENCE) is self:
+            del sys.modules[_INFERENCE]
+        inferred: ModelProto = importlib.import_module(_INFERENCE).SymbolicShapeInference.infer_shapes(
+            model, **settings
+        )
+        return inferred
+
+
+def load_onnxslim() -> None:
+    """Import onnxslim without what it infers shapes with, which is loaded once it does.
+
+    Raises:
+        ImportError: if it cannot be imported.
+    """
+    late = _LateInference()
+    sys.modules[_INFERENCE] = late
+    try:
+        importlib.import_module("onnxslim")
+    except ImportError:
+        # Another version may want more of that module.
+        del sys.modules[_INFERENCE]
+        importlib.import_module("onnxslim")
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import io
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from sartor.onnx_model.preparing.faster_onnxslim import comparing_by_key, skipping_settled
+from sartor.onnx_model.preparing.faster_onnxslim import comparing_by_key, load_onnxslim, skipping_settled
 
 START = b"\n"
 """The bytes on standard input that let the worker begin. At the end of standard input it exits."""
@@ -76,7 +75,7 @@ def _is_fusion(matchers: list[object]) -> bool:
 
 
 def _serve(source: Path, target: Path) -> None:
-    importlib.import_module("onnxslim")
+    load_onnxslim()
     if sys.stdin.buffer.read(len(START)) != START:
         return
     data = source.read_bytes()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import pickle
+import subprocess
+import sys
 from contextlib import nullcontext
 from typing import Any
 
@@ -153,3 +156,22 @@ def test_nodes_are_sorted_as_onnxslim_sorts_them(*, backwards: bool) -> None:
         assert [each.name for each in _IMPORTER.import_onnx(built).toposort().nodes] == expected
     graph = _IMPORTER.import_onnx(built)
     assert (faster_onnxslim._sorted(graph) is None) == backwards
+
+
+_LATE = """
+import pickle, sys
+from sartor.onnx_model.preparing import faster_onnxslim, simplify_worker
+faster_onnxslim.load_onnxslim()
+results = [(simplify_worker.simplify_bytes(each), "sympy" in sys.modules) for each in pickle.load(sys.stdin.buffer)]
+sys.stdout.buffer.write(pickle.dumps(results))
+"""
+
+
+def test_shapes_are_inferred_as_ever_by_what_is_loaded_for_them_alone() -> None:
+    described = shape_inference.infer_shapes(_layers(5))
+    unknown = _foldable()
+    built = [each.SerializeToString() for each in (described, unknown, unknown)]
+    done = subprocess.run([sys.executable, "-c", _LATE], input=pickle.dumps(built), capture_output=True, check=True)
+    slim, loaded = zip(*pickle.loads(done.stdout), strict=True)
+    assert loaded == (False, True, True)
+    assert [*slim] == [simplify_worker.simplify_bytes(each) for each in built]
