@@ -16,6 +16,8 @@ from sartor.workspace import nothing_collected
 if TYPE_CHECKING:
     import typer
 
+_HELP = {"--help", "--version"}
+
 
 def main() -> None:
     """Entry point of ``sartor``."""
@@ -60,6 +62,8 @@ def _app() -> typer.Typer:
     if command in RUNTIME_COMMANDS or (command is None and lacking()):
         return runtime_app
     check_compiling(f"sartor {command or ''}".strip())
+    if command == "compile":
+        _begin_compiling()
     from sartor.cli.apps import app
 
     return app
@@ -69,6 +73,15 @@ def _compile_app() -> typer.Typer:
     from sartor.cli.runtime_app import check_compiling
 
     check_compiling("compile-to-vmfb")
+    _begin_compiling()
     from sartor.cli.apps import compile_app
 
     return compile_app
+
+
+def _begin_compiling() -> None:
+    """Start the worker that imports the model, so that it loads what it needs while this process does."""
+    if any(not each.startswith("-") for each in sys.argv[1:]) and not _HELP & {*sys.argv}:
+        from sartor.tuning.workers.beside.early import start_early
+
+        start_early("sartor.frontend.import_job")

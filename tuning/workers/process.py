@@ -7,9 +7,7 @@ import os
 import pickle
 import re
 import signal
-import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -18,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from sartor.errors import CompileError, DisturbedError, SystemRefusedError
-from sartor.tuning.workers import program
+from sartor.tuning.workers.beside.early import taken
 from sartor.tuning.workers.channel import Channel, OversizedFrameError
 from sartor.tuning.workers.disturbances import DISK_FULL_SIGN, Usage, is_memory_promised, is_stopped, oom_kills
 from sartor.tuning.workers.hangs.stacks import ask_for_stacks, threads_of
@@ -95,18 +93,9 @@ class WorkerProcess:
     """One worker process: starting, then idle, or busy with one job. ``kill`` ends its whole process group."""
 
     def __init__(self, setup: Setup, env: Mapping[str, str], start_timeout: float) -> None:
-        own, remote = socket.socketpair()
-        self.channel = Channel(own)
-        with remote:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", program.__name__, str(remote.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
-                pass_fds=(remote.fileno(),),
-                process_group=0,
-            )
+        interpreter = taken(env)
+        self.channel = Channel(interpreter.connection)
+        self._process = interpreter.process
         self._output = _Tail(self._process.stdout)
         self._frames: list[bytearray] = []
         self._limit = setup.memory_limit
@@ -119,7 +108,7 @@ class WorkerProcess:
         self.growth = 0
         self.is_spent = False
         self._begin_anew(start_timeout)
-        self.channel.send(setup)
+        self.channel.send(replace(setup, environment=tuple(env.items())))
 
     def _begin_anew(self, timeout: float) -> None:
         self._timeout = timeout

@@ -1,4 +1,5 @@
-"""The program of a worker process, ``python -m sartor.tuning.workers.program FD``: runs jobs while the parent lives.
+"""The program of a worker process, ``python -m sartor.tuning.workers.program FD [MODULE...]``: runs jobs while the
+parent lives, and imports modules before that.
 
 Memory is limited by ``RLIMIT_DATA``: the kernel enforces it at each allocation, independent of the parent, and counts
 private writable memory only. ``RLIMIT_AS`` would also count weights mapped from files and address space that
@@ -19,6 +20,7 @@ import socket
 import sys
 import time
 from contextlib import AbstractContextManager, suppress
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 
@@ -116,6 +118,7 @@ class _Server:
     def start(self, setup: Setup) -> bool:
         """Set up the process and reply; returns whether that succeeded."""
         sys.path[:] = setup.path
+        os.environ.update(setup.environment)
         logging.getLogger(_PACKAGE).addHandler(self._log)
         caught = _Caught()
         with caught:
@@ -172,10 +175,16 @@ class _Server:
 
 
 def main() -> None:
-    """Run jobs from the connection whose file descriptor is the first argument."""
+    """Import the modules that are named after a file descriptor, then run jobs from that connection."""
     _detach()
-    connection = socket.socket(fileno=int(sys.argv[1]))
+    descriptor, *modules = sys.argv[1:]
+    connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
+    # Whether it fails is seen in the job that needs it.
+    with nothing_collected():
+        for each in modules:
+            with suppress(ImportError):
+                import_module(each)
     server = _Server(connection)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         serving = server.start(pickle.loads(receive_frame(connection)))

@@ -59,11 +59,13 @@ class Setup:
         path: the parent's ``sys.path``, by which the worker imports job functions.
         initializer: ``package.module:function`` to call once, or None.
         memory_limit: bytes that jobs may allocate beyond what the started worker holds, or None.
+        environment: variables in addition to those that the worker was started with.
     """
 
     path: tuple[str, ...]
     initializer: str | None
     memory_limit: int | None
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

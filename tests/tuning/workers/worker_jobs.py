@@ -33,6 +33,11 @@ def initialize() -> None:
     _starts.append(os.getpid())
 
 
+def surroundings(module: str) -> tuple[int, str, bool]:
+    """This process, its folder for temporary files, and whether a module is imported."""
+    return os.getpid(), tempfile.gettempdir(), module in sys.modules
+
+
 def refuse_to_start() -> None:
     raise RuntimeError("no compiler here")
 

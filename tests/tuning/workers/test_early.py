@@ -1,0 +1,56 @@
+"""Interpreters that start before a pool needs them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sartor.tuning.workers.beside import early
+from sartor.tuning.workers.beside.early import Interpreter, start_early
+from sartor.tuning.workers.pool import WorkerPool
+from tests.tuning.workers.running import gone, run
+
+MODULE = "colorsys"
+
+
+@pytest.fixture
+def waiting() -> Iterator[Interpreter]:
+    """An interpreter that waits, which has imported a module."""
+    start_early("no.such.module", MODULE)
+    (only,) = early._WAITING
+    yield only
+    early._WAITING.clear()
+    only.process.kill()
+    only.process.wait()
+
+
+def test_a_pool_takes_an_interpreter_that_waits(waiting: Interpreter, tmp_path: Path) -> None:
+    with WorkerPool(2, env={"TMPDIR": str(tmp_path)}) as pool:
+        assert run(pool, "surroundings", module=MODULE).value == (waiting.process.pid, str(tmp_path), True)
+        pool.close()
+        pid, folder, is_imported = run(pool, "surroundings", module=MODULE).value
+        assert (folder, is_imported) == (str(tmp_path), False)
+        assert pid != waiting.process.pid
+
+
+def test_what_libraries_read_at_their_start_needs_a_new_interpreter(waiting: Interpreter) -> None:
+    with WorkerPool(1, env={"OMP_NUM_THREADS": "1"}) as pool:
+        assert run(pool, "process", seconds=0).value != waiting.process.pid
+    assert [waiting] == early._WAITING
+
+
+def test_an_interpreter_that_died_is_not_taken(waiting: Interpreter) -> None:
+    waiting.process.send_signal(signal.SIGKILL)
+    waiting.process.wait()
+    with WorkerPool(1) as pool:
+        assert run(pool, "process", seconds=0).value != waiting.process.pid
+
+
+def test_one_that_nobody_takes_ends_with_its_parent(waiting: Interpreter) -> None:
+    assert waiting.owner == os.getpid()
+    waiting.connection.close()
+    assert gone(waiting.process.pid)
