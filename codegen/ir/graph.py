@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import networkx as nx
-
 from sartor.codegen.ir.layer import Fusion, Layer, NetworkValue, Task, TensorType, ValueRef
 from sartor.codegen.ir.sizes.calls import SizedCall
 
@@ -50,16 +48,6 @@ class LayerGraph:
     def childnets_of(self, layer: str) -> tuple[Childnet, ...]:
         """The childnets that may replace a layer of this graph."""
         return tuple(each for each in self.childnets if each.layer == layer)
-
-    def digraph(self) -> nx.MultiDiGraph:
-        """Layers as nodes, one edge per activation, keyed by the consumer's input slot."""
-        graph = nx.MultiDiGraph()
-        graph.add_nodes_from(layer.name for layer in self.layers)
-        for layer in self.layers:
-            for slot, ref in enumerate(layer.inputs):
-                if ref.source is not None:
-                    graph.add_edge(ref.source, layer.name, key=slot)
-        return graph
 
     def tasks(self) -> dict[str, Task]:
         """Every distinct task, by key, in the order of first use, those of fusions and childnets last."""

@@ -1,4 +1,4 @@
-"""The typer applications: ``sartor``, and ``compile-to-vmfb``, which is ``sartor compile``."""
+"""The typer application ``sartor``; ``compile-to-vmfb`` is its command ``compile``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from sartor.cli.options.common import VersionOption
 from sartor.cli.runtime_app import RUNTIME_COMMANDS
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-compile_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 app.command("compile")(compile_to_vmfb)
-compile_app.command()(compile_to_vmfb)
 app.command()(bench)
 app.command(cls=BisectsByDefault)(compare)
 app.command()(inspect)

@@ -74,7 +74,7 @@ def _compile_app() -> typer.Typer:
 
     check_compiling("compile-to-vmfb")
     _begin_compiling()
-    from sartor.cli.apps import compile_app
+    from sartor.cli.compile_app import compile_app
 
     return compile_app
 

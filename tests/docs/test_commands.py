@@ -14,7 +14,8 @@ import typer
 from typer.main import get_command
 
 from benchmarks.record.documents import documents
-from sartor.cli.apps import app, compile_app
+from sartor.cli.apps import app
+from sartor.cli.compile_app import compile_app
 
 ROOT = Path(__file__).parents[2]
 PAGES = documents(ROOT)

@@ -71,11 +71,6 @@ from sartor.policies import Double, Search
 from sartor.profiling.compilation.outputs import check_beside, check_dumps
 from sartor.progress import Progress
 from sartor.publishing import Publication, check_apart, publication
-from sartor.report.page import report_page
-from sartor.report.plan_pages import page_paths, plan_pages
-from sartor.report.stored import with_readable
-from sartor.report.subject import Subject, open_subject
-from sartor.runtime.several.choice import PlanChoice
 from sartor.settings.size_range import OpenShapes
 from sartor.several.compilation import compile_several
 from sartor.several.settings import SeveralConfig, settings_of
@@ -229,7 +224,10 @@ def compile_to_vmfb(
         if save_plan is not None:
             new.write(save_plan, artifact.plan.text())
         if report is not None:
-            new.write(report, report_page([_subject(artifact, config, new)]))
+            # Reports need much that is imported for them alone, a tenth of the command's start.
+            from sartor.cli.output.compile_report import write_page
+
+            write_page(report, artifact, config, new)
     show_artifact(artifact, json)
 
 
@@ -237,8 +235,11 @@ def _others(save_plan: Path | None, report: Path | None, plans: int) -> dict[str
     """What is written beside the module and its weights, by option; ``plans`` have a page each in the report."""
     named = {"--save-plan": save_plan, "--report": report}
     given = {option: path for option, path in named.items() if path is not None}
-    pages = [] if report is None else page_paths(report, plans)
-    return given | {f"page {number} of --report": page for number, page in enumerate(pages, 1)}
+    if report is None:
+        return given
+    from sartor.report.plan_pages import page_paths
+
+    return given | {f"page {number} of --report": page for number, page in enumerate(page_paths(report, plans), 1)}
 
 
 def _compile_several(
@@ -262,23 +263,10 @@ def _compile_several(
         if save_plan is not None:
             new.write(save_plan, artifact.plan_set.text())
         if report is not None:
-            for path, page in plan_pages(report, _subjects(artifact, several.base, new)):
-                new.write(path, page)
+            from sartor.cli.output.compile_report import write_pages
+
+            write_pages(report, artifact, several.base, new)
     return artifact
-
-
-def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication) -> list[Subject]:
-    """What the reports show of the plans of a file that was just compiled."""
-    found = []
-    each = zip(artifact.manifest.alternatives, artifact.plans, artifact.errors, artifact.rejections, strict=True)
-    for alternative, plan, error, rejections in each:
-        shapes = {spec.name: tuple(size or 0 for size in spec.shape) for spec in alternative.inputs}
-        choice = PlanChoice(shapes, device=alternative.device, level=alternative.level)
-        subject = with_readable(open_subject(new.place_of(artifact.path), plan, choice), config.database)
-        others = {} if error is None else {f"{config.error_measure} error": f"{error:.2g}"}
-        name = f"{artifact.path.name}, {alternative.device} {alternative.level}, {alternative.shapes}"
-        found.append(replace(subject, name=name, rejections=rejections, others=others))
-    return found
 
 
 @dataclass(frozen=True)
@@ -317,17 +305,6 @@ def _for_fixed_sizes(
         return replay_plan(model, plan, output, config, progress, new)
     compiled = compile_switching if config.objective is Objective.COLD_LATENCY else compile_model
     return compiled(model, output, config, progress, new)
-
-
-def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Subject:
-    """What a report shows of a module that was just compiled."""
-    subject = with_readable(open_subject(new.place_of(artifact.path), artifact.plan), config.database)
-    facts = {} if artifact.error is None else {artifact.named_error: f"{artifact.error:.2g}"}
-    if artifact.layers:
-        facts["layers one by one"] = artifact.layers
-    if artifact.successor is not None:
-        facts["of the file's two plans"] = "that for the first inference"
-    return replace(subject, name=artifact.path.name, rejections=artifact.rejections, others=facts)
 
 
 def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) -> Plan | PlanSet:
