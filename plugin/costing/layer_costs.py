@@ -82,10 +82,13 @@ def tune(
     policy: PlanPolicy,
     search: Search = Search.MODEL,
     until: float = 0.0,
+    *,
+    predicts: bool = False,
 ) -> Tables:
     """Measure the candidates of a tuner's device, or what a search selects of them; returns cost tables of all tasks.
 
-    A search ends when what is left promises less than the fraction ``until`` of the network's time.
+    A search ends when what is left promises less than the fraction ``until`` of the network's time. That routines are
+    guesses is told, unless nothing was to be measured, as a plan ``predicts`` all that is not known.
 
     The machine's peak is in them for comparison.
     """
@@ -102,7 +105,7 @@ def tune(
     early = tuner.measure(limits) if tuner.is_bounded else {}
     searches = search is Search.MODEL and not target.is_software and policy.quantities == (Quantity.LATENCY,)
     pins = policy.pins if searches else None
-    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins, until)
+    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins, until, predicts=predicts)
     rooflines = early or tuner.measure(limits)
     per_second = peak.per_second(rooflines) if peak else None
     return Tables(variants, {**rooflines, **measured}, peak=per_second)
@@ -196,6 +199,8 @@ def _measured(
     tuner: Tuner,
     pins: Sequence[Pin] | None,
     until: float = 0.0,
+    *,
+    predicts: bool = False,
 ) -> Measured:
     """Measure all variants, or those that the search selects; tasks that were not reached get predictions.
 
@@ -231,7 +236,7 @@ def _measured(
     tell_found(tuner.progress, "")
     measured = _settled(cases, tuner, measured)
     guessed = search.guessed(measured) if tuner.is_bounded else {}
-    if guessed:
+    if guessed and not predicts:
         ended = "measuring was stopped" if current().is_requested else "the time budget was spent"
         message = "%s before %d of %d kinds of layers were measured: their routines are guesses"
         _LOG.warning(message, ended, len(guessed), len(cases))

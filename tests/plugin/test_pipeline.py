@@ -66,7 +66,12 @@ def test_the_module_is_right_and_measured(artifact: Artifact, imported_of: Impor
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 12.0])
 def test_however_little_time_there_is_a_plan_ships_that_is_right(
-    config: CompileConfig, imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path, seconds: float
+    config: CompileConfig,
+    imported_of: ImportedOf,
+    model_file: ModelFile,
+    tmp_path: Path,
+    seconds: float,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     hurried = replace(config, database=tmp_path / "new.db", time_budget=seconds)
     found = compile_model(model_file(MODEL), tmp_path / "net.vmfb", hurried)
@@ -77,6 +82,8 @@ def test_however_little_time_there_is_a_plan_ships_that_is_right(
     assert found.error < 1e-4
     if not seconds:
         assert not _measured(hurried)
+    # Who asks for predictions is not told of them.
+    assert "guesses" not in caplog.text if not seconds else seconds > 1 or "guesses" in caplog.text
 
 
 def test_with_no_time_nothing_begins_but_the_reference(

@@ -220,9 +220,13 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     begin = monotonic()
     runner = found.begun or _runner(found.imported, found.calibration.samples, config, bench)
     found = replace(found, begun=runner)
-    floor = _tuned(found, config, replace(bench, time=bench.time.spent()), folder, whole=whole)
+    floor = _tuned(found, config, replace(bench, time=bench.time.spent()), folder, whole=whole, predicts=True)
     finishing = _AGAIN * (monotonic() - begin)
     if not bench.time.leaves(_ENOUGH + finishing):
+        if bench.time.seconds:
+            _LOG.warning(
+                "the time budget leaves no time to measure layers: what the database does not know are guesses"
+            )
         return floor
     time = bench.time.until_finished(finishing)
     found = replace(found, candidates=find_candidates(found.imported, config.planning, everything=False))
@@ -239,14 +243,24 @@ def _tuned(
     *,
     whole: bool,
     floor: Recipe | None = None,
+    predicts: bool = False,
 ) -> Tuned:
-    """As ``tune_network``; ``floor`` is a plan that ran, and is shipped unless a better one runs."""
+    """As ``tune_network``; ``floor`` is a plan that ran, and is shipped unless a better one runs. Nothing is to be
+    measured where the plan ``predicts`` what is not known."""
     pool, store, time, progress, policy = bench.pool, bench.store, bench.time, bench.progress, config.planning
     imported, calibration = found.imported, found.calibration
     runner = found.begun or _runner(imported, calibration.samples, config, bench)
     builder, budget = runner.builder, runner.budget
     made = _tuners(imported, config, bench, budget.allowed_relative)
-    tuned = partial(tune, imported, found.candidates, policy=policy, search=config.search, until=config.tune_until)
+    tuned = partial(
+        tune,
+        imported,
+        found.candidates,
+        policy=policy,
+        search=config.search,
+        until=config.tune_until,
+        predicts=predicts,
+    )
     try:
         with time.stop.interruptible(), _patience(time, imported):
             tuner, *others = made(time.tuning_deadline(imported))

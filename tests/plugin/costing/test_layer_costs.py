@@ -107,7 +107,7 @@ def test_only_a_software_driver_is_spared_a_search(
     """Mesa compiles each kernel for half a second; drivers of GPUs do not, and tilings decide more there."""
     given: list[tuple[Any, Any]] = []
 
-    def measured(imported: Any, cases: Any, tuner: Any, pins: Any, _: float) -> dict[str, Any]:
+    def measured(imported: Any, cases: Any, tuner: Any, pins: Any, _: float, *, predicts: bool) -> dict[str, Any]:
         given.append((cases, pins))
         return {}
 
