@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,9 @@ _FINGERPRINT = "fingerprint"
 def write_guide(model: CostModel, times: Path, samples: Sequence[Sample]) -> Path:
     """Write a model that was trained on the ``samples`` of a file of times beside it; returns the file."""
     path = _beside(times)
-    arrays = {each.name: getattr(model.trees, each.name) for each in fields(Trees)}
-    np.savez_compressed(path, **arrays, **{_FINGERPRINT: np.array(_fingerprint(times, samples))})
+    arrays: dict[str, Any] = {each.name: getattr(model.trees, each.name) for each in fields(Trees)}
+    arrays[_FINGERPRINT] = np.array(_fingerprint(times, samples))
+    np.savez_compressed(path, **arrays)
     return path
 
 
