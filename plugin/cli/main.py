@@ -84,4 +84,8 @@ def _begin_compiling() -> None:
     if any(not each.startswith("-") for each in sys.argv[1:]) and not _HELP & {*sys.argv}:
         from sartor.tuning.workers.beside.early import start_early
 
-        start_early("sartor.frontend.import_job")
+        start_early(
+            "sartor.frontend.import_job",
+            "sartor.frontend.import_job:get_going",
+            later=("sartor.tuning.networks.build_job", "sartor.codegen.routines", "sartor.tuning.networks.profile_job"),
+        )

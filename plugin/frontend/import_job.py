@@ -69,7 +69,15 @@ _CLEAN = "builtin.module(util.func(canonicalize,cse),symbol-dce)"
 _SAMPLE_SEED = 0
 _DOUBLE_RECORD = "sartor.double"
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+_SIMPLIFYING: list[SimplifyProcess] = []
 _PASSABLE = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+
+
+def get_going() -> None:
+    """Begin what the first import needs, whatever the model: the process that simplifies it, and what the compiler says
+    of this machine."""
+    _SIMPLIFYING.append(SimplifyProcess())
+    get_ready(Target.create("cpu"))
 
 
 def run_import(
@@ -207,7 +215,7 @@ class _Read:
 
 
 def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
-    with SimplifyProcess() as process:
+    with _SIMPLIFYING.pop() if _SIMPLIFYING else SimplifyProcess() as process:
         loaded, external = read_model(path)
         dumper.write_model("loaded.onnx", partial(serialised, loaded))
         declared = DeclaredStates.of(loaded, fixed.states, fixed.bindings)

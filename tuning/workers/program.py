@@ -1,5 +1,8 @@
-"""The program of a worker process, ``python -m sartor.tuning.workers.program FD [MODULE...]``: runs jobs while the
-parent lives, and imports modules before that.
+"""The program of a worker process, ``python -m sartor.tuning.workers.program FD [NEED...] [-- NEED...]``: runs jobs
+while the parent lives.
+
+While it waits it gets what jobs will need, up to ``--`` before the first job and the rest after that: modules to
+import, or functions to call, as ``package.module:name``.
 
 Memory is limited by ``RLIMIT_DATA``: the kernel enforces it at each allocation, independent of the parent, and counts
 private writable memory only. ``RLIMIT_AS`` would also count weights mapped from files and address space that
@@ -15,10 +18,13 @@ import logging
 import os
 import pickle
 import resource
+import select
 import signal
 import socket
 import sys
 import time
+from collections import deque
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -41,6 +47,7 @@ from sartor.tuning.workers.protocol import (
 )
 from sartor.workspace import nothing_collected
 
+_LATER = "--"
 _PR_SET_PDEATHSIG = 1
 _OUTPUT = 1
 _PACKAGE = "sartor"
@@ -109,8 +116,10 @@ class _JobLog(logging.Handler):
 class _Server:
     """Serves one connection, and keeps the size of the process's memory before its first job."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, needs: Sequence[str]) -> None:
+        """Serve a connection; ``needs`` are as the program is given them."""
         self._connection = connection
+        self._needs = deque(needs)
         self._log = _JobLog()
         self._held = 0
         self._inherited_affinity = self._affinity = _affinity()
@@ -134,6 +143,16 @@ class _Server:
         self._reply(b"", caught, 0.0)
         return caught.status is JobStatus.OK
 
+    def received(self) -> bytearray:
+        """The next message. Until it arrives, or what is needed after the first job is reached, the process gets ready.
+
+        Raises:
+            EOFError: if the pool is gone.
+        """
+        while self._needs and self._needs[0] != _LATER and not select.select([self._connection], [], [], 0)[0]:
+            _get(self._needs.popleft())
+        return receive_frame(self._connection)
+
     def answer(self, message: bytearray) -> None:
         """Run the job in ``message`` and send its result."""
         result = b""
@@ -156,6 +175,9 @@ class _Server:
             result = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
             del value
         self._reply(result, caught, end - begin)
+        if _LATER in self._needs:
+            while self._needs.popleft() != _LATER:
+                pass
 
     def _reply(self, result: bytes, caught: _Caught, seconds: float) -> None:
         send_frame(self._connection, result)
@@ -175,21 +197,25 @@ class _Server:
 
 
 def main() -> None:
-    """Import the modules that are named after a file descriptor, then run jobs from that connection."""
+    """Run jobs from the connection whose file descriptor is the first argument."""
     _detach()
-    descriptor, *modules = sys.argv[1:]
+    descriptor, *needs = sys.argv[1:]
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
-    # Whether it fails is seen in the job that needs it.
-    with nothing_collected():
-        for each in modules:
-            with suppress(ImportError):
-                import_module(each)
-    server = _Server(connection)
+    server = _Server(connection, needs)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        serving = server.start(pickle.loads(receive_frame(connection)))
+        serving = server.start(pickle.loads(server.received()))
         while serving:
-            server.answer(receive_frame(connection))
+            server.answer(server.received())
+
+
+def _get(need: str) -> None:
+    """Import a module, or call a function; whether that fails is seen in the job that needs it."""
+    with nothing_collected(), suppress(ImportError, SartorError):
+        if ":" in need:
+            resolved(need)()
+        else:
+            import_module(need)
 
 
 def _detach() -> None:

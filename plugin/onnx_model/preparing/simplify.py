@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -85,51 +86,39 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
     """
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="sartor-")
-        self._source, self._target = (Path(self._folder.name, name) for name in ("in.onnx", "out.onnx"))
         self._process: subprocess.Popen[bytes] | None = None
-        command = [
-            sys.executable,
-            "-m",
-            simplify_worker.__name__,
-            str(self._source),
-            str(self._target),
-        ]
+        command = [sys.executable, "-m", simplify_worker.__name__]
         # If the process cannot be started, ``simplified`` warns.
         with suppress(OSError):
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                cwd=self._folder.name,
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
             )
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
-        self._folder.cleanup()
 
     def simplified(self, model: ModelProto) -> ModelProto | None:
         """Let onnxslim simplify ``model``; returns None and logs a warning if that fails."""
         try:
-            self._source.write_bytes(model.SerializeToString())
-            problem = self._finish(_TIMEOUT_SECONDS + _SECONDS_PER_NODE * len(model.graph.node))
-            if problem:
-                _log.warning("the model is not simplified: onnxslim failed (%s)", problem)
-                return None
-            result: ModelProto = ModelProto.FromString(self._target.read_bytes())
-            return result
+            with tempfile.TemporaryDirectory(prefix="sartor-") as folder:
+                Path(folder, simplify_worker.SOURCE).write_bytes(model.SerializeToString())
+                problem = self._finish(folder, _TIMEOUT_SECONDS + _SECONDS_PER_NODE * len(model.graph.node))
+                if problem:
+                    _log.warning("the model is not simplified: onnxslim failed (%s)", problem)
+                    return None
+                result: ModelProto = ModelProto.FromString(Path(folder, simplify_worker.TARGET).read_bytes())
+                return result
         except (OSError, subprocess.SubprocessError, DecodeError, EncodeError, ValueError) as error:
             _log.warning("the model is not simplified: onnxslim could not be run (%s)", type(error).__name__)
             return None
 
-    def _finish(self, timeout: float) -> str:
+    def _finish(self, folder: str, timeout: float) -> str:
         """Let the process work and wait for its end; returns the reason of a failure, or an empty string."""
         if self._process is None:
             raise FileNotFoundError(sys.executable)
-        _, printed = self._process.communicate(simplify_worker.START, timeout=timeout)
+        _, printed = self._process.communicate(os.fsencode(folder), timeout=timeout)
         code = self._process.returncode
         # Of a traceback the last line is the error.
         last = printed.decode(errors="replace").strip().rpartition("\n")[2]

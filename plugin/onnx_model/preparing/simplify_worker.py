@@ -1,6 +1,7 @@
-"""``python -m sartor.onnx_model.preparing.simplify_worker IN OUT``: run onnxslim within limits, silent unless it fails.
+"""``python -m sartor.onnx_model.preparing.simplify_worker``: run onnxslim within limits, silent unless it fails.
 
-It imports onnxslim, then waits for ``START`` on standard input before it reads IN.
+It imports onnxslim, then waits for the name of a folder on standard input, in which it reads ``SOURCE``, writes
+``TARGET``, and keeps temporary files.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +18,7 @@ from onnx import ModelProto
 
 from sartor.onnx_model.preparing.faster_onnxslim import comparing_by_key, load_onnxslim, skipping_settled
 
-START = b"\n"
-"""The bytes on standard input that let the worker begin. At the end of standard input it exits."""
+SOURCE, TARGET = "in.onnx", "out.onnx"
 
 _FOLDED_BYTES = 2**16
 _MEMORY_FACTOR = 8
@@ -74,15 +75,18 @@ def _is_fusion(matchers: list[object]) -> bool:
     return any(".fusion." in type(matcher).__module__ for matcher in matchers)
 
 
-def _serve(source: Path, target: Path) -> None:
+def _serve() -> None:
     load_onnxslim()
-    if sys.stdin.buffer.read(len(START)) != START:
+    folder = os.fsdecode(sys.stdin.buffer.read())
+    if not folder:
         return
-    data = source.read_bytes()
+    os.environ["TMPDIR"] = folder
+    os.chdir(folder)
+    data = Path(SOURCE).read_bytes()
     _limit_memory(_MEMORY_BASE + _MEMORY_FACTOR * len(data))
     with seldom_collected():
-        target.write_bytes(simplify_bytes(data))
+        Path(TARGET).write_bytes(simplify_bytes(data))
 
 
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]), Path(sys.argv[2]))
+    _serve()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,17 @@ def test_a_pool_takes_an_interpreter_that_waits(waiting: Interpreter, tmp_path: 
         pid, folder, is_imported = run(pool, "surroundings", module=MODULE).value
         assert (folder, is_imported) == (str(tmp_path), False)
         assert pid != waiting.process.pid
+
+
+def test_needs_are_got_in_order_and_the_later_ones_after_the_first_job() -> None:
+    start_early("bdb", "sartor.no_such_module:name", "worker_jobs_of_nobody", "cmd", later=("colorsys",))
+    with WorkerPool(1) as pool:
+        assert not run(pool, "surroundings", module="colorsys").value[2]
+        time.sleep(0.3)
+        loaded = [run(pool, "surroundings", module=each).value[2] for each in ("bdb", "cmd", "colorsys")]
+    # How far it came before the first job depends on when that arrived.
+    assert loaded[2]
+    assert loaded[:2] in ([True, True], [True, False], [False, False])
 
 
 def test_what_libraries_read_at_their_start_needs_a_new_interpreter(waiting: Interpreter) -> None:

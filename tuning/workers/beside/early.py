@@ -1,4 +1,4 @@
-"""Interpreters that start before it is known what they will do, and import meanwhile what they will surely need."""
+"""Interpreters that start before it is known what they will do, and get meanwhile what they will surely need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,12 +24,12 @@ class Interpreter:
     owner: int
 
     @staticmethod
-    def started(env: Mapping[str, str], modules: Iterable[str] = ()) -> Interpreter:
-        """Start one, with variables in addition to this process's; it imports ``modules`` before it is set up."""
+    def started(env: Mapping[str, str], *needs: str) -> Interpreter:
+        """Start one, with variables in addition to this process's; ``needs`` are as the program takes them."""
         own, remote = socket.socketpair()
         with remote:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", _PROGRAM, str(remote.fileno()), *modules],
+                [sys.executable, "-P", "-u", "-m", _PROGRAM, str(remote.fileno()), *needs],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -44,13 +44,16 @@ _WAITING: list[Interpreter] = []
 """They end when this process closes their connections, which it does at its end."""
 
 
-def start_early(*modules: str) -> None:
-    """Start an interpreter that imports ``modules``, in the thread that will take it: it ends with this thread.
+def start_early(*needs: str, later: Sequence[str] = ()) -> None:
+    """Start an interpreter in the thread that will take it: it ends with this thread.
+
+    It imports modules and calls functions (``package.module:name``) that its jobs need, before the first one as long as
+    that does not arrive, and what they need ``later`` after it.
 
     That it cannot start is seen, and said, where one is needed.
     """
     with suppress(OSError):
-        _WAITING.append(Interpreter.started({}, modules))
+        _WAITING.append(Interpreter.started({}, *needs, *(["--", *later] if later else [])))
 
 
 def taken(env: Mapping[str, str]) -> Interpreter:

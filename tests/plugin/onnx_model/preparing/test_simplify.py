@@ -61,7 +61,7 @@ def test_models_with_sequences_are_left_alone(monkeypatch: pytest.MonkeyPatch) -
         ("raise SystemExit('cannot')", "cannot"),
         ("raise OSError(28, 'No room')", "onnxslim failed (OSError: [Errno 28] No room)"),
         ("pass", "could not be run"),
-        ("import sys; open(sys.argv[3], 'wb').write(b'rubbish')", "could not be run"),
+        ("open(sys.stdin.read() + '/out.onnx', 'wb').write(b'rubbish')", "could not be run"),
     ],
 )
 def test_failure_is_a_warning(
@@ -109,7 +109,6 @@ def test_a_process_that_is_not_needed_ends() -> None:
         pass
     assert process._process is not None
     assert process._process.returncode is not None
-    assert not process._source.parent.exists()
 
 
 def test_without_a_program_there_is_a_warning(
