@@ -82,7 +82,7 @@ def _compile_app() -> typer.Typer:
 def _begin_compiling() -> None:
     """Start the worker that imports the model, so that it loads what it needs while this process does."""
     if any(not each.startswith("-") for each in sys.argv[1:]) and not _HELP & {*sys.argv}:
-        from sartor.tuning.workers.beside.early import start_early
+        from sartor.tuning.workers.starting.interpreters import start_early
 
         start_early(
             "sartor.frontend.import_job",

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from sartor.errors import CompileError, DisturbedError, SystemRefusedError
-from sartor.tuning.workers.beside.early import taken
 from sartor.tuning.workers.channel import Channel, OversizedFrameError
 from sartor.tuning.workers.disturbances import DISK_FULL_SIGN, Usage, is_memory_promised, is_stopped, oom_kills
 from sartor.tuning.workers.hangs.stacks import ask_for_stacks, threads_of
 from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Logged, Reply, Request, Setup
+from sartor.tuning.workers.starting.interpreters import taken
 
 _LOG = logging.getLogger(__name__)
 _TAIL_BYTES = 8000

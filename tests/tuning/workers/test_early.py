@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sartor.tuning.workers.beside import early
-from sartor.tuning.workers.beside.early import Interpreter, start_early
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.starting import interpreters
+from sartor.tuning.workers.starting.interpreters import Interpreter, start_early
 from tests.tuning.workers.running import gone, run
 
 MODULE = "colorsys"
@@ -22,9 +22,9 @@ MODULE = "colorsys"
 def waiting() -> Iterator[Interpreter]:
     """An interpreter that waits, which has imported a module."""
     start_early("no.such.module", MODULE)
-    (only,) = early._WAITING
+    (only,) = interpreters._WAITING
     yield only
-    early._WAITING.clear()
+    interpreters._WAITING.clear()
     only.process.kill()
     only.process.wait()
 
@@ -52,7 +52,7 @@ def test_needs_are_got_in_order_and_the_later_ones_after_the_first_job() -> None
 def test_what_libraries_read_at_their_start_needs_a_new_interpreter(waiting: Interpreter) -> None:
     with WorkerPool(1, env={"OMP_NUM_THREADS": "1"}) as pool:
         assert run(pool, "process", seconds=0).value != waiting.process.pid
-    assert [waiting] == early._WAITING
+    assert [waiting] == interpreters._WAITING
 
 
 def test_an_interpreter_that_died_is_not_taken(waiting: Interpreter) -> None:
