@@ -15,6 +15,7 @@ from sartor.codegen.ir.target import DEVICES, Target
 from sartor.errors import UsageError
 from sartor.policies import (
     DEFAULT_PLANS,
+    LOW_PRECISION_MAX_ERROR,
     CalibrationPolicy,
     Double,
     ImportPolicy,
@@ -43,7 +44,7 @@ from sartor.settings.values import (
 )
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_budget import ErrorBudget
-from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
+from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure, MeasureKind
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
@@ -69,7 +70,7 @@ class CompileConfig:
         target: device and architecture.
         threads: CPU workers to tune for.
         max_error: largest error of the outputs against ONNX Runtime, by ``error_measure``; None for the precision's
-            default, 1e-3 with f32 and 1e-2 below.
+            default, 1e-3 with f32 and 1e-2 below; by ``tokens`` 1e-2 also for what the model permits to round.
         precision: types in which routines may compute.
         double: type in which float64 is computed; inputs and outputs are float64 in any case.
         calibration: file or directory of samples, on which errors are measured; None for random values.
@@ -227,7 +228,9 @@ class CompileConfig:
     def error_budget(self) -> ErrorBudget:
         """The error budget of the outputs, before the model is known."""
         narrow = self.precision is not Precision.F32
-        return ErrorBudget(self.error_measure, self.precision.usual_error, self.max_error, narrow)
+        is_of_tokens = narrow and self.error_measure.kind is MeasureKind.TOKENS
+        usual = LOW_PRECISION_MAX_ERROR if is_of_tokens else self.precision.usual_error
+        return ErrorBudget(self.error_measure, usual, self.max_error, narrow)
 
     @property
     def importing(self) -> ImportPolicy:

@@ -51,8 +51,8 @@ def with_permitted_error(
     *,
     is_hurried: bool = False,
 ) -> Calibration:
-    """The calibration with the error of the outputs if all layers are rounded that may be, if the precision is that
-    which the model permits.
+    """The calibration with the relative error of the outputs if all layers are rounded that may be, if the precision is
+    that which the model permits, and errors are relative.
 
     Args:
         imported: the model.
@@ -66,7 +66,7 @@ def with_permitted_error(
         UsageError: if the model fails on the samples.
         CompileError: if the worker dies.
     """
-    if config.precision is not Precision.PERMITTED:
+    if config.precision is not Precision.PERMITTED or config.error_measure != RELATIVE:
         return calibration
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(imported, calibration, pool, RELATIVE, config.jobs, cache, progress, is_hurried=is_hurried)

@@ -71,13 +71,14 @@ def _warn_of_oddities(look: Look, total: int) -> None:
 
 
 def check_measure(imported: ImportedModel, samples: SampleSet, pool: WorkerPool, budget: ErrorBudget) -> None:
-    """Try a measure of the user's own on outputs that are right, before anything is tuned by it.
+    """Try a measure on outputs that are right, before anything is tuned by it: one of the user's own, or one that is
+    not for all models.
 
     Raises:
         UsageError: if it fails, or no module could be right by it.
         CompileError: if the worker dies.
     """
-    if budget.measure.kind is not MeasureKind.USER:
+    if budget.measure.kind not in (MeasureKind.USER, MeasureKind.TOKENS):
         return
     job = {"prepared": imported.prepared, "source": samples.source, "measure": budget.measure}
     error = call(pool, measured_on_itself, job, "trying the error measure")

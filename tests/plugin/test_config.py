@@ -116,6 +116,13 @@ def test_the_usual_error_is_that_of_the_precision_whenever_it_is_set(precision: 
     assert replace(CompileConfig(threads=1, target=GPU), precision=precision).allowed_error == usual
 
 
+@pytest.mark.parametrize("precision", Precision)
+def test_tokens_allow_the_same_for_all_rounding(precision: Precision) -> None:
+    usual = DEFAULT_MAX_ERROR if precision is Precision.F32 else LOW_PRECISION_MAX_ERROR
+    config = CompileConfig(threads=1, target=GPU, precision=precision, error_measure="tokens")  # type: ignore[arg-type]
+    assert config.allowed_error == usual
+
+
 @pytest.mark.parametrize("given", [0.0, 1e-6, 0.5])
 def test_an_error_that_is_given_holds_for_every_precision(given: float) -> None:
     config = CompileConfig(threads=1, target=GPU, max_error=given)

@@ -22,6 +22,7 @@ import numpy as np
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import FloatArray, output_scale, relative_error, scaled_differences
+from sartor.tuning.errors.token_error import logits_among, token_error
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -44,11 +45,12 @@ class MeasureKind(StrEnum):
     RELATIVE = "relative"
     COSINE = "cosine"
     TOP1 = "top1"
+    TOKENS = "tokens"
     USER = "user"
 
 
 # Measures whose samples are averaged. For the others the worst sample counts.
-_AVERAGED = frozenset({MeasureKind.TOP1, MeasureKind.USER})
+_AVERAGED = frozenset({MeasureKind.TOP1, MeasureKind.TOKENS, MeasureKind.USER})
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class ErrorMeasure:
 
     @staticmethod
     def parse(text: str) -> ErrorMeasure:
-        """Read ``relative``, ``cosine``, ``top1`` or ``FILE.py:function``; the file is run.
+        """Read ``relative``, ``cosine``, ``top1``, ``tokens`` or ``FILE.py:function``; the file is run.
 
         Raises:
             UsageError: if the text is none of these, or there is no such function.
@@ -102,24 +104,31 @@ class ErrorMeasure:
     def of_sample(self, outputs: Sequence[Array], expected: Sequence[Array], scales: Sequence[Array] = ()) -> float:
         """The error of one sample, that of its worst output; 0 if all outputs are as expected.
 
+        For ``tokens`` that is ``TokenError.error`` of the logits, and the cosine distance of other outputs.
+
         Args:
             outputs: of the module.
             expected: the right outputs.
             scales: of the outputs, as ``scales_of`` computes them; if empty, scales without noise are computed here.
 
         Raises:
-            UsageError: if the user's function fails, takes too long, or returns no number of 0 or more.
+            UsageError: if the user's function fails, takes too long, or returns no number of 0 or more, or if
+                ``tokens`` finds no logits.
         """
         if self.kind is MeasureKind.USER:
             return _call(self, outputs, expected)
         if len(outputs) != len(expected):
             return math.inf
         known: Sequence[Array | None] = scales or [None] * len(outputs)
-        measure = _MEASURES[self.kind]
-        return max((measure(*each) for each in zip(outputs, expected, known, strict=True)), default=0.0)
+        measures = [_MEASURES[self.kind]] * len(outputs)
+        if self.kind is MeasureKind.TOKENS:
+            measures[logits_among(expected)] = _of_tokens
+        return max(
+            (measure(*each) for measure, *each in zip(measures, outputs, expected, known, strict=True)), default=0.0
+        )
 
     def of_samples(self, errors: Sequence[float]) -> float:
-        """The error of several samples: their largest error, or the mean for top-1 and the user's function."""
+        """The error of several samples: their largest error, or the mean for top-1, tokens and the user's function."""
         if not errors:
             return 0.0
         return math.fsum(errors) / len(errors) if self.kind in _AVERAGED else max(errors)
@@ -185,10 +194,17 @@ def _relative(output: Array, expected: Array, scale: Array | None) -> float:
     return relative_error([output], [expected], scales=[] if scale is None else [scale])
 
 
+def _of_tokens(output: Array, expected: Array, scale: Array | None) -> float:
+    del scale
+    return token_error(output, expected).error
+
+
+# Other outputs of a decoder than its logits are compared by the cosine distance.
 _MEASURES: dict[MeasureKind, Measure] = {
     MeasureKind.RELATIVE: _relative,
     MeasureKind.COSINE: cosine_distance,
     MeasureKind.TOP1: top1_disagreement,
+    MeasureKind.TOKENS: cosine_distance,
 }
 
 

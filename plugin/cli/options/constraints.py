@@ -58,8 +58,9 @@ CalibrationMethodOption = Annotated[
 ErrorMeasureOption = Annotated[
     str | None,
     typer.Option(
-        metavar="relative|cosine|top1|FILE.py:FUNCTION",
-        help="What an error is; a function takes a sample's outputs and the expected ones. (default: relative)",
+        metavar="relative|cosine|top1|tokens|FILE.py:FUNCTION",
+        help="What an error is; tokens is for decoders with logits, a function takes a sample's outputs and the "
+        "expected ones. (default: relative)",
     ),
 ]
 ObjectiveOption = Annotated[
