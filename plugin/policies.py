@@ -31,8 +31,8 @@ class Precision(StrEnum):
     """The types in which routines may compute besides f32: none, one narrower type, or all.
 
     With ``int8-weights`` they compute in f32, and filters may be stored in 8 bits; with ``int4-weights`` those of
-    products may be stored in blocks of 4 bits. ``permitted`` is what f32 becomes for a model that permits to round what
-    some of its layers multiply (``accuracy_level`` of ``MatMulNBits``).
+    products may be stored in blocks of 4 bits; ``mixed-weights`` allows both. ``permitted`` is what f32 becomes for a
+    model that permits to round what some of its layers multiply (``accuracy_level`` of ``MatMulNBits``).
     """
 
     F32 = "f32"
@@ -43,6 +43,7 @@ class Precision(StrEnum):
     INT8 = "int8"
     INT8_WEIGHTS = "int8-weights"
     INT4_WEIGHTS = "int4-weights"
+    MIXED_WEIGHTS = "mixed-weights"
     MIXED = "mixed"
 
     @property
@@ -62,7 +63,12 @@ class Precision(StrEnum):
     @property
     def quantises_filters(self) -> bool:
         """Whether filters may be rounded to 8 bits."""
-        return self.quantises_values or self is Precision.INT8_WEIGHTS
+        return self.quantises_values or self in (Precision.INT8_WEIGHTS, Precision.MIXED_WEIGHTS)
+
+    @property
+    def computes_in_f32(self) -> bool:
+        """Whether nothing but weights is narrowed."""
+        return self in (Precision.F32, Precision.INT8_WEIGHTS, Precision.INT4_WEIGHTS, Precision.MIXED_WEIGHTS)
 
     @property
     def usual_error(self) -> float:
@@ -79,6 +85,7 @@ _NARROWER = {
     Precision.INT8: ("i8",),
     Precision.INT8_WEIGHTS: ("i8",),
     Precision.INT4_WEIGHTS: ("i4",),
+    Precision.MIXED_WEIGHTS: ("i8", "i4"),
     Precision.MIXED: ("tf32", "bf16", "f16", "i8"),
 }
 

@@ -73,7 +73,7 @@ def precision_of(plan: Plan) -> Precision:
     """The precision of a plan: f32, or mixed if a layer computes in a narrower type, weights in 4 bits apart."""
     types = {dtype_in(each.variant) for each in plan.layers}
     if FOUR_BITS in types:
-        return Precision.INT4_WEIGHTS
+        return Precision.MIXED_WEIGHTS if types & {*LOW_PRECISION.keys()} > {FOUR_BITS} else Precision.INT4_WEIGHTS
     return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
 
 

@@ -24,9 +24,16 @@ from sartor.tuning.selection.registry import SELECTORS
 PrecisionOption = Annotated[
     Literal["f32", "tf32", "bf16", "f16", "int8", "int8-weights", "int4-weights", "mixed"] | None,
     typer.Option(
-        help="What layers may be computed in besides f32, where that is faster; tf32 is NVIDIA's; int8-weights stores "
-        "filters in 8 bits and computes in f32, int4-weights those of products in blocks of 4 bits. "
+        help="What layers may be computed in besides f32, where that is faster; tf32 is NVIDIA's; int8-weights and "
+        "int4-weights are --weights int8 and int4. "
         "(default: f32, and products in 8 bits that the model permits by an accuracy_level of 4)"
+    ),
+]
+WeightsOption = Annotated[
+    Literal["int4", "int8", "mixed"] | None,
+    typer.Option(
+        help="What weights of floats may be stored in, layer by layer, while layers compute in f32: those of products "
+        "in blocks of 4 bits, filters and those of products in 8 bits, or both. (default: floats)"
     ),
 ]
 DoubleOption = Annotated[
@@ -143,9 +150,18 @@ def read_time_budget(seconds: float | None, *, fast: bool) -> float | None:
     return 0.0 if fast else seconds
 
 
-def read_precision(text: str | None) -> Precision:
-    """The precision, f32 if none is named."""
-    return Precision(text or Precision.F32)
+def read_precision(text: str | None, weights: str | None = None) -> Precision:
+    """The precision, f32 if none is named; ``weights`` is what weights alone may be stored in.
+
+    Raises:
+        UsageError: if both are given.
+    """
+    if text is not None and weights is not None:
+        raise UsageError(
+            f"--weights {weights} is a precision that stores weights alone in few bits, and --precision {text} is "
+            "another; leave one of them out"
+        )
+    return Precision(text or (f"{weights}-weights" if weights else Precision.F32))
 
 
 def read_max_error(bound: float | None) -> float | None:

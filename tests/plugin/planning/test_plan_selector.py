@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from sartor.errors import InfeasibleError
 from sartor.planning import plan_solver
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.recipe import Recipe
@@ -113,3 +114,26 @@ def test_plans_in_one_type_keep_to_the_limits_that_were_tightened(imported_of: I
     assert free
     least = min(each.needed[Quantity.MEMORY] for each in found.solver.smallest(tables)[0])
     assert single_precision_plans(found, tables, mixed, Limits(memory=least / 2))[0] == []
+
+
+@pytest.mark.parametrize(
+    ("precision", "tried"),
+    [
+        (Precision.MIXED_WEIGHTS, {Precision.F32, Precision.INT8_WEIGHTS, Precision.INT4_WEIGHTS}),
+        (Precision.INT4_WEIGHTS, {Precision.F32}),
+        (Precision.INT8, {Precision.F32}),
+    ],
+)
+def test_plans_in_one_type_stay_within_what_is_allowed(
+    precision: Precision, tried: set[Precision], imported_of: ImportedOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, asked = selector(imported_of("residual"), FakeTuner(), precision), set[Precision]()
+
+    def refuse(other: Precision) -> None:
+        asked.add(other)
+        raise InfeasibleError("none")
+
+    mixed, tables = found.select(tables_of(found.imported, by_type(f32=1.0, i8=1.0, i4=1.0)), UNLIMITED)
+    monkeypatch.setattr(type(found), "in_precision", lambda _, other: refuse(other))
+    assert single_precision_plans(found, tables, mixed, UNLIMITED)[0] == []
+    assert asked == tried

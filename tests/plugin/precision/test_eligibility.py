@@ -140,11 +140,14 @@ def test_weights_are_stored_narrow_where_that_loses_nothing(
     assert {each.traits.weights for each in narrow if may_run(layer, each)} == expected
 
 
-def test_only_filters_are_stored_in_8_bits_where_that_is_asked_for(imported_of: Callable[[str], ImportedModel]) -> None:
+@pytest.mark.parametrize("precision", [Precision.INT8_WEIGHTS, Precision.MIXED_WEIGHTS])
+def test_only_filters_are_stored_in_8_bits_where_that_is_asked_for(
+    precision: Precision, imported_of: Callable[[str], ImportedModel]
+) -> None:
     imported = imported_of("residual")
-    policy = replace(CONFIG, precision=Precision.INT8_WEIGHTS).planning
+    policy = replace(CONFIG, precision=precision).planning
     found = find_candidates(imported, policy, everything=False).variants
-    may_run = eligibility(imported, Precision.INT8_WEIGHTS)
+    may_run = eligibility(imported, precision)
     layers = {layer.name: layer for layer in imported.graph.layers}
     narrow = {name: [each for each in found[layer.task.key] if each.dtype == "i8"] for name, layer in layers.items()}
     assert any(narrow.values())
@@ -175,7 +178,7 @@ def test_rows_find_ranges_where_8_bits_are_asked_for(
     ]
     pairs = [(layer, each) for layer, each in offered if isinstance(each, Variant)]
     assert pairs
-    for precision in (Precision.F32, Precision.INT8_WEIGHTS):
+    for precision in (Precision.F32, Precision.INT8_WEIGHTS, Precision.MIXED_WEIGHTS):
         assert not any(eligibility(imported, precision)(*pair) for pair in pairs), precision
     assert [eligibility(imported, Precision.INT8)(*pair) for pair in pairs] == [rows] * len(pairs)
 

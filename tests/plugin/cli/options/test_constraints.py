@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sartor.cli.options.constraints import read_memory_limit, read_time_budget, read_tune_until
+from sartor.cli.options.constraints import read_memory_limit, read_precision, read_time_budget, read_tune_until
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
+from sartor.policies import Precision
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,12 @@ def test_fast_is_a_budget_of_nothing() -> None:
     assert read_time_budget(3.0, fast=False) == 3.0
     with pytest.raises(UsageError, match="contradicts --time-budget 3"):
         read_time_budget(3.0, fast=True)
+
+
+def test_weights_are_narrowed_by_a_precision_of_their_own() -> None:
+    assert read_precision(None) == Precision.F32
+    named = {each: read_precision(None, each) for each in ("int4", "int8", "mixed")}
+    assert [*named.values()] == [Precision.INT4_WEIGHTS, Precision.INT8_WEIGHTS, Precision.MIXED_WEIGHTS]
+    assert all(each.computes_in_f32 for each in named.values())
+    with pytest.raises(UsageError, match=r"--weights int4 .*--precision bf16 is another; leave one of them out"):
+        read_precision("bf16", "int4")
