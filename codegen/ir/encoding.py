@@ -34,7 +34,7 @@ class BlockEncoding:
     there are rows of the matrix.
 
     Attributes:
-        bits: of a code: 2, 4 or 8.
+        bits: of a code: 2, 4 or 8; in a model up to 8, packed without gaps.
         block: rows of the matrix in a block, a multiple of 16.
         depth: rows of the matrix.
         columns: columns of the matrix.
@@ -134,16 +134,29 @@ def permits_rounding(task: Task) -> bool:
 
 
 def unpacked(data: np.ndarray, bits: int) -> np.ndarray:
-    """Unsigned integers of ``bits`` bits, packed along the last axis into bytes, lowest bits first."""
+    """Unsigned integers of up to 8 bits, packed along the last axis into bytes without gaps, lowest bits first."""
     if bits == _BYTE:
         return data
+    if _BYTE % bits:
+        return _across_bytes(data, bits)
     shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
     codes: np.ndarray = (data[..., None] >> shifts) & (2**bits - 1)
     return codes.reshape(*data.shape[:-1], -1)
 
 
+def _across_bytes(data: np.ndarray, bits: int) -> np.ndarray:
+    """As ``unpacked`` for integers that lie across bytes: ``bits`` bytes hold eight of them."""
+    filled = np.pad(data, [*[(0, 0)] * (data.ndim - 1), (0, -data.shape[-1] % bits)])
+    groups = filled.reshape(*data.shape[:-1], -1, bits).astype(np.uint64)
+    words = np.bitwise_or.reduce(groups << np.arange(0, _BYTE * bits, _BYTE, dtype=np.uint64), axis=-1)
+    numbers = words[..., None] >> np.arange(0, _BYTE * bits, bits, dtype=np.uint64)
+    codes = (numbers & np.uint64(2**bits - 1)).astype(np.uint8).reshape(*data.shape[:-1], -1)
+    found: np.ndarray = codes[..., : data.shape[-1] * _BYTE // bits]
+    return found
+
+
 def packed(codes: np.ndarray, bits: int) -> np.ndarray:
-    """The inverse of ``unpacked``: the last axis has to fill whole bytes."""
+    """The inverse of ``unpacked`` for 2, 4 and 8 bits: the last axis has to fill whole bytes."""
     if bits == _BYTE:
         return codes
     groups = codes.reshape(*codes.shape[:-1], -1, _BYTE // bits).astype(np.uint8)

@@ -19,6 +19,7 @@ from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
+from sartor.codegen.routines.encoded.looked_up_columns import LookedUpColumns
 from sartor.codegen.routines.encoded.narrowed_product import NarrowedProduct
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.data_tiled import DataTiled
@@ -92,6 +93,7 @@ ROUTINES: tuple[Routine, ...] = (
     # By weights in blocks of integers.
     BlockProduct(),
     BlockPanels(),
+    LookedUpColumns(),
     # The same for models in f16.
     Half(Direct()),
     Half(Direct("direct_blocked", blocked=True)),

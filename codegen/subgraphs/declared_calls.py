@@ -7,6 +7,7 @@ IREE's lowering of ONNX leaves both alone, and lowers what is around them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.mlir.iree_compiler import ir
@@ -75,12 +76,19 @@ def callee_of(op: ir.Operation) -> str:
     return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
 
-def inline(call: ir.Operation, function: str) -> None:
-    """Replace a call by the ops of a function of one result, given as MLIR."""
+def inline(call: ir.Operation, function: str, arguments: Sequence[ir.Value] | None = None) -> None:
+    """Replace a call by the ops of a function of one result, given as MLIR.
+
+    Args:
+        call: an op of one result.
+        function: text of the function.
+        arguments: of the function; by default the op's operands.
+    """
     module = ir.Module.parse(function)
     block = body_of(module.body.operations[0].operation)
     *ops, terminator = [view.operation for view in block.operations]
-    mapping = dict(zip(block.arguments, call.operands, strict=True))
+    given = call.operands if arguments is None else arguments
+    mapping = dict(zip(block.arguments, given, strict=True))
     for op in ops:
         clone = op.clone(ip=ir.InsertionPoint(call))
         remap(clone, mapping)

@@ -6,12 +6,13 @@ import io
 
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, entry_function, symbol
-from sartor.codegen.subgraphs import encoded_products, recurrent_loops
+from sartor.codegen.subgraphs import encoded_look_ups, encoded_products, recurrent_loops
 from sartor.codegen.subgraphs.declared_calls import cast_bits
+from sartor.codegen.subgraphs.encoded_look_ups import call_look_ups, expand_look_up
 from sartor.codegen.subgraphs.encoded_products import call_products, expand_product
 from sartor.codegen.subgraphs.recurrent_calls import call_recurrences, expand_recurrence
 
-_PREFIXES = (encoded_products.PREFIX, recurrent_loops.PREFIX)
+_PREFIXES = (encoded_look_ups.PREFIX, encoded_products.PREFIX, recurrent_loops.PREFIX)
 
 
 def call_functions(module: ir.Operation) -> None:
@@ -22,6 +23,7 @@ def call_functions(module: ir.Operation) -> None:
     """
     call_recurrences(module)
     call_products(module)
+    call_look_ups(module)
     cast_bits(module)
 
 
@@ -51,6 +53,8 @@ def expand_calls(module: ir.Module) -> None:
             expand_recurrence(view.operation)
         for view in list(body_of(entry_function(module)).operations):
             expand_product(view.operation)
+        for view in list(body_of(entry_function(module)).operations):
+            expand_look_up(view.operation)
         for view in list(module.body.operations):
             if view.operation.name == "util.func" and symbol(view.operation).startswith(_PREFIXES):
                 view.operation.erase()

@@ -14,6 +14,7 @@ from sartor.codegen.linking.adapts import AdaptKind
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, split_recipe, timed_plan
+from sartor.planning.shared_weights import with_shared_weights
 from sartor.policies import PlanPolicy, Precision
 from sartor.precision.eligibility import eligibility
 from sartor.progress import Progress
@@ -252,7 +253,7 @@ class PlanSolver:
         return [replace(each, plan=timed_plan(each, tables)) for each in recipes], tables
 
     def _recipe(self, problem: Problem, selection: Selection, tables: Tables) -> Recipe:
-        recipe = split_recipe(self.imported, tables, selection, self.policy)
+        recipe = with_shared_weights(split_recipe(self.imported, tables, selection, self.policy), tables)
         queues = queues_of(problem, selection.assignment)
         return replace(recipe, needed=measures(problem, selection.assignment), overlapped=queues.seconds)
 

@@ -123,9 +123,8 @@ class ErrorMeasure:
         measures = [_MEASURES[self.kind]] * len(outputs)
         if self.kind is MeasureKind.TOKENS:
             measures[logits_among(expected)] = _of_tokens
-        return max(
-            (measure(*each) for measure, *each in zip(measures, outputs, expected, known, strict=True)), default=0.0
-        )
+        pairs = zip(measures, zip(outputs, expected, known, strict=True), strict=True)
+        return max((measure(*each) for measure, each in pairs), default=0.0)
 
     def of_samples(self, errors: Sequence[float]) -> float:
         """The error of several samples: their largest error, or the mean for top-1, tokens and the user's function."""

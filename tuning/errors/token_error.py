@@ -89,4 +89,5 @@ def _divergence(own: FloatArray, right: FloatArray) -> FloatArray:
     probabilities = np.exp(right)
     with np.errstate(invalid="ignore"):
         terms = np.where(probabilities > 0, probabilities * (right - own), 0.0)
-    return np.maximum(terms.sum(-1), 0.0)
+    sums: FloatArray = np.maximum(terms.sum(-1), 0.0)
+    return sums

@@ -54,7 +54,8 @@ def test_impossible_tokens_stay_impossible() -> None:
 def test_logits_are_the_floats_with_the_largest_last_dimension() -> None:
     counts = np.zeros((1, 9), np.int64)
     assert logits_among([_CACHE, counts, _RIGHT]) == 2
-    for outputs in ([counts, np.zeros(9, np.float32)], [_RIGHT, _RIGHT], []):
+    others: list[list[Array]] = [[counts, np.zeros(9, np.float32)], [_RIGHT, _RIGHT], []]
+    for outputs in others:
         with pytest.raises(UsageError, match=r"tokens compares distributions over tokens, and the model has"):
             logits_among(outputs)
 

@@ -20,6 +20,33 @@ def qlinear_reduce_mean(call: Call) -> list[Array]:
     return [np.clip(steps, limits.min, limits.max).astype(data.dtype)]
 
 
+def product_by_blocks(call: Call) -> list[Array]:
+    """MatMulNBits: the product by the transpose of a matrix in blocks, whose codes follow each other bit by bit."""
+    depth, columns, bits = call.whole("K", 0), call.whole("N", 0), call.whole("bits", 4)
+    block = call.whole("block_size", 0)
+    blocks, lhs = -(-depth // block), call.given(0)
+    codes = _integers(call.given(1).reshape(columns, blocks, -1), bits)
+    points = np.full((columns, blocks), 2.0 ** (bits - 1))
+    if (given := call.input(3)) is not None:
+        is_packed = given.dtype == np.uint8
+        numbers = _integers(given.reshape(columns, -1), bits) if is_packed else call.wide(3)
+        points = numbers.reshape(columns, -1)[:, :blocks].astype(np.float64)
+    group = call.input(4)
+    groups = np.arange(depth) // block if group is None else group.reshape(-1)[:depth].astype(np.int64)
+    scales = call.wide(2).reshape(columns, blocks)
+    matrix = (codes.reshape(columns, -1)[:, :depth] - points[:, groups]) * scales[:, groups]
+    return [(call.wide(0) @ matrix.T + call.wide_or(5, 0.0)).astype(lhs.dtype)]
+
+
+def _integers(data: Array, bits: int) -> Array:
+    """Integers without a sign of some bits, lowest first, that fill the last axis of bytes without gaps."""
+    digits = np.unpackbits(data, axis=-1, bitorder="little")
+    count = digits.shape[-1] // bits
+    weights = 1 << np.arange(bits, dtype=np.int64)
+    numbers: Array = digits[..., : count * bits].reshape(*data.shape[:-1], count, bits) @ weights
+    return numbers
+
+
 def cut_to_four_bits(call: Call) -> list[Array]:
     """Cast, or CastLike, of floats to integers of four bits, which drops the fraction; what does not fit is not
     defined."""

@@ -75,11 +75,20 @@ def _is_cut_like(node: NodeProto, types: Sequence[int | None]) -> bool:
     return types[1] in _FOUR_BITS and types[0] in (_WIDE_FLOATS | NARROW_FLOATS)
 
 
+def _crosses_bytes(node: NodeProto, types: Sequence[int | None]) -> bool:
+    del types
+    bits = next((each.i for each in node.attribute if each.name == "bits"), 4)
+    return bits not in (2, 4, 8)
+
+
 DEVIATIONS: Mapping[Operator, Deviation] = {
     ("", "Cast"): Deviation(
         _is_cut, quantised.cut_to_four_bits, "it rounds floats to integers of four bits, where ONNX drops the fraction"
     ),
     ("", "CastLike"): Deviation(_is_cut_like, quantised.cut_to_four_bits, "as of Cast, which it becomes there"),
+    (_MICROSOFT, "MatMulNBits"): Deviation(
+        _crosses_bytes, quantised.product_by_blocks, "its CPU kernel takes 2, 4 and 8 bits, and none of those between"
+    ),
     (_MICROSOFT, "MultiHeadAttention"): Deviation(
         lambda node, types: packed_attention.is_packed(node),
         packed_attention.packed_attention,

@@ -1,7 +1,7 @@
 """Lowers products and look-ups of weights that ONNX Runtime stores in few bits, quantised block by block.
 
-The weights must be constant. Those of products of f32 stay as they are; others are dequantised when the model is
-prepared.
+The weights must be constant. Those of products of floats, and tables whose rows are looked up, stay as they are, but
+for codes that lie across bytes; others are dequantised when the model is prepared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optio
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import BlockWeight, constant_part
-from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.looked_up_rows import look_up
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.looked_up_rows import LOOK_UP, is_encoded_look_up, look_up
 
 DOMAIN = "com.microsoft"
 """The domain of ONNX Runtime's operators."""
@@ -28,16 +28,17 @@ _SIZES = {"K", "N", "bits", "block_size"}
 _LEVEL = "accuracy_level"
 # By this level a model permits to round the other operand to 8 bits, block by block; others name floats.
 _IN_BYTES = 4
-_BITS = (2, 4, 8)
+_BITS, _LEAST_BITS, _MOST_BITS = (2, 4, 8), 2, 8
 # The LHS, codes, scales and zero points.
 _INPUTS = 4
+_HALVES, _F32 = (TensorProto.FLOAT16, TensorProto.BFLOAT16), np.dtype(np.float32)
 
 
 def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``MatMulNBits(A, B, scales, zero_points, group_indices, bias)``; B is [N, blocks of K, packed block].
 
-    Products of f32 keep their weights as they are, in a node of its first inputs alone, and a permission to round to 8
-    bits; others are dequantised.
+    Products of floats keep their weights as they are, in a node of f32 with its first inputs alone, and a permission to
+    round to 8 bits; others are dequantised.
     """
     if is_kept(node, editor):
         return None
@@ -45,13 +46,18 @@ def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     bias = optional_input(node, 5)
     output = "" if bias else node.output[0]
     is_even = groups is None or _fills_blocks(groups, weight.encoding)
-    if _may_stay(node, editor) and is_even:
+    kind = editor.element_type(node.input[0])
+    if is_even and _may_stay(node, editor, (TensorProto.FLOAT, *_HALVES)):
         lhs = node.input[0]
+        if kind in _HALVES:
+            lhs, weight = emit("Cast", lhs, part="wide", to=TensorProto.FLOAT), weight.with_scales_of(_F32)
         if groups is not None:
             order = np.argsort(groups, kind="stable")
             lhs = emit("Gather", lhs, emit.constant(order, "order"), part="order", axis=-1)
             weight = weight.reordered(order)
-        product = encoded_product(emit, lhs, weight, output, may_round=may_round(node))
+        product = encoded_product(emit, lhs, weight, "" if kind in _HALVES else output, may_round=may_round(node))
+        if kind in _HALVES:
+            product = emit("Cast", product, part="narrow", output=output, to=kind)
     else:
         values = weight.decoded(groups).astype(emit.dtype(node.input[0]))
         product = emit("MatMul", node.input[0], emit.constant(np.ascontiguousarray(values), "weight"), output=output)
@@ -95,14 +101,24 @@ def _fills_blocks(groups: Array, encoding: BlockEncoding) -> bool:
 def _weight(node: NodeProto, editor: GraphEditor) -> BlockWeight:
     of = _encoding(node)
     codes, scales, points = (constant_part(node, editor, index) for index in (1, 2, 3))
-    if codes is None or scales is None or of.bits not in _BITS or attributes(node).get("weight_prepacked"):
-        raise UnsupportedModelError(f"{describe_node(node)} has weights of {of.bits} bits; 2, 4 or 8 were expected")
+    if not _LEAST_BITS <= of.bits <= _MOST_BITS:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has weights of {of.bits} bits; {_LEAST_BITS} to {_MOST_BITS} were expected"
+        )
+    if codes is None or scales is None or attributes(node).get("weight_prepacked"):
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has weights that are packed for a GPU, or none; export it without weight_prepacked"
+        )
     return BlockWeight.of(node, of, codes, scales, points)
 
 
 def is_kept(node: NodeProto, editor: GraphEditor) -> bool:
-    """Whether a node is a product whose weight stays encoded: of f32, with constant parts whose sizes fit, and without
-    a bias or a permission to round to floats."""
+    """Whether a node is a product or a look-up whose weight stays encoded.
+
+    Products are of f32, with constant parts whose sizes fit, and without a bias or a permission to round to floats.
+    """
+    if node.op_type == LOOK_UP and node.domain == DOMAIN:
+        return is_encoded_look_up(node, editor)
     is_product = node.op_type == _PRODUCT and node.domain == DOMAIN and _may_stay(node, editor)
     named = _SIZES | ({_LEVEL} if may_round(node) else set())
     if not is_product or len(node.input) > _INPUTS or set(attributes(node)) != named:
@@ -125,10 +141,10 @@ def may_round(node: NodeProto) -> bool:
     return bool(attributes(node).get(_LEVEL) == _IN_BYTES)
 
 
-def _may_stay(node: NodeProto, editor: GraphEditor) -> bool:
-    """Whether the LHS of a product is of f32, has elements, and belongs to the main graph."""
+def _may_stay(node: NodeProto, editor: GraphEditor, types: Collection[int] = (TensorProto.FLOAT,)) -> bool:
+    """Whether the LHS of a product is of one of some types, has elements, and belongs to the main graph."""
     lhs = node.input[0]
-    is_real = editor.element_type(lhs) == TensorProto.FLOAT
+    is_real = editor.element_type(lhs) in types
     return is_real and not editor.is_nested and 0 not in (editor.shape(lhs) or ())
 
 
@@ -137,4 +153,4 @@ def _encoding(node: NodeProto) -> BlockEncoding:
     return BlockEncoding(found.get("bits", 4), found["block_size"], found["K"], found["N"])
 
 
-BLOCK_QUANTISED: Mapping[str, Lowering] = {"GatherBlockQuantized": look_up, "MatMulNBits": _matmul}
+BLOCK_QUANTISED: Mapping[str, Lowering] = {LOOK_UP: look_up, _PRODUCT: _matmul}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -51,7 +52,30 @@ class BlockWeight:
         if scales.dtype == _BFLOAT:
             # Later steps hold constants of this type in f32.
             scales, points = scales.astype(np.float32), _widened(points)
-        return cls(of, codes.reshape(of.codes.shape), scales.reshape(of.columns, of.blocks), points)
+        return cls(of, codes.reshape(of.codes.shape), scales.reshape(of.columns, of.blocks), points)._in_whole_bytes()
+
+    def _in_whole_bytes(self) -> BlockWeight:
+        """The weight with 4 or 8 bits for a code where codes lie across bytes, which no kernel reads.
+
+        Codes without zero points move with the middle, so that they need none.
+        """
+        narrow = self.encoding
+        if not 8 % narrow.bits:
+            return self
+        wide = replace(narrow, bits=4 if narrow.bits < 4 else 8)
+        codes, points = unpacked(self.codes, narrow.bits), split_points(self.points, narrow)
+        if points is None:
+            codes = codes + np.uint8(wide.middle - narrow.middle)
+        elif points.dtype == np.uint8:
+            points = joined_points(points, wide)
+        return BlockWeight(wide, packed(codes, wide.bits).reshape(wide.codes.shape), self.scales, points)
+
+    def with_scales_of(self, dtype: np.dtype[Any]) -> BlockWeight:
+        """The weight with scales, and zero points that are not packed, of another type."""
+        points = self.points
+        if points is not None and points.dtype != np.uint8:
+            points = points.astype(dtype)
+        return replace(self, scales=self.scales.astype(dtype), points=points)
 
     def stored(self, emit: Emitter) -> list[str]:
         """Names of constants in the shapes that ONNX Runtime takes in any version."""
@@ -93,6 +117,14 @@ def split_points(points: Array | None, encoding: BlockEncoding) -> Array | None:
     if points.dtype != np.uint8:
         return points.reshape(encoding.columns, encoding.blocks)
     return unpacked(points.reshape(encoding.columns, -1), encoding.bits)[:, : encoding.blocks]
+
+
+def joined_points(points: Array, encoding: BlockEncoding) -> Array:
+    """Zero points [N, blocks] packed, each column into whole bytes."""
+    of = encoding
+    filled = np.zeros((of.columns, -(-of.blocks * of.bits // 8) * 8 // of.bits), np.uint8)
+    filled[:, : of.blocks] = points
+    return packed(filled, of.bits)
 
 
 def _check_size(node: NodeProto, what: str, array: Array, elements: int) -> None:

@@ -15,7 +15,7 @@ from sartor.codegen.ir.encoding import BlockEncoding, packed
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import DOMAIN, encoded_product
-from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import BlockWeight
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import BlockWeight, joined_points
 
 # Bits of a code, and what makes it one without a sign.
 _TYPES: Mapping[int, tuple[int, int]] = {
@@ -99,9 +99,7 @@ class _Product:
         origin += offset
         stored = None
         if (origin != of.middle).any():
-            filled = np.zeros((of.columns, -(-of.blocks * bits // 8) * 8 // bits), np.uint8)
-            filled[:, : of.blocks] = origin
-            stored = packed(filled, bits)
+            stored = joined_points(origin, of)
         return BlockWeight.of(self.emit.node, of, packed(codes, bits), scales, stored)
 
     @property

@@ -2,122 +2,154 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto
 
-from sartor.codegen.ir.encoding import unpacked
+from sartor.codegen.ir.encoding import BlockEncoding, packed, unpacked
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import constant_part
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import constant_part, joined_points
+
+LOOK_UP = "GatherBlockQuantized"
+"""The operator."""
+_DOMAIN = "com.microsoft"
+_BITS, _BLOCK = (2, 4, 8), 128
+# Bits of a code, and what makes it one without a sign, of types other than packed bytes.
+_TYPES: Mapping[int, tuple[int, int]] = {TensorProto.INT4: (4, 8), TensorProto.UINT4: (4, 0)}
+_INTEGERS = frozenset({TensorProto.UINT8, *_TYPES})
+_SCALES = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
-def look_up(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
-    """``GatherBlockQuantized(data, indices, scales, zero_points)``; blocks lie along the last axis."""
-    found = attributes(node)
-    data, scales = constant_part(node, editor, 0), constant_part(node, editor, 2)
-    if data is None or scales is None or found.get("quantize_axis", 1) % data.ndim != data.ndim - 1:
-        raise UnsupportedModelError(f"{describe_node(node)} quantises another axis than the last, which is unsupported")
-    table = _Table.of(node, editor, data, scales)
-    return table.looked_up() if table.may_stay else table.dequantised()
+def look_up(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """``GatherBlockQuantized(data, indices, scales, zero_points)``.
+
+    Rows of integers in blocks along a row stay as they are; other tables are dequantised.
+    """
+    if is_encoded_look_up(node, editor):
+        return None
+    table = _Table.of(node, editor)
+    return table.encoded() if table.has_rows else table.dequantised()
+
+
+def is_encoded_look_up(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a node looks up rows of a constant table in packed bytes, in blocks along a row."""
+    data, _, scales, *_ = node.input
+    points, of = optional_input(node, 3), encoding_of(node, editor)
+    if editor.is_nested or not all(editor.is_constant(name) for name in (data, scales, points) if name):
+        return False
+    if editor.element_type(data) != TensorProto.UINT8 or editor.element_type(scales) not in _SCALES:
+        return False
+    if of is None or not of.columns * of.depth or editor.shape(scales) != (of.columns, of.blocks):
+        return False
+    return not points or editor.shape(points) == (of.columns, of.packed_points // of.columns)
+
+
+def encoding_of(node: NodeProto, editor: GraphEditor) -> BlockEncoding | None:
+    """The encoding of a table ``[columns, bytes]`` of packed codes, a column for each row that may be looked up; None
+    if it has another shape, or blocks along another axis."""
+    found, shape = attributes(node), editor.shape(node.input[0])
+    bits, block = found.get("bits", 4), found.get("block_size", _BLOCK)
+    is_of_rows = found.get("gather_axis", 0) % 2 == 0 and found.get("quantize_axis", 1) % 2 == 1
+    if shape is None or len(shape) != 2 or bits not in _BITS or not block or not is_of_rows:
+        return None
+    return BlockEncoding(bits, block, shape[1] * 8 // bits, shape[0])
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of rows in blocks, from which rows are looked up.
+    """A table from which parts are looked up.
 
     Attributes:
         emit: emits the nodes.
-        codes: as stored, several in a byte if ``bits`` says so, [..., bytes].
-        scales: [..., blocks].
-        points: a zero point for each scale; None for ``origin``.
-        origin: the zero point of all blocks without ``points``.
-        bits: of a code if they are packed, else 8.
-        block: elements of a block.
+        codes: integers without a sign, of the table's shape.
+        scales: [..., blocks] along one axis.
+        points: a zero point for each scale.
+        bits: of a code.
     """
 
     emit: Emitter
     codes: Array
     scales: Array
-    points: Array | None
-    origin: int
+    points: Array
     bits: int
-    block: int
 
     @classmethod
-    def of(cls, node: NodeProto, editor: GraphEditor, data: Array, scales: Array) -> _Table:
-        found, is_packed = attributes(node), editor.element_type(node.input[0]) == TensorProto.UINT8
-        bits = found.get("bits", 4) if is_packed else 8
-        points = constant_part(node, editor, 3)
-        if points is not None and is_packed:
-            points = unpacked(points, bits)[..., : scales.shape[-1]]
-        origin = 1 << (bits - 1) if is_packed else 0
-        return cls(Emitter(editor, node), data, scales, points, origin, bits, found.get("block_size", 128))
+    def of(cls, node: NodeProto, editor: GraphEditor) -> _Table:
+        """The table of a node.
+
+        Raises:
+            UnsupportedModelError: if it is not constant, has no integers, or parts whose sizes do not fit.
+        """
+        data, scales, points = (constant_part(node, editor, index) for index in (0, 2, 3))
+        kind = editor.element_type(node.input[0])
+        if data is None or scales is None or kind not in _INTEGERS:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} looks up what is not integers of 2, 4 or 8 bits; quantise the table again"
+            )
+        bits, offset = _TYPES.get(kind, (int(attributes(node).get("bits", 4)), 0))
+        if kind == TensorProto.UINT8:
+            codes, origin = unpacked(data, bits), 1 << (bits - 1)
+            points = None if points is None else unpacked(points, bits)[..., : scales.shape[-1]]
+        else:
+            codes, origin = (data.astype(np.int16) + offset).astype(np.uint8), offset
+            points = None if points is None else (points.astype(np.int16) + offset).astype(np.uint8)
+        points = np.full(scales.shape, origin, np.uint8) if points is None else points
+        table = cls(Emitter(editor, node), codes, scales, points, bits)
+        if points.shape != scales.shape or scales.shape != table._shape_of_scales:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} has scales or zero points of another shape than {table._shape_of_scales}; "
+                "quantise the table again"
+            )
+        return table
 
     @property
-    def may_stay(self) -> bool:
-        """Whether rows are dequantised when they have been looked up: packed ones, of whole blocks."""
-        axis, width = attributes(self.emit.node).get("gather_axis", 0), self.codes.shape[-1] * 8 // self.bits
-        is_whole = self.codes.ndim == 2 and width == self.scales.shape[-1] * self.block
-        return self.codes.dtype == np.uint8 and self.bits < 8 and axis == 0 and is_whole
+    def _quantised_axis(self) -> int:
+        return int(attributes(self.emit.node).get("quantize_axis", 1)) % self.codes.ndim
+
+    @property
+    def _block(self) -> int:
+        return int(attributes(self.emit.node).get("block_size", _BLOCK))
+
+    @property
+    def _shape_of_scales(self) -> tuple[int, ...]:
+        axis, shape = self._quantised_axis, self.codes.shape
+        return (*shape[:axis], -(-shape[axis] // self._block), *shape[axis + 1 :])
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether whole rows are looked up that fill bytes, in the main graph."""
+        found, editor = attributes(self.emit.node), self.emit.editor
+        is_of_rows = self.codes.ndim == 2 and self._quantised_axis == 1 and found.get("gather_axis", 0) % 2 == 0
+        is_known = self.scales.dtype in (np.float32, np.float16) and not editor.is_nested and bool(self.codes.size)
+        return is_of_rows and is_known and self.codes.shape[1] * self.bits % 8 == 0
+
+    def encoded(self) -> list[NodeProto]:
+        """A node that looks rows up in packed bytes."""
+        of = BlockEncoding(self.bits, self._block, self.codes.shape[1], self.codes.shape[0])
+        emit = self.emit
+        parts = [emit.constant(packed(self.codes, self.bits), "codes"), emit.node.input[1]]
+        parts.append(emit.constant(self.scales, "scales"))
+        if (self.points != of.middle).any():
+            parts.append(emit.constant(joined_points(self.points, of), "points"))
+        sizes: dict[str, Any] = {"bits": self.bits, "block_size": self._block, "gather_axis": 0, "quantize_axis": 1}
+        emit(LOOK_UP, *parts, output=emit.node.output[0], domain=_DOMAIN, **sizes)
+        return emit.nodes
 
     def dequantised(self) -> list[NodeProto]:
-        """Nodes that look rows up in a table of floats."""
-        emit, size = self.emit, self.codes.shape[-1] * 8 // self.bits
-        codes = unpacked(self.codes, self.bits).astype(np.float64)
-        offset: Array = np.full((), float(self.origin))
-        if self.points is not None:
-            offset = np.repeat(self.points.astype(np.float64), self.block, axis=-1)[..., :size]
-        factors = np.repeat(self.scales.astype(np.float64), self.block, axis=-1)[..., :size]
-        table = emit.constant(((codes - offset) * factors).astype(self.scales.dtype), "table")
-        axis = attributes(emit.node).get("gather_axis", 0)
-        emit("Gather", table, emit.node.input[1], output=emit.node.output[0], axis=axis)
+        """Nodes that look up in a table of floats."""
+        emit, axis = self.emit, self._quantised_axis
+        size = self.codes.shape[axis]
+        points, scales = (
+            np.take(np.repeat(each.astype(np.float64), self._block, axis=axis), np.arange(size), axis=axis)
+            for each in (self.points, self.scales)
+        )
+        table = emit.constant(((self.codes - points) * scales).astype(self.scales.dtype), "table")
+        gathered = attributes(emit.node).get("gather_axis", 0)
+        emit("Gather", table, emit.node.input[1], output=emit.node.output[0], axis=gathered)
         return emit.nodes
-
-    def looked_up(self) -> list[NodeProto]:
-        """Nodes that look up rows of codes, scales and zero points, and dequantise them."""
-        emit = self.emit
-        number = emit("Cast", self._row(self.codes, "codes"), part="number", to=TensorProto.FLOAT)
-        codes = emit("Concat", *self._parts(number), part="codes", axis=-1)
-        blocks = emit("Reshape", codes, self._shape(self.block), part="blocks")
-        offset = emit.constant(float(self.origin), "origin", np.float32)
-        if self.points is not None:
-            offset = self._of_blocks(emit("Cast", self._row(self.points, "points"), part="point", to=TensorProto.FLOAT))
-        scale = emit("Cast", self._row(self.scales, "scales"), part="scale", to=TensorProto.FLOAT)
-        centred = emit("Sub", blocks, offset, part="centred")
-        values = emit("Mul", centred, self._of_blocks(scale), part="values")
-        size = emit.constant([*self._rank, self.codes.shape[-1] * 8 // self.bits], "shape")
-        rows = emit("Reshape", values, size, part="rows")
-        kind = helper.np_dtype_to_tensor_dtype(self.scales.dtype)
-        emit("Cast", rows, output=emit.node.output[0], to=kind)
-        return emit.nodes
-
-    @property
-    def _rank(self) -> list[int]:
-        """Dimensions of a result before the last, for Reshape, which takes zeros for those of its operand."""
-        return [0] * (self.emit.editor.rank(self.emit.node.input[1]) or 0)
-
-    def _shape(self, last: int) -> str:
-        return self.emit.constant([*self._rank, self.scales.shape[-1], last], "shape")
-
-    def _row(self, table: Array, name: str) -> str:
-        return self.emit("Gather", self.emit.constant(table, name), self.emit.node.input[1], part=name, axis=0)
-
-    def _of_blocks(self, values: str) -> str:
-        return self.emit("Reshape", values, self._shape(1), part="of_blocks")
-
-    def _parts(self, number: str) -> list[str]:
-        """Codes of bytes that are given in f32, lowest bits first, each with a last dimension of one."""
-        emit, parts = self.emit, []
-        size = emit.constant(float(1 << self.bits), "size", np.float32)
-        for _ in range(8 // self.bits):
-            rest = emit("Floor", emit("Div", number, size, part="quotient"), part="rest")
-            part = emit("Sub", number, emit("Mul", rest, size, part="higher"), part="code")
-            parts.append(
-                emit("Reshape", part, emit.constant([*self._rank, self.codes.shape[-1], 1], "shape"), part="split")
-            )
-            number = rest
-        return parts

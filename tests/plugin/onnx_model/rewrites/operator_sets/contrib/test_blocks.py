@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from sartor.errors import UnsupportedModelError
 from tests.plugin.onnx_model.builders import FLOAT, INT64, MS, Array, model, node, relative_error, run, weights
@@ -124,3 +125,84 @@ def test_rows_are_looked_up_in_few_bits(bits: int, prepare_quickly: Prepare, *, 
     table = (codes - origin) * np.repeat(constants["s"], 16, 1)
     indices = random.integers(0, 40, (2, 3))
     assert np.array_equal(run(prepared, {"i": indices})["y"], table[indices])
+
+
+@pytest.mark.parametrize("bits", [3, 5, 6, 7])
+@pytest.mark.parametrize("points", ["", "packed", "real"])
+def test_codes_across_bytes_become_whole_parts_of_bytes(bits: int, points: str, prepare_quickly: Prepare) -> None:
+    depth, columns, blocks = 60, 9, 4
+    random = np.random.default_rng(bits)
+    constants: dict[str, Array] = {
+        "w": random.integers(0, 256, (columns, blocks, 16 * bits // 8), dtype=np.uint8),
+        "s": np.abs(weights(columns, blocks)) + 0.1,
+    }
+    origin: Array = np.full((columns, blocks), 2.0 ** (bits - 1))
+    if points == "packed":
+        constants["z"] = random.integers(0, 256, (columns, -(-blocks * bits // 8)), dtype=np.uint8)
+        origin = _digits(constants["z"], bits)[:, :blocks]
+    elif points == "real":
+        constants["z"] = origin = weights(columns, blocks, seed=2)
+    product = node(_ENCODED, ["x", *constants], ["y"], domain=MS, K=depth, N=columns, bits=bits, block_size=16)
+    built = model([product], [("x", (3, depth), FLOAT)], ["y"], constants)
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node] == [_ENCODED]
+    codes = _digits(constants["w"], bits)
+    values = ((codes - origin[..., None]) * constants["s"][..., None]).reshape(columns, -1)[:, :depth]
+    rows = weights(3, depth, seed=3)
+    assert relative_error(run(prepared, {"x": rows})["y"], (rows @ values.T).astype(np.float32)) < 1e-5
+
+
+def _digits(data: Array, bits: int) -> Array:
+    """Integers of some bits that fill the last axis, digit by digit."""
+    count = data.shape[-1] * 8 // bits
+    digits = np.unpackbits(data, axis=-1, bitorder="little")[..., : count * bits]
+    found: Array = digits.reshape(*data.shape[:-1], count, bits) @ (1 << np.arange(bits))
+    return found
+
+
+@pytest.mark.parametrize("bits", [1, 9])
+def test_other_numbers_of_bits_are_refused(bits: int, prepare_quickly: Prepare) -> None:
+    constants = {"w": np.zeros((2, 1, 2 * bits), np.uint8), "s": np.ones((2, 1), np.float32)}
+    product = node(_ENCODED, ["x", *constants], ["y"], domain=MS, K=16, N=2, bits=bits, block_size=16)
+    with pytest.raises(UnsupportedModelError, match=rf"'matmulnbits'.*{bits} bits; 2 to 8 were expected"):
+        prepare_quickly(model([product], [("x", (3, 16), FLOAT)], ["y"], constants))
+
+
+_LOOKED_UP = "GatherBlockQuantized"
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "bytes", "halves", "turned"])
+@pytest.mark.parametrize("has_points", [False, True])
+def test_other_tables_are_looked_up(kind: str, prepare_quickly: Prepare, *, has_points: bool) -> None:
+    random, axis = np.random.default_rng(0), 0 if kind == "turned" else 1
+    scales = np.abs(weights(48, 2) if axis else weights(3, 32)) + 0.1
+    shape: tuple[int, ...] = (48, 32)
+    if kind in ("int4", "uint4", "turned"):
+        dtype = ml_dtypes.uint4 if kind == "uint4" else ml_dtypes.int4
+        table, points = _integers(dtype, *shape), _integers(dtype, *scales.shape, seed=1)
+        codes, origin = table.astype(np.float64), points.astype(np.float64) if has_points else np.zeros(scales.shape)
+    else:
+        table = random.integers(0, 256, shape, dtype=np.uint8)
+        points = random.integers(0, 256, scales.shape, dtype=np.uint8)
+        codes, origin = table.astype(np.float64), points if has_points else np.full(scales.shape, 128)
+    scales = scales.astype(np.float16 if kind == "halves" else np.float32)
+    constants = {"w": table, "s": scales, **({"z": points} if has_points else {})}
+    bits = {} if kind in ("int4", "uint4", "turned") else {"bits": 8}
+    read = ["w", "i", "s", *(["z"] if has_points else [])]
+    look_up = node(_LOOKED_UP, read, ["y"], domain=MS, block_size=16, quantize_axis=axis, gather_axis=0, **bits)
+    element = TensorProto.FLOAT16 if kind == "halves" else FLOAT
+    built = model([look_up], [("i", (2, 3), INT64)], [("y", (2, 3, 32), element)], constants, opset=21)
+    built.ir_version = 10
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node] == ["Gather" if kind == "turned" else _LOOKED_UP]
+    values = (codes - np.repeat(origin, 16, axis)) * np.repeat(scales.astype(np.float64), 16, axis)
+    indices = random.integers(-48, 48, (2, 3))
+    found = run(prepared, {"i": indices})["y"].astype(np.float32)
+    assert relative_error(found, values[indices].astype(np.float32)) < (1e-3 if kind == "halves" else 1e-6)
+
+
+def test_a_table_that_does_not_fit_its_scales_is_refused(prepare_quickly: Prepare) -> None:
+    constants = {"w": np.zeros((8, 16), np.uint8), "s": np.ones((8, 3), np.float32)}
+    look_up = node(_LOOKED_UP, ["w", "i", "s"], ["y"], domain=MS, block_size=16, quantize_axis=1, gather_axis=0)
+    with pytest.raises(UnsupportedModelError, match=r"'gatherblockquantized'.*another shape than \(8, 2\)"):
+        prepare_quickly(model([look_up], [("i", (2,), INT64)], ["y"], constants))

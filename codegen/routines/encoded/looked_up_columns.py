@@ -1,0 +1,78 @@
+"""Look-ups of columns in weights that are packed for products, so that both read one storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.machine import machine_of
+from sartor.codegen.mlir.operations import body_of, nested
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
+from sartor.codegen.subgraphs.declared_calls import inline
+from sartor.codegen.subgraphs.encoded_look_ups import ATTRIBUTE, LookUp
+
+# Vectors of a panel that products are packed in.
+_VECTORS = (4, 2, 8, 1)
+
+
+@dataclass(frozen=True)
+class LookedUpColumns:
+    """IREE's code for a look-up in panels, the form that kernels of products read.
+
+    Parameters: ``lanes`` of a vector and ``vectors`` of a panel.
+    """
+
+    name: str = "columns_of_panels"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(LOWERED, family="columns_of_panels", sizes=("vectors",))
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        if f"{ATTRIBUTE} = " not in task.body:
+            return Rejected("it looks nothing up in a weight in blocks of integers")
+        if target.device != "cpu":
+            return Rejected("products read packed weights on a CPU only")
+        lanes = machine_of(target, "f32").lanes
+        return [{"lanes": lanes, "vectors": vectors} for vectors in _VECTORS]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        lanes, vectors = parameters["lanes"], parameters["vectors"]
+        assert isinstance(lanes, int)
+        assert isinstance(vectors, int)
+        return rewritten(Rewrite.plain(task), partial(_pack, lanes=lanes, vectors=vectors), target)
+
+
+def _pack(rewrite: Rewrite, lanes: int, vectors: int) -> None:
+    """Look up in a packed weight instead.
+
+    Raises:
+        ValueError: if the layer reads the weight in another way, too.
+    """
+    block = body_of(rewrite.function)
+    found = [view.operation for view in block.operations if ATTRIBUTE in view.operation.attributes]
+    if len(found) != 1:
+        raise ValueError("the layer looks up in several weights")
+    (op,) = found
+    encoding = BlockEncoding.parse(ir.StringAttr(op.attributes[ATTRIBUTE]).value)
+    sources = [child.operands[0] for child in nested(op) if child.name == "tensor.extract"]
+    places = [rewrite.weight_index(source) for source in sources]
+    known = [place for place in places if place is not None]
+    if len(known) != len(places):
+        raise ValueError("another op reads the weight in blocks of integers")
+    blocks = PackedBlocks(encoding, lanes, vectors)
+    kinds = []
+    for place, packing in zip(known, blocks.packings(len(known)), strict=True):
+        kinds.append(packing.type_of(rewrite.task.weights[place]))
+        rewrite.pack(place, packing.steps, str(kinds[-1]))
+    indices, result = (TensorType.parse(str(value.type)) for value in (op.operands[0], op.results[0]))
+    look_up = LookUp(encoding, indices, tuple(kinds), result, blocks.width)
+    with rewrite.module.context, op.location:
+        inline(op, look_up.function(str(op.location)), [op.operands[0], *sources])

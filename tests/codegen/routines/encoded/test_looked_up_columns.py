@@ -1,0 +1,87 @@
+"""Look-ups in weights of products: the plain table and all packed ones give the rows, and both layers read one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.routines.encoded.looked_up_columns import LookedUpColumns
+from sartor.codegen.routines.iree.stock import Stock
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from tests.codegen.routines.harness import Subject, compiled, opened, run
+from tests.plugin.tied_models import parts_of, tied, values_of
+
+_TARGET = Target.create("cpu")
+_CASES = {
+    "points": (BlockEncoding(4, 32, 96, 301), True),
+    "rest_of_block": (BlockEncoding(8, 64, 200, 140), False),
+    "pairs": (BlockEncoding(2, 16, 112, 150), True),
+}
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ImportedModel]:
+    folder, found = tmp_path_factory.mktemp("tied"), {}
+    for name, (of, has_points) in _CASES.items():
+        path: Path = folder / f"{name}.onnx"
+        onnx.save(tied(of, has_points=has_points), path)
+        model = run_import(path, {}, None)
+        assert isinstance(model, ImportedModel), model
+        found[name] = model
+    return found
+
+
+def _look_up(imported: ImportedModel) -> Layer:
+    return next(layer for layer in imported.graph.layers if not isinstance(_listed(layer), Rejected))
+
+
+def _listed(layer: Layer) -> object:
+    return LookedUpColumns().parameters(layer.task, _TARGET)
+
+
+def test_rows_are_those_of_the_table(imported: dict[str, ImportedModel]) -> None:
+    subjects = {}
+    for name, model in imported.items():
+        layer = _look_up(model)
+        listed = LookedUpColumns().parameters(layer.task, _TARGET)
+        assert not isinstance(listed, Rejected)
+        built = {f"packed{each['vectors']}": LookedUpColumns().build(layer.task, each, _TARGET) for each in listed}
+        built["stock"] = Stock().build(layer.task, {}, _TARGET)
+        known = {key: code for key, code in built.items() if isinstance(code, Implementation)}
+        assert len(known) == len(built), built
+        subjects[name] = Subject(replace(layer, name=name), model.weights, known)
+    program = opened(compiled(subjects, _TARGET), _TARGET, 1)
+    for name, subject in subjects.items():
+        of, has_points = _CASES[name]
+        table = values_of(of, parts_of(of, has_points=has_points)) + np.arange(of.depth)
+        indices = np.array([[0, of.columns - 1, -1, 17, -of.columns]], np.int64)
+        for variant in subject.implementations:
+            found = run(program, subject, variant, [indices])
+            assert np.abs(found - table[indices]).max() < 1e-4, (name, variant)
+
+
+def test_a_table_and_the_product_tied_to_it_are_one_weight(imported: dict[str, ImportedModel]) -> None:
+    for name, model in imported.items():
+        of, has_points = _CASES[name]
+        head = next(layer for layer in model.graph.layers if layer.name == "head")
+        shared = {*_look_up(model).weights} & {*head.weights}
+        held = sum(model.weights[each].nbytes for each in shared)
+        # Scales that f16 holds are stored so; zero points take a byte each.
+        assert held == of.codes.bytes + of.columns * of.blocks * (2 + has_points), name
+
+
+def test_other_layers_are_rejected(imported: dict[str, ImportedModel]) -> None:
+    head = next(layer for layer in imported["points"].graph.layers if layer.name == "head")
+    assert _listed(head) == Rejected("it looks nothing up in a weight in blocks of integers")
+    gpu = Target.create("vulkan", "ampere")
+    found = LookedUpColumns().parameters(_look_up(imported["points"]).task, gpu)
+    assert found == Rejected("products read packed weights on a CPU only")
