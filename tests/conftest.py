@@ -6,6 +6,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import onnx
@@ -18,6 +19,7 @@ from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.workers.protocol import WorkerError
 from tests.thorough import mark_thorough
 from tests.tiny_models import MODELS
+from tests.warm_processes import ending_processes, warm_processes
 
 # Tests run side by side, in any number of copies: they take turns with nobody.
 _CACHE = tempfile.TemporaryDirectory(prefix="tests-of-sartor-")
@@ -66,6 +68,26 @@ def nothing_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeptModules, "of_user", lambda: KeptModules(Path(_CACHE.name) / "modules", limit=0))
         patch.setattr(KeptCode, "of_user", lambda: KeptCode(Path(_CACHE.name) / "code", limit=0))
+        with ending_processes():
+            yield
+
+
+# What processes do when they start, end or are disturbed is their subject.
+_OF_PROCESSES = (
+    "hostile",
+    "plugin/onnx_model/preparing/test_simplify.py",
+    "plugin/test_full_places.py",
+    "plugin/test_workspace.py",
+    "tuning/cluster",
+    "tuning/workers",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Workers serve one pool after the other, but for files whose subject they are."""
+    place = request.path.relative_to(Path(__file__).parent).as_posix()
+    with nullcontext() if place.startswith(_OF_PROCESSES) else warm_processes():
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,13 @@ from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.dialect_passes.opening.open_body import open_body
 from sartor.dialect_passes.opening.open_graph import open_graph, unconfirmed
 from sartor.errors import UnsupportedModelError
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
 from sartor.tuning.records.signature import net_signature
+from tests.importing import imported_model
 from tests.open_models import POSITIONS, encoder, feed_forward, named, saved, tokens
 from tests.tiny_models import Builder
 
@@ -40,12 +41,11 @@ LENGTHS = (1, 64, *range(2, 10), 11, 13, 15, 16, 17, 19, 23, 24, 25, 29, 31, 32,
 CALLS = [(1, 1), (4, 1), (4, 64), *((1 + index % 4, length) for index, length in enumerate(LENGTHS))]
 ROWS, BATCH, SEQUENCE = Symbol("rows", 1, 33), Symbol("batch", 1, 4), Symbol("sequence", 1, POSITIONS)
 Shapes = Callable[[dict[str, int]], dict[str, tuple[int, ...]]]
+Encoders = Callable[[int, int], tuple[Path, LayerGraph, ImportedModel]]
 
 
 def imported(path: Path, shapes: dict[str, tuple[int, ...]]) -> ImportedModel:
-    found = run_import(path, shapes, None)
-    assert isinstance(found, ImportedModel), found
-    return found
+    return imported_model(path, shapes)
 
 
 def opened(path: Path, symbols: Sequence[Symbol], shapes: Shapes) -> tuple[LayerGraph, ImportedModel]:
@@ -90,13 +90,26 @@ def test_any_number_of_rows_is_right(rows: tuple[Session, Path], count: int, see
     assert relative_error(found, expected) < 1e-5
 
 
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> Encoders:
+    """Encoders of a width and a number of heads, opened."""
+
+    @cache
+    def made(width: int, heads: int) -> tuple[Path, LayerGraph, ImportedModel]:
+        path = saved(encoder(width=width, heads=heads), tmp_path_factory.mktemp("encoder") / "model.onnx")
+        names = "input_ids", "attention_mask"
+        return path, *opened(
+            path, [BATCH, SEQUENCE], lambda sizes: dict.fromkeys(names, (sizes["batch"], sizes["sequence"]))
+        )
+
+    return made
+
+
 @pytest.mark.parametrize("by_kernels", [False, True])
-def test_an_encoder_is_right_for_any_batch_and_number_of_tokens(by_kernels: bool, tmp_path: Path) -> None:
-    path = saved(encoder(), tmp_path / "model.onnx")
-    names = "input_ids", "attention_mask"
-    graph, model = opened(
-        path, [BATCH, SEQUENCE], lambda sizes: dict.fromkeys(names, (sizes["batch"], sizes["sequence"]))
-    )
+def test_an_encoder_is_right_for_any_batch_and_number_of_tokens(
+    by_kernels: bool, encoders: Encoders, tmp_path: Path
+) -> None:
+    path, graph, model = encoders(32, 4)
     session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=by_kernels)
     reference = OnnxRuntimeReference(path, threads=1)
     for batch, length in CALLS:
@@ -105,12 +118,10 @@ def test_an_encoder_is_right_for_any_batch_and_number_of_tokens(by_kernels: bool
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_attention_is_one_kernel_for_any_number_of_queries_and_keys(number: int, tmp_path: Path) -> None:
-    path = saved(encoder(width=40, heads=2), tmp_path / "model.onnx")
-    names = "input_ids", "attention_mask"
-    graph, model = opened(
-        path, [BATCH, SEQUENCE], lambda sizes: dict.fromkeys(names, (sizes["batch"], sizes["sequence"]))
-    )
+def test_attention_is_one_kernel_for_any_number_of_queries_and_keys(
+    number: int, encoders: Encoders, tmp_path: Path
+) -> None:
+    path, graph, model = encoders(40, 2)
     variants = annotate(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
     # Half of the kernels write results transposed, as the product behind them reads them.
     attention, turned = graph.fusions
