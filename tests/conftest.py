@@ -12,11 +12,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
-from sartor.tuning.workers.protocol import WorkerError
+from tests.importing import imported_model
 from tests.thorough import mark_thorough
 from tests.tiny_models import MODELS
 from tests.warm_processes import ending_processes, warm_processes
@@ -109,10 +108,4 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 def imported_of(model_file: Callable[[str], Path]) -> ImportedOf:
     """What the front end makes of a tiny model."""
 
-    @functools.cache
-    def make(name: str) -> ImportedModel:
-        imported = run_import(model_file(name), {}, None)
-        assert not isinstance(imported, WorkerError), imported
-        return imported
-
-    return make
+    return functools.cache(lambda name: imported_model(model_file(name)))

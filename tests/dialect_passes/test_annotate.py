@@ -10,8 +10,8 @@ import onnx
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate, annotated_module
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from tests.importing import imported_model
 from tests.tiny_models import Builder
 
 
@@ -28,8 +28,7 @@ def test_layers_without_elements_are_left_to_stock_code(tmp_path: Path) -> None:
     b = Builder()
     b.op("Relu", "y", b.op("Conv", "conv", "x", b.weight(3, 0, 3, 3)))
     onnx.save(b.model([("x", (1, 0, 5, 5))], [("y", (1, 3, 3, 3))]), tmp_path / "net.onnx")
-    imported = run_import(tmp_path / "net.onnx", {"x": (1, 0, 5, 5)}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(tmp_path / "net.onnx", {"x": (1, 0, 5, 5)})
     found = annotate(imported.graph, routines_for(("bf16", "i8")), Target.create("cpu"))
     for listed in found.variants.values():
         assert [each.descriptor.endswith(".stock") for each in listed] == [True]

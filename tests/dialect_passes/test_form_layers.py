@@ -22,6 +22,7 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.workers.protocol import WorkerError
 from tests.hash_seeds import printed_under_hash_seeds
+from tests.importing import imported_model
 from tests.tiny_models import MODELS, Builder
 
 ImportedOf = Callable[[str], ImportedModel]
@@ -113,8 +114,7 @@ def test_added_channels_and_images_are_a_layer_of_their_own(pads: tuple[int, ...
     b.op("Conv", "y", padded, b.weight(16, channels, 3, 3))
     path = tmp_path / "padded.onnx"
     onnx.save(b.model([("x", (1, 8, 5, 5))], [("y", (images, 16, size, size))]), path)
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(path)
     assert [each.nodes for each in imported.graph.layers] == [("pad",), ("y",)]
 
 
@@ -129,8 +129,7 @@ def test_a_softmax_over_the_last_dimension_of_an_image_is_one_layer(tmp_path: Pa
     b.op("Softmax", "y", b.op("MatMul", "scores", "x", "x"), axis=-1)
     path = tmp_path / "softmax.onnx"
     onnx.save(b.model([("x", (2, 3, 8, 8))], [("y", (2, 3, 8, 8))]), path)
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(path)
     assert [(each.name, each.task.kind) for each in imported.graph.layers] == [
         ("scores", LayerKind.CONTRACTION),
         ("y", LayerKind.FIXED),
@@ -151,8 +150,7 @@ def test_an_output_may_be_an_input_that_nothing_else_reads(tmp_path: Path) -> No
     b.op("Reshape", "same", "z", b.constant(np.array([2, 3])))
     path = tmp_path / "passed.onnx"
     onnx.save(b.model([("x", (2, 3)), ("z", (2, 3))], [("y", (2, 3)), ("same", (2, 3))]), path)
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(path)
     computed, same = imported.graph.outputs
     assert computed.source == ValueRef("y", 0)
     assert (same.source, same.type) == (ValueRef(None, 1), imported.graph.inputs[1].type)
@@ -171,8 +169,7 @@ def test_a_weight_and_an_activation_make_two_tasks_of_one_code(tmp_path: Path) -
     b = Builder()
     b.op("MatMul", "y", b.op("MatMul", "first", "x", b.weight(8, 8)), "x")
     onnx.save(b.model([("x", (8, 8))], [("y", (8, 8))]), tmp_path / "net.onnx")
-    imported = run_import(tmp_path / "net.onnx", {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(tmp_path / "net.onnx")
     first, second = imported.graph.layers
     assert first.task.body == second.task.body
     assert first.task.key != second.task.key
@@ -213,8 +210,7 @@ def test_no_layer_has_the_name_of_a_network_value(tmp_path: Path) -> None:
     for name in ("output:y", "input:x", "y"):
         value = b.op("MatMul", name, value, b.weight(4, 4))
     onnx.save(b.model([("x", (4, 4))], [("y", (4, 4))]), tmp_path / "net.onnx")
-    imported = run_import(tmp_path / "net.onnx", {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(tmp_path / "net.onnx")
     assert [each.name for each in imported.graph.layers] == ["output:y#2", "input:x#2", "y"]
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import onnx
 import pytest
 from onnx import ModelProto
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from tests.importing import imported_model
 from tests.tiny_models import Builder, Value
 
 ImportedOf = Callable[[str], ImportedModel]
@@ -86,12 +84,8 @@ def computed_between() -> ModelProto:
     return b.model([("x", IMAGE), ("z", IMAGE)], [OUTPUT])
 
 
-def _graph(make: Callable[[], ModelProto], folder: Path) -> LayerGraph:
-    path = folder / "net.onnx"
-    onnx.save(make(), path)
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel), imported
-    return imported.graph
+def _graph(make: Callable[[], ModelProto]) -> LayerGraph:
+    return imported_model(make()).graph
 
 
 def _check_order(graph: LayerGraph) -> None:
@@ -137,8 +131,8 @@ def test_tasks_of_fusions_come_last(imported_of: ImportedOf) -> None:
         name_of_another,
     ],
 )
-def test_other_layers_stay_apart(make: Callable[[], ModelProto], tmp_path: Path) -> None:
-    assert _graph(make, tmp_path).fusions == ()
+def test_other_layers_stay_apart(make: Callable[[], ModelProto]) -> None:
+    assert _graph(make).fusions == ()
 
 
 @pytest.mark.parametrize("name", ["residual", "lenet", "shared_pad", "squeeze_excite"])
@@ -176,8 +170,8 @@ def test_only_what_was_chosen_is_fused(imported_of: ImportedOf, chosen: tuple[st
     assert [each.name for each in fused.outputs] == ["y"]
 
 
-def test_a_fused_layer_comes_after_all_that_it_reads(tmp_path: Path) -> None:
-    graph = _graph(computed_between, tmp_path)
+def test_a_fused_layer_comes_after_all_that_it_reads() -> None:
+    graph = _graph(computed_between)
     names = [layer.name for layer in graph.layers]
     assert names.index("apart") < names.index("pool") < names.index("joined")
     (fusion,) = graph.fusions

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto
 
@@ -18,10 +16,10 @@ from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.subgraphs.part_children import dense_filters
 from sartor.dialect_passes.split_layers import apply_choices, find_childnets
 from sartor.frontend.asked_children import AskedChildren
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.selection.problem.pin import Pin
 from tests import grouped_models as models
+from tests.importing import imported_model
 
 CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")
 # Of four channels each; of more groups vectors are full.
@@ -29,16 +27,12 @@ LANES = machine_of(CPU, "f32").lanes
 PARTS = models.GROUPS // max(1, LANES // 4)
 
 
-def _imported(make: Callable[[], ModelProto], folder: Path, target: Target = CPU) -> ImportedModel:
-    path = folder / "net.onnx"
-    onnx.save(make(), path)
-    imported = run_import(path, {}, None, target=target)
-    assert isinstance(imported, ImportedModel), imported
-    return imported
+def _imported(make: Callable[[], ModelProto], target: Target = CPU) -> ImportedModel:
+    return imported_model(make(), target=target)
 
 
-def _graph(make: Callable[[], ModelProto], folder: Path, target: Target = CPU) -> LayerGraph:
-    return _imported(make, folder, target).graph
+def _graph(make: Callable[[], ModelProto], target: Target = CPU) -> LayerGraph:
+    return _imported(make, target).graph
 
 
 def _check_types(graph: LayerGraph) -> None:
@@ -60,8 +54,8 @@ def _methods(graph: LayerGraph) -> list[str]:
     return [each.descriptor.partition("/childnet.")[2] for each in graph.all_childnets()]
 
 
-def test_groups_with_all_around_them_are_one_layer(tmp_path: Path) -> None:
-    graph = _graph(models.bottleneck, tmp_path)
+def test_groups_with_all_around_them_are_one_layer() -> None:
+    graph = _graph(models.bottleneck)
     assert [layer.name for layer in graph.layers] == ["conv1", "conv2", "conv3"]
     grouped = graph.layers[1]
     assert grouped.nodes == ("conv2", "relu2")
@@ -70,8 +64,8 @@ def test_groups_with_all_around_them_are_one_layer(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(PARTS < 2, reason="a vector of this machine holds more than half of the channels")
-def test_groups_become_dense_parts(tmp_path: Path) -> None:
-    graph = _graph(models.bottleneck, tmp_path)
+def test_groups_become_dense_parts() -> None:
+    graph = _graph(models.bottleneck)
     (net,) = graph.childnets
     assert (net.layer, net.descriptor) == ("conv2", f"cpu:f32/childnet.parts{{parts={PARTS}}}")
     names = [f"conv2/part{index}" for index in range(PARTS)]
@@ -87,8 +81,8 @@ def test_groups_become_dense_parts(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(PARTS < 2, reason="a vector of this machine holds more than half of the channels")
 @pytest.mark.parametrize("make", [models.strided, models.dilated_with_residual, models.slopes])
-def test_children_have_the_types_of_what_they_compute(make: Callable[[], ModelProto], tmp_path: Path) -> None:
-    imported = _imported(make, tmp_path)
+def test_children_have_the_types_of_what_they_compute(make: Callable[[], ModelProto]) -> None:
+    imported = _imported(make)
     assert _methods(imported.graph) == [f"parts{{parts={PARTS}}}"]
     _check_types(imported.graph)
     for layer in imported.graph.all_layers():
@@ -96,8 +90,8 @@ def test_children_have_the_types_of_what_they_compute(make: Callable[[], ModelPr
         assert shapes == [each.shape for each in layer.task.weights]
 
 
-def test_what_fills_no_vector_is_left_to_a_product(tmp_path: Path) -> None:
-    graph = _graph(models.odd_groups, tmp_path)
+def test_what_fills_no_vector_is_left_to_a_product() -> None:
+    graph = _graph(models.odd_groups)
     (net,) = graph.childnets
     assert net.descriptor == "cpu:f32/childnet.patches"
     assert [each.name for each in net.graph.layers] == ["conv/patches", "conv/product"]
@@ -106,18 +100,15 @@ def test_what_fills_no_vector_is_left_to_a_product(tmp_path: Path) -> None:
     _check_types(graph)
 
 
-def test_kernels_need_no_childnets(tmp_path: Path) -> None:
-    assert _graph(models.dense, tmp_path).childnets == ()
-    (net,) = _graph(models.dense, tmp_path, VULKAN).childnets
+def test_kernels_need_no_childnets() -> None:
+    assert _graph(models.dense).childnets == ()
+    (net,) = _graph(models.dense, VULKAN).childnets
     assert net.descriptor == "vulkan:f32/childnet.patches"
-    _check_types(_graph(models.dense, tmp_path, VULKAN))
+    _check_types(_graph(models.dense, VULKAN))
 
 
-def test_winograds_method_is_three_layers_on_request(tmp_path: Path) -> None:
-    path = tmp_path / "net.onnx"
-    onnx.save(models.dense(), path)
-    imported = run_import(path, {}, None, asked=AskedChildren((Pin("conv", "*/childnet.winograd*"),)))
-    assert isinstance(imported, ImportedModel)
+def test_winograds_method_is_three_layers_on_request() -> None:
+    imported = imported_model(models.dense(), asked=AskedChildren((Pin("conv", "*/childnet.winograd*"),)))
     first, second = imported.graph.childnets
     assert first.descriptor == "cpu:f32/childnet.winograd{tile=4,4}"
     assert [each.name for each in first.graph.layers] == ["conv/encode4x4", "conv/product4x4", "conv/decode4x4"]
@@ -127,13 +118,12 @@ def test_winograds_method_is_three_layers_on_request(tmp_path: Path) -> None:
     _check_types(imported.graph)
     for layer in imported.graph.all_layers():
         assert [imported.weights[name].shape for name in layer.weights] == [each.shape for each in layer.task.weights]
-    replayed = run_import(path, {}, None, asked=AskedChildren(named=frozenset({"conv/product5x5"})))
-    assert isinstance(replayed, ImportedModel)
+    replayed = imported_model(models.dense(), asked=AskedChildren(named=frozenset({"conv/product5x5"})))
     assert [each.descriptor for each in replayed.graph.childnets] == [second.descriptor]
 
 
-def test_pins_ask_for_childnets_only_if_they_name_them(tmp_path: Path) -> None:
-    net = _graph(models.odd_groups, tmp_path).childnets[0]
+def test_pins_ask_for_childnets_only_if_they_name_them() -> None:
+    net = _graph(models.odd_groups).childnets[0]
     wanted = replace(net, descriptor="cpu:f32/childnet.winograd{tile=4,4}")
 
     def asks(layers: str, routines: str) -> bool:
@@ -146,15 +136,15 @@ def test_pins_ask_for_childnets_only_if_they_name_them(tmp_path: Path) -> None:
     assert not asks("other", "*/childnet.*")
 
 
-def test_what_children_would_read_twice_is_not_split(tmp_path: Path) -> None:
+def test_what_children_would_read_twice_is_not_split() -> None:
     """A conversion of it would be paid once by the layer, and counted for each of its children."""
-    graph = _graph(models.added_to_itself, tmp_path)
+    graph = _graph(models.added_to_itself)
     assert [len(layer.inputs) for layer in graph.layers] == [1]
     assert graph.childnets == ()
 
 
-def test_children_have_childnets_of_their_own(tmp_path: Path) -> None:
-    graph = _graph(models.wide_groups, tmp_path, VULKAN)
+def test_children_have_childnets_of_their_own() -> None:
+    graph = _graph(models.wide_groups, VULKAN)
     parts, patches = graph.childnets
     assert [each.descriptor.partition(".")[2] for each in (parts, patches)] == ["parts{parts=16}", "patches"]
     inner = list(parts.graph.childnets)
@@ -163,16 +153,16 @@ def test_children_have_childnets_of_their_own(tmp_path: Path) -> None:
     _check_types(graph)
 
 
-def test_names_of_other_layers_are_not_taken(tmp_path: Path) -> None:
-    graph = replace(_graph(models.odd_groups, tmp_path), childnets=())
+def test_names_of_other_layers_are_not_taken() -> None:
+    graph = replace(_graph(models.odd_groups), childnets=())
     (layer,) = graph.layers
     taken = replace(layer, name="conv/product", inputs=(ValueRef(None, 0),))
     again, _ = find_childnets(replace(graph, layers=(layer, taken)), {}, CPU)
     assert [each.layer for each in again.childnets] == ["conv/product"]
 
 
-def test_children_take_the_place_of_their_layer(tmp_path: Path) -> None:
-    graph = _graph(models.wide_groups, tmp_path, VULKAN)
+def test_children_take_the_place_of_their_layer() -> None:
+    graph = _graph(models.wide_groups, VULKAN)
     both = {"y/split", "y/join", *(f"y/part{index}" for index in range(15))}
     applied = apply_choices(graph, {*both, "y/part15/patches", "y/part15/product"})
     names = [layer.name for layer in applied.layers]

@@ -12,8 +12,6 @@ import pytest
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Precision
 from sartor.reference.trusted.reference_model import ReferenceModel
@@ -22,6 +20,7 @@ from sartor.runtime.session import Session
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.pin import Pin
 from tests import grouped_models as models
+from tests.importing import imported_model
 from tests.plugin.calling import call, parsed
 
 
@@ -49,8 +48,7 @@ def artifact(folder: Path, model: Path, config: CompileConfig) -> Artifact:
 
 
 def _error(artifact: Artifact, model: Path) -> float:
-    imported = run_import(model, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(model)
     with Session(artifact.path, threads=1) as session:
         outputs = session.run(None, imported.samples)
     return relative_error(outputs, ReferenceModel(model, threads=1)(imported.samples))

@@ -15,8 +15,6 @@ from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_costs import make_tuner
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model
 from sartor.policies import Precision
 from sartor.progress import silent
@@ -26,6 +24,7 @@ from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import imported_model
 from tests.tiny_models import Builder
 from tools.cuda.assembler.ptx import assemble, assembler, instructions, ptx_of
 
@@ -83,8 +82,7 @@ def test_a_plan_follows_from_an_imported_database_alone(tmp_path: Path) -> None:
 
 def _measured_elsewhere(model: Path, config: CompileConfig, database: Path, besides: str) -> str:
     """Note in a database that a GPU ran all variants of the only layer, and another one than ``besides`` fastest."""
-    imported = run_import(model, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(model)
     (case,) = tuned_cases(imported.graph, find_candidates(imported, config.planning, everything=False).variants)
     tilings = (each.descriptor for each in case.variants if ".implicit{" in each.descriptor)
     fastest = next(each for each in tilings if each != besides)

@@ -20,8 +20,6 @@ from sartor.codegen.ir.packing import Quantise, Round
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.errors import UsageError
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Precision
 from sartor.reference.trusted.reference_model import ReferenceModel
@@ -33,6 +31,7 @@ from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.programming.infeasible import LimitError
 from tests.digits import Digits, digits_model, trained
+from tests.importing import imported_model
 from tests.plugin.calling import assert_refused, call, parsed
 
 Compiled = Callable[[Precision], Artifact]
@@ -250,8 +249,7 @@ def test_f32_is_verified_on_all_samples_too(digits: Trained, tmp_path: Path) -> 
 def test_nothing_narrower_is_even_asked_for_in_f32(digits: Trained) -> None:
     """What is not among the candidates is in no plan: code, schemas, weights and permissions of the system."""
     config = replace(digits.config, precision=Precision.F32)
-    imported = run_import(digits.model, {}, None, target=config.target)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(digits.model, target=config.target)
     variants = [
         each
         for found in find_candidates(imported, config.planning, everything=False).variants.values()

@@ -13,9 +13,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.routines.vector.join import JoinSlices
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.session import Session
+from tests.importing import imported_model
 from tests.plugin.calling import Result, assert_refused, call
 
 _HEADER = '<ir_version: 9, opset_import: ["" : 17]> '
@@ -246,15 +245,12 @@ def test_results_are_written_in_the_middle_of_what_they_are_concatenated_to(tmp_
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-products.reshape(1, -1))), rtol=1e-5)
 
 
-def test_a_slice_without_channels_has_no_kernel(tmp_path: Path) -> None:
+def test_a_slice_without_channels_has_no_kernel() -> None:
     """Its number of vectors divided a loop into tiles, by zero."""
     body = "e = Slice(x, from, to, axes) y = Concat <axis = 1> (e, x, e) }"
     declared = "int64[1] from = {2}, int64[1] to = {2}, int64[1] axes = {1}"
     text = f"g (float[1,4,5,5] x) => (float[1,4,5,5] y, float[1,0,5,5] e) <{declared}> {{ {body}"
-    path = tmp_path / "empty.onnx"
-    onnx.save(parser.parse_model(_HEADER + text), path)
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(parser.parse_model(_HEADER + text))
     empty = [each for each in imported.graph.all_layers() if any(0 in one.shape for one in each.task.results)]
     assert empty
     assert all(isinstance(JoinSlices().match(each.task), Rejected) for each in empty)

@@ -14,8 +14,6 @@ from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
 from sartor.codegen.mlir.machine import machine_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe
@@ -30,6 +28,7 @@ from sartor.samples.checked_samples import checked_samples
 from sartor.samples.sample_sets import sample_set
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare, prepare_quickly  # noqa: F401 a fixture
 from tests.plugin.quantised_networks import CONVOLUTIONS, POOLINGS, Form, dynamic, forms, image, quantised
@@ -96,8 +95,7 @@ def test_ties_move_outputs_by_few_steps(tmp_path: Path, prepare_quickly: Prepare
 
 def _built(path: Path, folder: Path, pins: dict[str, str], cpu: str = "host") -> tuple[Session, Recipe]:
     """The network with the variants that are expected to be fastest, none of which was measured."""
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel), imported
+    imported = imported_model(path)
     listed = tuple(Pin(f"{name}*", routines) for name, routines in pins.items())
     config = CompileConfig(Target.create("cpu", cpu), threads=1, jobs=1, pins=listed)
     recipe = guessed_recipe(
@@ -206,8 +204,7 @@ def test_weights_of_8_bits_alone_are_dequantised_exactly(
 
 def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path) -> None:
     """Also drawn samples fill the ranges that the model quantises its inputs to, whatever its pairs become."""
-    imported = run_import(quantised(BY_CHANNEL, tmp_path), {}, None)
-    assert isinstance(imported, ImportedModel), imported
+    imported = imported_model(quantised(BY_CHANNEL, tmp_path))
     config = CompileConfig(threads=1, jobs=1, database=tmp_path / "t.db")
     drawn = sample_set(imported, None, narrow=True)
     np.testing.assert_array_equal(drawn.first["x"], imported.samples["x"])

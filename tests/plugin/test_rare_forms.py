@@ -13,12 +13,11 @@ from onnx import ModelProto, numpy_helper, parser
 
 import sartor.backend
 from sartor.config import CompileConfig
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.session import Session
 from sartor.tuning.selection.problem.pin import Pin
+from tests.importing import imported_model
 from tests.tiny_models import Array
 
 _RANDOM = np.random.default_rng(0)
@@ -158,13 +157,11 @@ def test_fractions_of_indices_are_dropped() -> None:
     np.testing.assert_array_equal(found, np.eye(3, dtype=np.float32)[1:])
 
 
-def test_a_convolution_in_f16_may_end_in_f32(tmp_path: Path) -> None:
+def test_a_convolution_in_f16_may_end_in_f32() -> None:
     """As exporters write the last one: its sums are in f32 already, and so no product of matrices in one type."""
     body = "{ a = Conv <pads = [1,1,1,1]> (x, w) y = Cast <to = 1> (a) }"
     graph = f"g (float16[1,48,64,64] x) => (float[1,48,64,64] y) {body}"
-    onnx.save(Case(17, graph, {}, {"w": _f16(48, 48, 3, 3)}).model, tmp_path / "model.onnx")
-    found = run_import(tmp_path / "model.onnx", {}, None)
-    assert isinstance(found, ImportedModel)
+    found = imported_model(Case(17, graph, {}, {"w": _f16(48, 48, 3, 3)}).model)
     assert [layer.task.results[0].dtype for layer in found.graph.layers] == ["f32"]
 
 

@@ -13,8 +13,6 @@ from benchmarks import zoo
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.states import state_pairs
 from sartor.pipeline import compile_model
 from sartor.policies import StatePolicy
@@ -25,6 +23,7 @@ from sartor.runtime.session import Session
 from sartor.settings.state_patterns import StatePattern
 from sartor.tuning.networks.build_job import NetFiles
 from tests.codegen.linking.test_stitching import build, split
+from tests.importing import imported_model
 from tests.plugin.calling import assert_refused, call, parsed
 from tests.state_models import recurrent
 
@@ -114,8 +113,7 @@ def test_what_is_no_state_is_refused(model: Path, tmp_path: Path) -> None:
 
 def test_a_detector_of_speech_keeps_its_states_with_weights_beside_it(tmp_path: Path) -> None:
     path = zoo.write("vad_lstm", tmp_path)
-    imported = run_import(path, {}, None, states=StatePolicy((StatePattern.parse("next_*=*"),)))
-    assert isinstance(imported, ImportedModel), imported
+    imported = imported_model(path, states=StatePolicy((StatePattern.parse("next_*=*"),)))
     states = {each.input: each.output for each in imported.states}
     assert states == {f"{name}_{layer}": f"next_{name}_{layer}" for layer in range(2) for name in ("hidden", "memory")}
     files = NetFiles(tmp_path / "net.vmfb", tmp_path / "net.irpa")

@@ -14,8 +14,6 @@ from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_costs import make_tuner
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.target_check import runs_here
 from sartor.pipeline import compile_model
 from sartor.progress import silent
@@ -23,6 +21,7 @@ from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import imported_model
 from tests.plugin.test_cuda_plan import network
 from tests.tiny_models import Builder
 
@@ -68,8 +67,7 @@ def test_a_plan_follows_from_an_imported_database_alone(tmp_path: Path) -> None:
 
 def _measured_elsewhere(model: Path, config: CompileConfig, database: Path, besides: str) -> str:
     """Note in a database that a GPU ran all variants of the only layer, and another one than ``besides`` fastest."""
-    imported = run_import(model, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(model)
     (case,) = tuned_cases(imported.graph, find_candidates(imported, config.planning, everything=False).variants)
     fastest = next(each.descriptor for each in case.variants if each.descriptor != besides)
     with Store.open(database) as store, WorkerPool(1) as pool:

@@ -16,8 +16,7 @@ from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.window import SlidingWindow
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
+from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node
 
 TARGET = Target.create("cpu")
@@ -25,8 +24,7 @@ TARGET = Target.create("cpu")
 
 def layer_of(path: Path, op: onnx.NodeProto, channels: int, weights: dict[str, np.ndarray]) -> Layer:
     onnx.save(model([op], [("x", (1, channels, 6, 6), FLOAT)], ["y"], weights), path / "m.onnx")
-    found = run_import(path / "m.onnx", {}, None)
-    assert isinstance(found, ImportedModel)
+    found = imported_model(path / "m.onnx")
     (layer,) = found.graph.layers
     return layer
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.analysis.integer_ranges import integer_ranges
 from sartor.codegen.ir.layer import PLAIN, Layer, LayerKind, Task, TensorType
-from sartor.frontend.import_job import evaluate, run_import
+from sartor.frontend.import_job import evaluate
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
+from tests.importing import imported_model
 
 X, Y = ("x", TensorProto.FLOAT, (3, 7, 5)), ("y", TensorProto.FLOAT, None)
 TABLE = ("table", TensorProto.FLOAT, (3, 7))
@@ -69,16 +69,12 @@ ImportedOf = Callable[[str], ImportedModel]
 
 
 @pytest.fixture(scope="module")
-def imported_of(tmp_path_factory: pytest.TempPathFactory) -> ImportedOf:
+def imported_of() -> ImportedOf:
     found: dict[str, ImportedModel] = {}
 
     def make(name: str) -> ImportedModel:
         if name not in found:
-            path: Path = tmp_path_factory.mktemp("indices") / "model.onnx"
-            onnx.save(MODELS[name](), path)
-            imported = run_import(path, {}, None)
-            assert isinstance(imported, ImportedModel), imported
-            found[name] = imported
+            found[name] = imported_model(MODELS[name]())
         return found[name]
 
     return make

@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from sartor.codegen.analysis.operation_count import operation_count
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from tests.importing import imported_model
 from tests.tiny_models import Builder
 
 IMAGE = (1, 8, 6, 6)
@@ -27,9 +27,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     b.op("Gemm", "y", soft, b.weight(64, 10), b.weight(10))
     path = tmp_path_factory.mktemp("counted") / "model.onnx"
     onnx.save(b.model([("x", IMAGE)], [("y", (1, 10))]), path)
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel), imported
-    return imported
+    return imported_model(path)
 
 
 def test_every_layer_counts_what_it_computes(imported: ImportedModel) -> None:
@@ -48,6 +46,5 @@ def test_a_batch_of_products(tmp_path: Path) -> None:
     b = Builder()
     b.op("MatMul", "y", "x", "z")
     onnx.save(b.model([("x", (2, 3, 4, 5)), ("z", (2, 3, 5, 7))], [("y", (2, 3, 4, 7))]), tmp_path / "model.onnx")
-    imported = run_import(tmp_path / "model.onnx", {}, None)
-    assert isinstance(imported, ImportedModel), imported
+    imported = imported_model(tmp_path / "model.onnx")
     assert sum(operation_count(layer.task) for layer in imported.graph.layers) == 2 * (2 * 3) * 4 * 5 * 7

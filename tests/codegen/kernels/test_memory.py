@@ -63,9 +63,9 @@ def _cases() -> Cases:
 
 
 @pytest.fixture(scope="module")
-def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
+def tasks() -> dict[str, Task]:
     models = {"traced": lambda: _cases().model()}
-    return {layer.name: layer.task for layer, _ in layers(tmp_path_factory.mktemp("traced"), models)}
+    return {layer.name: layer.task for layer, _ in layers(models)}
 
 
 @pytest.mark.parametrize(("name", "parameters"), CHOICES, ids=str)

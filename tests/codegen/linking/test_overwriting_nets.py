@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto
 
@@ -20,15 +19,14 @@ from sartor.codegen.linking.overwriting import overwriting_symbol
 from sartor.codegen.linking.stitching import stitch
 from sartor.codegen.mlir.iree_compiler import inlined, translate
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net, stitchings
-from sartor.tuning.workers.protocol import WorkerError
 from tests.codegen.linking.test_stitching import manifest_of
+from tests.importing import imported_model
 from tests.tiny_models import Builder
 
 Sizes = dict[str, int]
@@ -67,12 +65,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
-    path = tmp_path_factory.mktemp("over") / "net.onnx"
-    onnx.save(_model(), path)
-    found = run_import(path, {}, None)
-    assert not isinstance(found, WorkerError), found
-    return found
+def imported() -> ImportedModel:
+    return imported_model(_model())
 
 
 def _variants(imported: ImportedModel, element: TileElement, sizes: Sizes) -> dict[str, Variant]:

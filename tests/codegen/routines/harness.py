@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import onnx
 
 from sartor.codegen.ir.layer import Fusion, Layer, Task, TensorType
 from sartor.codegen.ir.layouts import layout_packing
@@ -18,7 +16,6 @@ from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.iree_compiler import inlined, translate
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
@@ -27,6 +24,7 @@ from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
 from tests.codegen.routines.layer_cases import MAKERS, Maker
 from tests.emulated import EmulatedProgram
+from tests.importing import imported_model
 
 Signature = tuple[list[TensorType], list[TensorType]]
 
@@ -58,27 +56,22 @@ class Subject:
         return [random.standard_normal(each.shape).astype(each.numpy_dtype) for each in self.task.inputs]
 
 
-def layers(folder: Path, makers: Mapping[str, Maker] = MAKERS) -> Iterator[tuple[Layer, Mapping[str, Array]]]:
+def layers(makers: Mapping[str, Maker] = MAKERS) -> Iterator[tuple[Layer, Mapping[str, Array]]]:
     """Every layer of the models, with the weights of its model."""
-    for imported in _fronts(folder, makers):
+    for imported in _fronts(makers):
         for layer in imported.graph.layers:
             yield layer, imported.weights
 
 
-def fused_layers(folder: Path, makers: Mapping[str, Maker]) -> Iterator[tuple[Fusion, Mapping[str, Array]]]:
+def fused_layers(makers: Mapping[str, Maker]) -> Iterator[tuple[Fusion, Mapping[str, Array]]]:
     """Every pair of layers of the models that may be fused, with the weights of its model."""
-    for imported in _fronts(folder, makers):
+    for imported in _fronts(makers):
         for fusion in imported.graph.fusions:
             yield fusion, imported.weights
 
 
-def _fronts(folder: Path, makers: Mapping[str, Maker]) -> Iterator[ImportedModel]:
-    for name, make in makers.items():
-        path = folder / f"{name}.onnx"
-        onnx.save(make(), path)
-        imported = run_import(path, {}, None)
-        assert isinstance(imported, ImportedModel), imported
-        yield imported
+def _fronts(makers: Mapping[str, Maker]) -> Iterator[ImportedModel]:
+    return (imported_model(make()) for make in makers.values())
 
 
 def compiled(subjects: Mapping[str, Subject], target: Target) -> bytes:

@@ -124,8 +124,8 @@ def _wrong(errors: Mapping[str, float], dtype: str) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def found_layers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Layer, Mapping[str, Array]]]:
-    return {layer.name: (layer, weights) for layer, weights in layers(tmp_path_factory.mktemp("cases"))}
+def found_layers() -> dict[str, tuple[Layer, Mapping[str, Array]]]:
+    return {layer.name: (layer, weights) for layer, weights in layers()}
 
 
 @pytest.fixture(scope="module")

@@ -67,9 +67,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("cooperative")
-    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"cooperative": _model})}
+def found() -> Found:
+    return {layer.name: (layer, weights) for layer, weights in layers({"cooperative": _model})}
 
 
 def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:

@@ -4,7 +4,6 @@ candidate 0 computes of the same numbers, but for their last rounding."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -111,9 +110,9 @@ def _vector_features(target: Target) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found() -> Found:
     models = {"kernels": kernel_model}
-    return {layer.name: (layer, weights) for layer, weights in layers(tmp_path_factory.mktemp("dots"), models)}
+    return {layer.name: (layer, weights) for layer, weights in layers(models)}
 
 
 @pytest.mark.parametrize(("cpu", "dtype"), CPUS)
@@ -154,11 +153,11 @@ def test_too_few_channels_are_left_to_others(found: Found) -> None:
     assert not isinstance(Direct(storage="i8").parameters(task, target), Rejected)
 
 
-def test_pixels_of_three_channels_need_one_beside_them(tmp_path: Path) -> None:
+def test_pixels_of_three_channels_need_one_beside_them() -> None:
     cases = Cases()
     cases.convolution("alone", (1, 3, 24, 7), 24, (22, 1), pads=[0] * 4)
     cases.convolution("apart", (2, 3, 11, 13), 24, (5, 5), dilation=2)
-    (alone, weights), (apart, others) = layers(tmp_path, {"few": cases.model})
+    (alone, weights), (apart, others) = layers({"few": cases.model})
     target, tiling = Target.create("cpu", "cascadelake"), EXTREME["images3"]["direct"]
     assert _dots("i8").build(alone.task, tiling[0], target) == Rejected(
         "a pixel of the tile has no neighbour in its row"

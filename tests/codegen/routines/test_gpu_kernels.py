@@ -52,9 +52,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("kernels")
-    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"kernels": _model})}
+def found() -> Found:
+    return {layer.name: (layer, weights) for layer, weights in layers({"kernels": _model})}
 
 
 def _pair_model() -> ModelProto:
@@ -72,9 +71,8 @@ def _pair_model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("pairs")
-    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"pairs": _pair_model})}
+def pairs() -> Found:
+    return {layer.name: (layer, weights) for layer, weights in layers({"pairs": _pair_model})}
 
 
 def _kernels(layer: Layer, target: Target) -> dict[str, Implementation]:

@@ -47,9 +47,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("winograd")
-    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"winograd": _model})}
+def found() -> Found:
+    return {layer.name: (layer, weights) for layer, weights in layers({"winograd": _model})}
 
 
 def _tilings(layer: Layer, target: Target, most: int) -> dict[str, Implementation]:

@@ -54,9 +54,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("halves")
-    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"halves": _model})}
+def found() -> Found:
+    return {layer.name: (layer, weights) for layer, weights in layers({"halves": _model})}
 
 
 def _variants(layer: Layer, target: Target, most: int | None = 1) -> dict[str, Implementation]:

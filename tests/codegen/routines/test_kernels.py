@@ -154,11 +154,8 @@ def _wrong(program: Program | EmulatedProgram, subject: Subject) -> dict[str, fl
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return {
-        layer.name: (layer, weights)
-        for layer, weights in layers(tmp_path_factory.mktemp("kernels"), {"kernels": kernel_model})
-    }
+def found() -> Found:
+    return {layer.name: (layer, weights) for layer, weights in layers({"kernels": kernel_model})}
 
 
 @pytest.fixture(scope="module")

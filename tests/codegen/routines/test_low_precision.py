@@ -120,9 +120,9 @@ def _subject(found: Found, name: str, implementations: Mapping[str, Implementati
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found() -> Found:
     models = {"low": low_precision_model}
-    return {layer.name: (layer, weights) for layer, weights in layers(tmp_path_factory.mktemp("low"), models)}
+    return {layer.name: (layer, weights) for layer, weights in layers(models)}
 
 
 @pytest.fixture(scope="module")

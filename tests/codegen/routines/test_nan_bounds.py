@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,8 +36,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
-    found = layers(tmp_path_factory.mktemp("clip"), {"clip": _model})
+def subjects() -> dict[str, Subject]:
+    found = layers({"clip": _model})
     return {layer.name: Subject(layer, weights, _codes(layer.task)) for layer, weights in found}
 
 
@@ -85,27 +84,27 @@ def _unshifted_rows() -> ModelProto:
     return b.model([("x", (4, 2))], [("y", (4, 2))])
 
 
-def _by_rows(folder: Path, built: Callable[[], ModelProto]) -> dict[str, Subject]:
+def _by_rows(built: Callable[[], ModelProto]) -> dict[str, Subject]:
     (rowwise,) = (each for each in routines_for(()) if each.name == "rowwise")
     subjects: dict[str, Subject] = {}
-    for layer, weights in layers(folder, {"rows": built}):
+    for layer, weights in layers({"rows": built}):
         variants = [each for each in variants_of(rowwise, layer.task, HOST) if isinstance(each, Variant)]
         subjects[layer.name] = Subject(layer, weights, {"rowwise": variants[0].implementation})
     return subjects
 
 
-def test_a_sum_of_large_exponentials_is_divided_by(tmp_path: Path) -> None:
+def test_a_sum_of_large_exponentials_is_divided_by() -> None:
     """Its reciprocal is below the normal numbers, which count as zero."""
-    subjects = _by_rows(tmp_path, _unshifted_rows)
+    subjects = _by_rows(_unshifted_rows)
     program = load(subjects, HOST)
     (subject,) = subjects.values()
     x = np.full((4, 2), 88, np.float32)
     np.testing.assert_allclose(run(program, subject, "rowwise", [x]), np.full((4, 2), 0.5), rtol=1e-6)
 
 
-def test_a_row_with_nan_is_nan_wherever_its_maximum_counts(tmp_path: Path) -> None:
+def test_a_row_with_nan_is_nan_wherever_its_maximum_counts() -> None:
     """A maximum need not keep NaN where a sum over the row does, which is not so where it is only subtracted."""
-    subjects = _by_rows(tmp_path, _rows)
+    subjects = _by_rows(_rows)
     program = load(subjects, HOST)
     for subject in subjects.values():
         (x,) = subject.inputs()

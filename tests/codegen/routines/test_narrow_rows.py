@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 from onnx import ModelProto, TensorProto, helper
@@ -43,12 +42,10 @@ def _offered(layer: Layer, dtype: str, routines: Sequence[Routine] = ()) -> dict
 
 
 @pytest.fixture(scope="module")
-def subjects(tmp_path_factory: pytest.TempPathFactory) -> Subjects:
+def subjects() -> Subjects:
     """By type and case."""
     found: dict[str, tuple[Layer, Mapping[str, Array]]] = {
-        layer.name: (layer, weights)
-        for layer, weights in layers(tmp_path_factory.mktemp("rows"), {"kernels": kernel_model})
-        if layer.name in CASES
+        layer.name: (layer, weights) for layer, weights in layers({"kernels": kernel_model}) if layer.name in CASES
     }
     return {
         dtype: {
@@ -96,8 +93,8 @@ def _rounding_model() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
-def test_rows_are_rounded_between_levels(tmp_path: Path) -> None:
-    found = layers(tmp_path, {"rounding": _rounding_model})
+def test_rows_are_rounded_between_levels() -> None:
+    found = layers({"rounding": _rounding_model})
     subjects = [Subject(layer, weights, _offered(layer, "f16", ROUTINES)) for layer, weights in found]
     (subject,) = (each for each in subjects if len(each.implementations) > 1)
     assert wrong(load({"rounding": subject}, HOST), subject, "f16") == {}

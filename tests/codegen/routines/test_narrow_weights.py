@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -57,8 +56,8 @@ def _subject(layer: Layer, weights: Mapping[str, Array]) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def found_layers(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    found = layers(tmp_path_factory.mktemp("cases"))
+def found_layers() -> Found:
+    found = layers()
     return {layer.name: (layer, weights) for layer, weights in found if layer.name in CASES}
 
 
@@ -93,8 +92,8 @@ def test_they_read_half_of_the_bytes(subjects: dict[str, Subject]) -> None:
     assert max(sizes[narrow]) * 2 == max(sizes[_wide_name(narrow)])
 
 
-def test_a_product_of_two_activations_has_no_filters_to_narrow(tmp_path: Path) -> None:
-    (attention,) = (layer for layer, _ in layers(tmp_path) if layer.name == "attention")
+def test_a_product_of_two_activations_has_no_filters_to_narrow() -> None:
+    (attention,) = (layer for layer, _ in layers() if layer.name == "attention")
     products = (each for each in NARROW.values() if each.name.startswith("product"))
     refused = [answer for each in products for answer in variants_of(each, attention.task, HOST)]
     assert all(isinstance(each, Rejected) and "not a weight" in each.reason for each in refused)

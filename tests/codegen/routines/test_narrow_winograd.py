@@ -58,9 +58,9 @@ def _wide_model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found() -> Found:
     models = {"kernels": kernel_model, "wide": _wide_model}
-    return {layer.name: (layer, weights) for layer, weights in layers(tmp_path_factory.mktemp("winograd"), models)}
+    return {layer.name: (layer, weights) for layer, weights in layers(models)}
 
 
 def _stock(layer: Layer, target: Target) -> Implementation:

@@ -41,9 +41,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("regions")
-    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"regions": _model})}
+def found() -> Found:
+    return {layer.name: (layer, weights) for layer, weights in layers({"regions": _model})}
 
 
 def _implementations(layer: Layer, target: Target, most: int = 1) -> dict[str, Implementation]:

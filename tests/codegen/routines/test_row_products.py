@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,9 +80,9 @@ def _variants(layer: Layer) -> dict[str, Variant]:
 
 
 @pytest.fixture(scope="module")
-def subjects(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Subject]:
+def subjects() -> Mapping[str, Subject]:
     found = {}
-    for layer, weights in layers(tmp_path_factory.mktemp("rows"), {"products": _model}):
+    for layer, weights in layers({"products": _model}):
         variants = _variants(layer)
         assert variants, layer.name
         assert {rounding_of(each) for each in variants.values()} == {ROWS}
@@ -178,12 +177,12 @@ def test_the_largest_sums_fit_32_bits(subjects: Mapping[str, Subject], program: 
         np.testing.assert_allclose(found, rows.sum(1, keepdims=True) * np.ones((1, 16)), rtol=1e-2)
 
 
-def test_longer_sums_are_refused(tmp_path: Path) -> None:
+def test_longer_sums_are_refused() -> None:
     cases = Cases()
     for name, depth in (("within", MOST_PRODUCTS), ("beyond", MOST_PRODUCTS + 1)):
         value = cases.builder.op("MatMul", name, cases.source(f"{name}.x", (2, depth)), cases.builder.weight(depth, 3))
         cases.finish(name, value, (2, 3))
-    found = {layer.name: layer.task for layer, _ in layers(tmp_path, {"long": cases.model})}
+    found = {layer.name: layer.task for layer, _ in layers({"long": cases.model})}
     offered = {name: list(variants_of(ROUTINE, task, HOST)) for name, task in found.items()}
     assert all(isinstance(each, Variant) for each in offered["within"])
     assert all(isinstance(each, Rejected) and "32 bits" in each.reason for each in offered["beyond"])

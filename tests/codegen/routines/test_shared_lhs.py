@@ -52,9 +52,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[Layer, Mapping[str, Array]]]:
-    folder = tmp_path_factory.mktemp("shared")
-    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"shared": _model})}
+def found() -> Mapping[str, tuple[Layer, Mapping[str, Array]]]:
+    return {layer.name: (layer, weights) for layer, weights in layers({"shared": _model})}
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from onnx import ModelProto
 
@@ -25,8 +23,8 @@ def _model() -> ModelProto:
     return b.model([("x", SHAPE)], [("y", SHAPE)])
 
 
-def test_kernels_compute_what_stock_code_does(tmp_path: Path) -> None:
-    (found,) = layers(tmp_path, {"net": _model})
+def test_kernels_compute_what_stock_code_does() -> None:
+    (found,) = layers({"net": _model})
     layer, weights = found
     codes: dict[str, Implementation] = {}
     for routine in (ROUTINES[0], *routines_for(())):

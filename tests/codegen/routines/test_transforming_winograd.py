@@ -58,8 +58,8 @@ def _subject(layer: Layer, weights: Mapping[str, Array]) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
-    found = layers(tmp_path_factory.mktemp("cases"))
+def subjects() -> dict[str, Subject]:
+    found = layers()
     return {layer.name: _subject(layer, weights) for layer, weights in found if layer.name in CASES}
 
 

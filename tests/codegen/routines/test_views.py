@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,8 +44,8 @@ def _model(name: str) -> ModelProto:
 
 
 @pytest.mark.parametrize("name", _CASES)
-def test_a_view_is_taken_where_the_bytes_are_the_same_and_gives_what_moving_does(name: str, tmp_path: Path) -> None:
-    (found,) = layers(tmp_path, {name: partial(_model, name)})
+def test_a_view_is_taken_where_the_bytes_are_the_same_and_gives_what_moving_does(name: str) -> None:
+    (found,) = layers({name: partial(_model, name)})
     layer, weights = found
     answers = {each.name: list(variants_of(each, layer.task, _TARGET)) for each in _ROUTINES}
     codes = {name: each.implementation for name, (each,) in answers.items() if isinstance(each, Variant)}
@@ -60,7 +59,7 @@ def test_a_view_is_taken_where_the_bytes_are_the_same_and_gives_what_moving_does
         np.testing.assert_array_equal(run(program, subject, other, inputs), expected)
 
 
-def test_what_computes_or_repeats_is_no_view(tmp_path: Path) -> None:
+def test_what_computes_or_repeats_is_no_view() -> None:
     negated = [node("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1]), node("Neg", ["t"], ["y"])]
     repeated = [node("Expand", ["x", "shape"], ["y"])]
     built = {
@@ -69,6 +68,6 @@ def test_what_computes_or_repeats_is_no_view(tmp_path: Path) -> None:
             model, repeated, [("x", (1, 1, 4, 5), FLOAT)], [("y", (1, 6, 4, 5), FLOAT)], {"shape": ints(1, 6, 4, 5)}
         ),
     }
-    for layer, _ in layers(tmp_path, built):
+    for layer, _ in layers(built):
         for routine in _ROUTINES[1:]:
             assert all(isinstance(each, Rejected) for each in variants_of(routine, layer.task, _TARGET))

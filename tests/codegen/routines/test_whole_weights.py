@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,8 +52,8 @@ def _whole(name: str, weight: Array) -> Array:
 
 
 @pytest.fixture(scope="module")
-def found_layers(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    found = layers(tmp_path_factory.mktemp("cases"))
+def found_layers() -> Found:
+    found = layers()
     return {layer.name: (layer, weights) for layer, weights in found if layer.name in CASES}
 
 
@@ -140,8 +139,8 @@ def test_they_are_variants_of_8_bits_of_which_only_filters_are_rounded(found_lay
         assert any(isinstance(step, Quantise) for packing in packings for step in packing.steps)
 
 
-def test_a_product_of_two_activations_has_no_filters_to_store(tmp_path: Path) -> None:
-    (attention,) = (layer for layer, _ in layers(tmp_path) if layer.name == "attention")
+def test_a_product_of_two_activations_has_no_filters_to_store() -> None:
+    (attention,) = (layer for layer, _ in layers() if layer.name == "attention")
     products = (each for each in STORING if each.name.startswith("product"))
     refused = [answer for each in products for answer in variants_of(each, attention.task, HOST)]
     assert all(isinstance(each, Rejected) and "not a weight" in each.reason for each in refused)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import onnx
 import pytest
 from onnx import ModelProto
 
@@ -23,7 +22,6 @@ from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.frontend.asked_children import AskedChildren
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
 from sartor.reference.trusted.reference_model import ReferenceModel
@@ -34,6 +32,7 @@ from sartor.tuning.networks.profile_job import Example, NetTrial, time_nets
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.pin import Pin
 from tests import grouped_models as models
+from tests.importing import imported_model
 
 Maker = Callable[[], ModelProto]
 CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")
@@ -41,14 +40,9 @@ BLOCKED = f"nchw{max(8, machine_of(CPU, 'f32').lanes)}c"
 MAKERS = (models.strided, models.dilated_with_residual, models.slopes, models.odd_groups)
 
 
-def _imported(
-    make: Maker, folder: Path, target: Target, asked: AskedChildren | None = None
-) -> tuple[ImportedModel, Path]:
-    path = folder / "net.onnx"
-    onnx.save(make(), path)
-    imported = run_import(path, {}, None, target=target, asked=asked)
-    assert isinstance(imported, ImportedModel)
-    return imported, path
+def _imported(make: Maker, target: Target, asked: AskedChildren | None = None) -> tuple[ImportedModel, Path]:
+    imported = imported_model(make(), target=target, asked=asked)
+    return imported, imported.path
 
 
 def _check(imported: ImportedModel, model: Path, names: set[str], layout: str, folder: Path) -> Mapping[str, str]:
@@ -93,7 +87,7 @@ def _in_layout(found: tuple[Variant, ...], task: Task, layout: str) -> Variant:
     ids=lambda given: given if isinstance(given, str) else given.__name__,
 )
 def test_children_compute_what_their_layer_does(make: Maker, layout: str, tmp_path: Path) -> None:
-    imported, model = _imported(make, tmp_path, CPU)
+    imported, model = _imported(make, CPU)
     (net,) = imported.graph.childnets
     names = {each.name for each in net.graph.layers}
     written = _check(imported, model, names, layout, tmp_path)
@@ -105,13 +99,13 @@ def test_children_compute_what_their_layer_does(make: Maker, layout: str, tmp_pa
 @pytest.mark.parametrize("make", [models.slopes, models.dilated_with_residual], ids=lambda make: make.__name__)
 def test_groups_may_be_a_batch_of_products(make: Maker, tmp_path: Path) -> None:
     """Without kernels both methods are offered; what they compute does not depend on the target."""
-    imported, model = _imported(make, tmp_path, VULKAN)
+    imported, model = _imported(make, VULKAN)
     (net,) = (each for each in imported.graph.childnets if each.descriptor.endswith("childnet.patches"))
     _check(imported, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)
 
 
 def test_a_convolution_without_groups_may_be_one_product(tmp_path: Path) -> None:
-    imported, model = _imported(models.dense, tmp_path, VULKAN)
+    imported, model = _imported(models.dense, VULKAN)
     (net,) = imported.graph.childnets
     assert net.descriptor.endswith("childnet.patches")
     _check(imported, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)
@@ -121,7 +115,7 @@ def test_a_convolution_without_groups_may_be_one_product(tmp_path: Path) -> None
 def test_any_product_may_multiply_between_the_transforms_of_winograd(make: Maker, tmp_path: Path) -> None:
     """Of images that tiles do not fill, with bias, slopes and residual, or without."""
     asked = AskedChildren((Pin("*", "*/childnet.winograd*"),))
-    imported, model = _imported(make, tmp_path, CPU, asked)
+    imported, model = _imported(make, CPU, asked)
     net = imported.graph.childnets[0]
     encode, product, decode = net.graph.layers
     assert net.descriptor.startswith("cpu:f32/childnet.winograd{tile=")
@@ -134,6 +128,6 @@ def test_any_product_may_multiply_between_the_transforms_of_winograd(make: Maker
     _check_variants(imported, model, graph, chosen, tmp_path)
 
 
-def test_a_transposed_convolution_of_a_line_has_no_children(tmp_path: Path) -> None:
-    imported, _ = _imported(models.transposed_line, tmp_path, CPU)
+def test_a_transposed_convolution_of_a_line_has_no_children() -> None:
+    imported, _ = _imported(models.transposed_line, CPU)
     assert not imported.graph.childnets

@@ -35,9 +35,8 @@ def _operands() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("fusion")
-    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"operands": _operands})}
+def found() -> Found:
+    return {layer.name: (layer, weights) for layer, weights in layers({"operands": _operands})}
 
 
 def _task(found: Found, name: str) -> Task:

@@ -11,14 +11,14 @@ from onnx import ModelProto
 
 from benchmarks import zoo
 from sartor.codegen.ir.layer import Layer, LayerKind, TensorType
-from sartor.frontend.import_job import evaluate, run_import
+from sartor.frontend.import_job import evaluate
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.precision.observe_job import show_only
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import output_error
-from sartor.tuning.workers.protocol import WorkerError
+from tests.importing import imported_model
 from tests.tiny_models import Builder
 
 ImportedOf = Callable[[str], ImportedModel]
@@ -114,16 +114,14 @@ def test_selecting_is_done_once_all_that_is_left_is_a_reshape(tmp_path: Path) ->
     b.op("MatMul", "y", first, b.weight(8, 4))
     path = tmp_path / "gather.onnx"
     path.write_bytes(b.model([("x", (1, 5, 8))], [("y", (1, 4))]).SerializeToString())
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(path)
     tensors = layer_tensors(_prepared(imported), imported.graph)
     assert tensors["y"].inputs == ("first",)
     assert tensors["y"].nodes == ("y",)
 
 
 def _check_network(path: Path) -> None:
-    imported = run_import(path, {}, None)
-    assert not isinstance(imported, WorkerError), imported.error
+    imported = imported_model(path)
     tensors = layer_tensors(_prepared(imported), imported.graph)
     computing = [layer for layer in imported.graph.layers if layer.task.kind in COMPUTING]
     assert computing

@@ -20,6 +20,7 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.onnx_import import import_model
 from sartor.frontend.onnx_parts import cut_into_parts
+from tests.importing import imported_model
 
 _HEADER = '<ir_version: 9, opset_import: ["" : 17]> g '
 # Values skip parts, one is an output as well, an input is not used, and a size is computed.
@@ -113,8 +114,7 @@ def chain(nodes: int, path: Path) -> Path:
 
 
 def importing(path: Path, found: list[ImportedModel]) -> None:
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(path)
     found.append(imported)
 
 

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-
-import onnx
-import pytest
-from onnx import ModelProto
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges, ranges_of, with_children
 from sartor.policies import Precision
 from sartor.precision.eligibility import eligibility
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests import grouped_models as models
+from tests.importing import imported_model
 
-ImportedOf = Callable[[ModelProto], ImportedModel]
 BEFORE, AFTER = QuantisedRange(0.1, -128, "int8"), QuantisedRange(0.3, 5, "int8")
 # Kernels for vectors of 64 bytes, whatever this machine has.
 TARGET = Target.create("cpu", "x86-64-v4")
-
-
-@pytest.fixture
-def imported_of_model(tmp_path: Path) -> ImportedOf:
-    def make(built: ModelProto) -> ImportedModel:
-        onnx.save(built, tmp_path / "net.onnx")
-        imported = run_import(tmp_path / "net.onnx", {}, None, target=TARGET)
-        assert isinstance(imported, ImportedModel), imported
-        return imported
-
-    return make
 
 
 def _inside(graph: LayerGraph, layer: str) -> dict[ValueRef, QuantisedRange]:
@@ -47,8 +29,8 @@ def _inside(graph: LayerGraph, layer: str) -> dict[ValueRef, QuantisedRange]:
     return {ref: each for ref, each in found.items() if (ref.source or "").startswith(f"{layer}/")}
 
 
-def test_parts_have_the_range_of_the_whole(imported_of_model: ImportedOf) -> None:
-    graph = imported_of_model(models.bottleneck()).graph
+def test_parts_have_the_range_of_the_whole() -> None:
+    graph = imported_model(models.bottleneck(), target=TARGET).graph
     (net,) = graph.childnets_of("conv2")
     found = _inside(graph, "conv2")
     results = [ref for layer in net.graph.layers for ref in Values.written(layer)]
@@ -58,20 +40,20 @@ def test_parts_have_the_range_of_the_whole(imported_of_model: ImportedOf) -> Non
     assert ranges_of(named_ranges(found)) == found
 
 
-def test_what_ends_in_the_join_is_no_part_of_it(imported_of_model: ImportedOf) -> None:
+def test_what_ends_in_the_join_is_no_part_of_it() -> None:
     """A residual is added to all parts at once, and what they are before that is no value of the network."""
-    graph = imported_of_model(models.dilated_with_residual()).graph
+    graph = imported_model(models.dilated_with_residual(), target=TARGET).graph
     (layer,) = graph.layers
     assert {ref.source for ref in _inside(graph, layer.name)} == {f"{layer.name}/split", f"{layer.name}/join"}
 
 
-def test_nothing_is_known_inside_of_what_is_not_known_outside(imported_of_model: ImportedOf) -> None:
-    graph = imported_of_model(models.bottleneck()).graph
+def test_nothing_is_known_inside_of_what_is_not_known_outside() -> None:
+    graph = imported_model(models.bottleneck(), target=TARGET).graph
     assert with_children(graph, {ValueRef(None, 0): BEFORE}) == {ValueRef(None, 0): BEFORE}
 
 
-def test_children_read_the_layers_activations(imported_of_model: ImportedOf) -> None:
-    graph = imported_of_model(models.bottleneck()).graph
+def test_children_read_the_layers_activations() -> None:
+    graph = imported_model(models.bottleneck(), target=TARGET).graph
     values = Values(graph)
     layers = {each.name: each for each in graph.all_layers()}
     assert values.read(layers["conv2/split"], 0) == values.read(layers["conv2"], 0) == ValueRef("conv1", 0)
@@ -79,8 +61,8 @@ def test_children_read_the_layers_activations(imported_of_model: ImportedOf) -> 
     assert values.read(layers["conv2/part0"], 0) == ValueRef("conv2/split", 0)
 
 
-def test_children_may_compute_in_8_bits_where_ranges_are_known(imported_of_model: ImportedOf) -> None:
-    imported = imported_of_model(models.bottleneck())
+def test_children_may_compute_in_8_bits_where_ranges_are_known() -> None:
+    imported = imported_model(models.bottleneck(), target=TARGET)
     config = CompileConfig(target=TARGET, threads=1, jobs=1, precision=Precision.INT8)
     variants = find_candidates(imported, config.planning).variants
     layers = {each.name: each for each in imported.graph.all_layers()}
@@ -99,8 +81,8 @@ def test_children_may_compute_in_8_bits_where_ranges_are_known(imported_of_model
     assert not any(offered(name, {ValueRef(None, 0): BEFORE}) for name in children)
 
 
-def test_several_results_need_one_range(imported_of_model: ImportedOf) -> None:
-    imported = imported_of_model(models.bottleneck())
+def test_several_results_need_one_range() -> None:
+    imported = imported_model(models.bottleneck(), target=TARGET)
     config = CompileConfig(target=TARGET, threads=1, jobs=1, precision=Precision.INT8)
     (split,) = (each for each in imported.graph.all_layers() if each.name == "conv2/split")
     stored = [

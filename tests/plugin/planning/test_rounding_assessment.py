@@ -16,7 +16,6 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.planning.rounding_assessment import assess
@@ -26,6 +25,7 @@ from sartor.precision.sensitivity import Pair, Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from tests.codegen.routines.layer_cases import Cases
+from tests.importing import imported_model
 from tests.plugin.planning.plans import PLAN
 from tests.plugin.planning.selecting_fakes import measurement
 
@@ -54,8 +54,7 @@ def convolution(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportedModel
     path, cases = tmp_path_factory.mktemp("budget") / "convolution.onnx", Cases()
     cases.convolution("alone", (1, 64, 28, 28), 64)
     onnx.save(cases.model(), path)
-    imported = run_import(Path(path), {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(Path(path))
     variants = annotate(imported.graph, routines_for(["bf16"]), Target.create("cpu", "cooperlake")).variants
     measured = {
         key: {

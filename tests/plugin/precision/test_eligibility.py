@@ -22,7 +22,6 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.asked_children import AskedChildren
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.planning.guessed_recipe import guessed_recipe
@@ -36,27 +35,14 @@ from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import WorkerPool
-from sartor.tuning.workers.protocol import WorkerError
 from tests import grouped_models
+from tests.importing import imported_model
 from tests.plugin.quantised_models import dynamic_network, network, one_convolution
 from tests.tiny_models import Builder as ModelBuilder
 
-ImportedOfModel = Callable[[ModelProto], ImportedModel]
 # A CPU with AMX, whatever this machine is.
 CONFIG = CompileConfig(target=Target.create("cpu", "sapphirerapids"), threads=1, jobs=1)
 STEP = 6 / 255
-
-
-@pytest.fixture
-def imported_of_model(tmp_path: Path) -> ImportedOfModel:
-    def make(built: ModelProto) -> ImportedModel:
-        path = tmp_path / "model.onnx"
-        onnx.save(built, path)
-        imported = run_import(path, {}, None)
-        assert not isinstance(imported, WorkerError), imported
-        return imported
-
-    return make
 
 
 def _float_product() -> ModelProto:
@@ -74,8 +60,8 @@ def _multiplying(imported: ImportedModel) -> list[Layer]:
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
-def test_layers_of_a_quantised_model_may_run_in_8_bits(kind: str, imported_of_model: ImportedOfModel) -> None:
-    imported = imported_of_model(network(kind))
+def test_layers_of_a_quantised_model_may_run_in_8_bits(kind: str) -> None:
+    imported = imported_model(network(kind))
     candidates = find_candidates(imported, CONFIG.planning, everything=False)
     assert imported.is_quantised
     layers = _multiplying(imported)
@@ -95,8 +81,7 @@ def test_layers_between_the_transforms_of_winograd_are_not_rounded(tmp_path: Pat
     path = tmp_path / "model.onnx"
     onnx.save(grouped_models.dense(), path)
     asked = AskedChildren((Pin("conv", "*/childnet.winograd*"),))
-    imported = run_import(path, {}, None, asked=asked, target=CONFIG.target)
-    assert not isinstance(imported, WorkerError)
+    imported = imported_model(path, asked=asked, target=CONFIG.target)
     candidates = find_candidates(imported, CONFIG.planning).variants
     is_eligible = eligibility(imported, Precision.BF16)
     (whole,) = imported.graph.layers
@@ -106,8 +91,8 @@ def test_layers_between_the_transforms_of_winograd_are_not_rounded(tmp_path: Pat
             assert {each.dtype for each in candidates[layer.task.key] if is_eligible(layer, each)} == {"f32"}
 
 
-def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(imported_of_model: ImportedOfModel) -> None:
-    imported = imported_of_model(one_convolution(zero=70))
+def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for() -> None:
+    imported = imported_model(one_convolution(zero=70))
     (layer,) = _multiplying(imported)
     found = find_candidates(imported, CONFIG.planning).variants[layer.task.key]
     quantising = [each for each in found if each.descriptor.startswith("cpu:i8/conv2d.tiles{")]
@@ -115,7 +100,7 @@ def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(imported_
     asked = replace(CONFIG, precision=Precision.INT8)
     assert not any(eligibility(imported, CONFIG.precision)(layer, each) for each in quantising)
     assert all(eligibility(imported, asked.precision)(layer, each) for each in quantising)
-    exact = imported_of_model(one_convolution(zero=128))
+    exact = imported_model(one_convolution(zero=128))
     (layer,) = _multiplying(exact)
     assert all(eligibility(exact, CONFIG.precision)(layer, each) for each in quantising)
 
@@ -125,13 +110,13 @@ def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(imported_
 )
 @pytest.mark.parametrize("precision", [Precision.F32, Precision.INT8])
 def test_weights_are_stored_narrow_where_that_loses_nothing(
-    dtype: type | None, expected: set[str], precision: Precision, imported_of_model: ImportedOfModel
+    dtype: type | None, expected: set[str], precision: Precision
 ) -> None:
     model = _float_product()
     for weight in model.graph.initializer if dtype is not None else ():
         numbers = numpy_helper.to_array(weight)
         weight.CopyFrom(numpy_helper.from_array(numbers.astype(dtype).astype(np.float32), weight.name))
-    imported = imported_of_model(model)
+    imported = imported_model(model)
     (layer,) = _multiplying(imported)
     may_run = eligibility(imported, precision)
     found = find_candidates(imported, CONFIG.planning).variants[layer.task.key]
@@ -167,11 +152,9 @@ def test_only_filters_are_stored_in_8_bits_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize(("model", "rows"), [(network, True), (dynamic_network, False), (_float_product, True)])
-def test_rows_find_ranges_where_8_bits_are_asked_for(
-    model: Callable[[], ModelProto], rows: bool, imported_of_model: ImportedOfModel
-) -> None:
+def test_rows_find_ranges_where_8_bits_are_asked_for(model: Callable[[], ModelProto], rows: bool) -> None:
     """Exact sums of integers are never rounded; floats need no range of a calibration."""
-    imported = imported_of_model(model())
+    imported = imported_model(model())
     products = [each for each in _multiplying(imported) if each.task.kind == "contraction"]
     offered = [
         (layer, each) for layer in products for each in variants_of(RowScaledProduct(), layer.task, CONFIG.target)
@@ -195,8 +178,8 @@ def test_a_quantised_model_is_tuned_checked_and_replayed(tmp_path: Path) -> None
     assert module.read_bytes() == first
 
 
-def test_products_with_a_range_of_run_time_may_run_in_8_bits(imported_of_model: ImportedOfModel) -> None:
-    imported = imported_of_model(dynamic_network())
+def test_products_with_a_range_of_run_time_may_run_in_8_bits() -> None:
+    imported = imported_model(dynamic_network())
     candidates = find_candidates(imported, CONFIG.planning, everything=False)
     layers = _multiplying(imported)
     assert imported.is_quantised
@@ -207,9 +190,9 @@ def test_products_with_a_range_of_run_time_may_run_in_8_bits(imported_of_model: 
         assert any(".whole_dots{" in each for each in found), layer.name
 
 
-def test_sums_of_whole_numbers_are_not_rounded_on_the_way(imported_of_model: ImportedOfModel) -> None:
+def test_sums_of_whole_numbers_are_not_rounded_on_the_way() -> None:
     """No filter is transformed, and no zero point, scale or weighed sum is stored in fewer bits than f32."""
-    imported = imported_of_model(dynamic_network())
+    imported = imported_model(dynamic_network())
     config = replace(CONFIG, precision=Precision.MIXED)
     candidates = find_candidates(imported, config.planning)
     is_eligible, layers = eligibility(imported, config.precision), {each.name: each for each in imported.graph.layers}
@@ -231,10 +214,8 @@ def test_sums_of_whole_numbers_are_not_rounded_on_the_way(imported_of_model: Imp
 
 
 @pytest.mark.parametrize("element", [BFLOAT_DOTS, INTEGER_DOTS])
-def test_whole_numbers_are_not_rounded_on_the_way_unless_8_bits_are_asked_for(
-    element: DotElement, imported_of_model: ImportedOfModel
-) -> None:
-    imported = imported_of_model(network())
+def test_whole_numbers_are_not_rounded_on_the_way_unless_8_bits_are_asked_for(element: DotElement) -> None:
+    imported = imported_model(network())
     config = replace(CONFIG, target=Target.create("cpu", "cooperlake"))
     layer = next(each for each in _multiplying(imported) if each.name == "conv2")
     name = "fused_winograd_dots" if element is BFLOAT_DOTS else "fused_winograd_bytes"
@@ -247,8 +228,8 @@ def test_whole_numbers_are_not_rounded_on_the_way_unless_8_bits_are_asked_for(
     assert not eligibility(imported, config.precision)(layer, variant)
 
 
-def test_other_quantised_models_are_not_offered_what_is_for_those(imported_of_model: ImportedOfModel) -> None:
-    imported = imported_of_model(network())
+def test_other_quantised_models_are_not_offered_what_is_for_those() -> None:
+    imported = imported_model(network())
     # Ranges that are found by samples may have any scale.
     imported = replace(imported, ranges=dict.fromkeys(imported.ranges, QuantisedRange(1.0, 0, "int8")))
     found = find_candidates(imported, CONFIG.planning, everything=False).variants.values()
@@ -257,10 +238,8 @@ def test_other_quantised_models_are_not_offered_what_is_for_those(imported_of_mo
 
 @pytest.mark.parametrize("routine", ["tiles", "dots"])
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
-def test_a_network_in_8_bits_is_within_a_step(
-    kind: str, routine: str, imported_of_model: ImportedOfModel, tmp_path: Path
-) -> None:
-    imported = imported_of_model(network(kind))
+def test_a_network_in_8_bits_is_within_a_step(kind: str, routine: str, tmp_path: Path) -> None:
+    imported = imported_model(network(kind))
     names = [each.name for each in _multiplying(imported)]
     host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, f"cpu:i8/*.{routine}{{*") for each in names))
     candidates = find_candidates(imported, host.planning, everything=False)
@@ -286,8 +265,7 @@ def test_a_network_in_8_bits_is_within_a_step(
 def test_a_real_quantised_model_runs_in_8_bits(
     name: str, shapes: dict[str, tuple[int, ...]], model_folder: Path, tmp_path: Path
 ) -> None:
-    imported = run_import(model_folder / f"{name}.onnx", shapes, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(model_folder / f"{name}.onnx", shapes)
     names = [each.name for each in imported.graph.layers if each.task.kind == "convolution"]
     host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, "cpu:i8/*") for each in names))
     recipe = guessed_recipe(
@@ -304,9 +282,9 @@ def test_a_real_quantised_model_runs_in_8_bits(
             np.testing.assert_array_equal(session.run(None, feeds)[0], reference(feeds)[0])
 
 
-def test_a_dynamic_network_in_8_bits_is_onnx_runtimes(imported_of_model: ImportedOfModel, tmp_path: Path) -> None:
+def test_a_dynamic_network_in_8_bits_is_onnx_runtimes(tmp_path: Path) -> None:
     """Not one sum differs, so that outputs differ as their scales are multiplied in another order."""
-    imported = imported_of_model(dynamic_network())
+    imported = imported_model(dynamic_network())
     pins = tuple(Pin(name, "cpu:i8/*whole*") for name in ("conv[12]", "product[01]", "*_quantised/divide"))
     config = CompileConfig(threads=1, jobs=1, pins=pins)
     candidates = find_candidates(imported, config.planning, everything=False)

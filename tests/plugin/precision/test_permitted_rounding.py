@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto
 
@@ -15,7 +14,6 @@ from sartor.codegen.ir.encoding import BlockEncoding, unpacked
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import Precision
 from sartor.precision.calibration import calibrate
@@ -24,6 +22,7 @@ from sartor.precision.permitted_rounding import heeding_permissions, permitted_l
 from sartor.profiling.verdicts import budget_of_model
 from sartor.reference.tolerance import MOST_BY_ITSELF
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node
 
 _FIRST, _SECOND = BlockEncoding(4, 32, 70, 64), BlockEncoding(4, 16, 64, 60)
@@ -46,17 +45,14 @@ def _model(first: int, second: int) -> ModelProto:
     return model(nodes, [("x", (_ROWS, _FIRST.depth), FLOAT)], ["y"], constants)
 
 
-def _imported(folder: Path, first: int, second: int) -> ImportedModel:
-    onnx.save(_model(first, second), folder / "model.onnx")
-    imported = run_import(folder / "model.onnx", {}, None)
-    assert isinstance(imported, ImportedModel), imported
-    return imported
+def _imported(first: int, second: int) -> ImportedModel:
+    return imported_model(_model(first, second))
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+def imported() -> ImportedModel:
     """Of its products the first may be rounded."""
-    return _imported(tmp_path_factory.mktemp("permitted"), 4, 1)
+    return _imported(4, 1)
 
 
 @pytest.fixture
@@ -101,8 +97,8 @@ def test_a_precision_that_the_user_names_is_kept(imported: ImportedModel, config
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_other_levels_permit_nothing(level: int, tmp_path: Path, config: CompileConfig) -> None:
-    imported = _imported(tmp_path, level, level)
+def test_other_levels_permit_nothing(level: int, config: CompileConfig) -> None:
+    imported = _imported(level, level)
     assert permitted_layers(imported.graph) == ()
     assert heeding_permissions(config, imported) == config
 

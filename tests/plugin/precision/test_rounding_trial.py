@@ -14,7 +14,6 @@ from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.packing import rounded_mantissa
 from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED, WEIGHTS
 from sartor.errors import UsageError
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.onnx_model.graphs.infer import infer_shapes
@@ -30,7 +29,7 @@ from sartor.samples.given_samples import HeldSamples
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
 from sartor.tuning.workers.pool import WorkerPool
-from sartor.tuning.workers.protocol import WorkerError
+from tests.importing import imported_model
 from tests.tiny_models import Builder
 
 DTYPES = ("tf32", "bf16", "f16", "i8", "i4")
@@ -329,8 +328,7 @@ def test_every_layer_of_tiny_models_can_be_rounded(
 
 
 def test_a_real_model(model_folder: Path, pool: WorkerPool) -> None:
-    imported = run_import(model_folder / "mobilefacenet.onnx", {}, None)
-    assert not isinstance(imported, WorkerError), imported.error
+    imported = imported_model(model_folder / "mobilefacenet.onnx")
     found = _contributions(imported, pool, ("bf16",))
     assert len(found) == len(imported.graph.layers)
     assert all(0 < error < 0.05 for error in found.values())

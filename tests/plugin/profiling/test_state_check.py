@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from sartor.codegen.ir.states import StatePair
 from sartor.codegen.linking import stitching
 from sartor.codegen.linking.stitching import Stitched
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.states import state_pairs
 from sartor.policies import StatePolicy
@@ -30,6 +28,7 @@ from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from tests.codegen.linking.test_stitching import build, split
+from tests.importing import imported_model
 from tests.state_models import recurrent
 
 Edit = Callable[[str], str]
@@ -37,11 +36,8 @@ WRONG = 1e-2
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
-    path = tmp_path_factory.mktemp("recurrent") / "recurrent.onnx"
-    onnx.save(recurrent(), path)
-    found = run_import(path, {}, None, states=StatePolicy(finds=True))
-    assert isinstance(found, ImportedModel), found
+def imported() -> ImportedModel:
+    found = imported_model(recurrent(), states=StatePolicy(finds=True))
     assert [(each.input, each.output) for each in found.states] == [("h", "hn"), ("c", "cn")]
     return found
 

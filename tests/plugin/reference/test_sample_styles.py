@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.config import CompileConfig
 from sartor.errors import ReferenceFailedError
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.precision.calibration import calibrate
 from sartor.reference import sample_styles
 from sartor.reference.random_inputs import OTHERS, USUAL, Indices, Style, sample_inputs
@@ -25,6 +21,7 @@ from sartor.samples.given_samples import HeldSamples
 from sartor.samples.sample_sets import DRAWN, sample_set
 from sartor.samples.samples_job import look_at
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, model, node, weights
 from tests.tiny_models import looping
 
@@ -183,22 +180,8 @@ def test_the_users_samples_are_looked_at_too() -> None:
     assert look_at(data, samples(50.0)).doubts.unchecked == ()
 
 
-@pytest.fixture
-def imported_of(tmp_path: Path) -> Callable[[ModelProto], ImportedModel]:
-    def make(built: ModelProto) -> ImportedModel:
-        path = tmp_path / "model.onnx"
-        onnx.save(built, path)
-        imported = run_import(path, {}, None)
-        assert isinstance(imported, ImportedModel)
-        return imported
-
-    return make
-
-
-def test_a_compilation_works_with_the_samples_that_say_something(
-    imported_of: Callable[[ModelProto], ImportedModel],
-) -> None:
-    imported = imported_of(SATURATED)
+def test_a_compilation_works_with_the_samples_that_say_something() -> None:
+    imported = imported_model(SATURATED)
     for narrow, count in ((False, 1), (True, DRAWN)):
         found = sample_set(imported, None, narrow=narrow)
         assert len(found) == count
@@ -209,10 +192,10 @@ def test_a_compilation_works_with_the_samples_that_say_something(
         assert not says_nothing([reference(feeds)[0] for feeds in found.source.since(0)])
 
 
-def test_who_compiles_is_told_what_is_not_checked(
-    imported_of: Callable[[ModelProto], ImportedModel], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    imported = imported_of(_model(node("Sign", ["z"], ["y"]), node("Relu", ["z"], ["right"]), outputs=("right", "y")))
+def test_who_compiles_is_told_what_is_not_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    imported = imported_model(
+        _model(node("Sign", ["z"], ["y"]), node("Relu", ["z"], ["right"]), outputs=("right", "y"))
+    )
     with WorkerPool(1) as pool:
         config = CompileConfig(threads=1, database=tmp_path / "t.db")
         assert calibrate(imported, config.calibrating, pool).samples.doubts.unchecked == ("y",)

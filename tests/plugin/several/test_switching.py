@@ -25,7 +25,6 @@ from sartor.codegen.linking.several.switching import LATER_ENTRY
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.errors import CompileError, UsageError
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe
@@ -53,6 +52,7 @@ from sartor.tuning.networks.switching_job import SwitchingNetwork, build_switchi
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.pin import Pin
 from tests.emulated_x86 import Stock
+from tests.importing import imported_model
 from tests.tiny_models import Builder
 
 CONFIG = CompileConfig(threads=1)
@@ -84,8 +84,7 @@ def write_model(folder: Path) -> Path:
 
 def compiled(folder: Path, *, external: bool = False) -> Made:
     """A file whose plans compute the first convolution alike, and the second in two ways."""
-    imported = run_import(write_model(folder), {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(write_model(folder))
     variants = find_candidates(imported, CONFIG.planning).variants
     last = imported.graph.layers[-1].name
     first, later = (

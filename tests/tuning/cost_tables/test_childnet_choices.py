@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-import onnx
 import pytest
 
 from sartor.codegen.ir.graph import LayerGraph
@@ -17,8 +15,6 @@ from sartor.codegen.routines.iree.stock import Stock
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds, tuned_cases
@@ -35,6 +31,7 @@ from sartor.tuning.selection.programming import ilp
 from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.transfers.conversions import adapts_between
 from tests import grouped_models as models
+from tests.importing import imported_model
 
 VULKAN = Target.create("vulkan")
 EXACT = (auto.NAME, dprs.NAME, ilp.NAME, pbqp.NAME)
@@ -43,24 +40,16 @@ Seconds = Mapping[str, float]
 ALONE = 1.0
 
 
-def _imported(make: Callable[[], onnx.ModelProto], folder: Path) -> ImportedModel:
-    path = folder / "net.onnx"
-    onnx.save(make(), path)
-    imported = run_import(path, {}, None, target=VULKAN)
-    assert isinstance(imported, ImportedModel)
-    return imported
-
-
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> LayerGraph:
+def graph() -> LayerGraph:
     """Without kernels ``conv2`` may be made of parts, or of patches and a product."""
-    return _imported(models.bottleneck, tmp_path_factory.mktemp("bottleneck")).graph
+    return imported_model(models.bottleneck(), target=VULKAN).graph
 
 
 @pytest.fixture(scope="module")
-def nested(tmp_path_factory: pytest.TempPathFactory) -> LayerGraph:
+def nested() -> LayerGraph:
     """Each part of ``y`` may be made of patches and a product in its turn."""
-    return _imported(models.wide_groups, tmp_path_factory.mktemp("nested")).graph
+    return imported_model(models.wide_groups(), target=VULKAN).graph
 
 
 def _variants(graph: LayerGraph) -> Mapping[str, tuple[Variant, ...]]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import numpy_helper
@@ -16,11 +14,11 @@ from onnx import numpy_helper
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Routine, Variant, variant_of
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.layer_cases import Cases
 from tests.codegen.routines.narrow import rounded_by_channel
+from tests.importing import imported_model
 from tools.cuda.interpreter import Counts
 from tools.cuda.layer_run import run_layer
 
@@ -45,14 +43,12 @@ class Known:
     ranges: Sequence[QuantisedRange] = ()
 
     @staticmethod
-    def of(cases: Cases, folder: Path, *, quantised: bool = False) -> Known:
+    def of(cases: Cases, *, quantised: bool = False) -> Known:
         """The layers of some cases."""
-        path, model = folder / "cases.onnx", cases.model()
+        model = cases.model()
         for each in model.graph.initializer if quantised else ():
             each.CopyFrom(numpy_helper.from_array(rounded_by_channel(numpy_helper.to_array(each)), each.name))
-        onnx.save(model, path)
-        imported = run_import(path, {}, None)
-        assert isinstance(imported, ImportedModel), imported
+        imported = imported_model(model)
         random = np.random.default_rng(2)
         feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in cases.inputs}
         ranges = []
@@ -63,7 +59,7 @@ class Known:
                 name: one.round(each).astype(np.float32)
                 for one, (name, each) in zip(ranges, moved.items(), strict=True)
             }
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(imported.path, providers=["CPUExecutionProvider"])
         found = session.run([name for name, _ in cases.outputs], feeds)
         return Known(imported, list(feeds.values()), dict(zip(cases.names, found, strict=True)), ranges)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -24,10 +23,10 @@ SPLIT = BlockTiling(32, 64, 64, 2, 2, 3, split=2)
 
 
 @pytest.fixture(scope="module")
-def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def subject() -> Subject:
     cases = Cases()
     cases.convolution("convolution", (1, 32, 7, 7), 64, residual=True)
-    ((layer, weights),) = layers(tmp_path_factory.mktemp("cases"), {"cases": cases.model})
+    ((layer, weights),) = layers({"cases": cases.model})
     return Subject(layer, weights, {})
 
 
@@ -96,12 +95,10 @@ def test_bytes_are_multiplied_thirty_two_deep(architecture: str, subject: Subjec
 
 
 @pytest.mark.parametrize(("storage", "turned", "loaded"), [(None, 0, 2 * 4 * 2), ("f16", 2 * 2, 0)])
-def test_the_right_activation_is_turned_where_it_is_loaded(
-    storage: str | None, turned: int, loaded: int, tmp_path: Path
-) -> None:
+def test_the_right_activation_is_turned_where_it_is_loaded(storage: str | None, turned: int, loaded: int) -> None:
     cases = Cases()
     cases.product("context", (2, 64, 64), (2, 64, 64), weight=False, bias=False)
-    ((layer, weights),) = layers(tmp_path, {"cases": cases.model})
+    ((layer, weights),) = layers({"cases": cases.model})
     (text,) = ptx(Subject(layer, weights, {}), Target.create("cuda", "sm_80"), storage, TILING)
     assert text.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == turned
     assert instructions(text, "ld.shared") == {"ld.shared": loaded}
@@ -122,7 +119,7 @@ def test_a_split_reduction_has_two_kernels(architecture: str, subject: Subject) 
 
 @pytest.mark.parametrize("storage", [None, "f16"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_windows_and_rows_assemble_for_every_target(architecture: str, storage: str | None, tmp_path: Path) -> None:
+def test_windows_and_rows_assemble_for_every_target(architecture: str, storage: str | None) -> None:
     """Each is one kernel without shared memory or barriers."""
     cases = Cases()
     cases.convolution("depthwise", (2, 12, 5, 7), 12, groups=12, residual=True)
@@ -131,7 +128,7 @@ def test_windows_and_rows_assemble_for_every_target(architecture: str, storage: 
     cases.rows("softmax", "Softmax", (3, 5, 37))
     cases.rows("norm", "LayerNormalization", (6, 200), 2)
     target, subjects = Target.create("cuda", architecture), dict[str, Subject]()
-    for layer, weights in layers(tmp_path, {"cases": cases.model}):
+    for layer, weights in layers({"cases": cases.model}):
         routine = WarpRow(storage=storage) if layer.name in ("softmax", "norm") else ThreadWindows(storage=storage)
         found = {f"v{place}": each for place, each in enumerate(variants_of(routine, layer.task, target))}
         codes = {name: each.implementation for name, each in found.items() if isinstance(each, Variant)}
@@ -153,11 +150,11 @@ OCCUPYING = (
 
 
 @pytest.mark.parametrize("storage", [None, "f16"])
-def test_the_registers_of_the_cost_model_are_those_of_the_assembler(storage: str | None, tmp_path: Path) -> None:
+def test_the_registers_of_the_cost_model_are_those_of_the_assembler(storage: str | None) -> None:
     """Within a sixth, so that the model orders tilings by the workgroups that a multiprocessor holds as ptxas does."""
     cases = Cases()
     cases.product("product", (256, 512), (512, 256))
-    ((layer, weights),) = layers(tmp_path, {"cases": cases.model})
+    ((layer, weights),) = layers({"cases": cases.model})
     subject, gpu = Subject(layer, weights, {}), ARCHITECTURES["sm_80"]
     held: list[tuple[int, int]] = []
     for tiling in OCCUPYING:

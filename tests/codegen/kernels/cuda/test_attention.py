@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 
@@ -21,10 +20,10 @@ from sartor.codegen.kernels.tensor_cores.results import Sums
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.routines.cuda.attention import AttentionKernel
 from sartor.dialect_passes.fuse_layers import find_fusions
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.kernels.cuda.subjects import GPU, Array
 from tests.codegen.routines.harness import Subject, compiled
+from tests.importing import imported_model
 from tests.tiny_models import Builder
 from tools.cuda.assembler.ptx import assemble, assembler, instructions, ptx_of
 from tools.cuda.interpreter import Counts
@@ -93,14 +92,11 @@ def add(builder: Builder, name: str, softmax: str = "Softmax") -> dict[str, tupl
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
-    builder, path = Builder(), tmp_path_factory.mktemp("attention") / "net.onnx"
+def imported() -> ImportedModel:
+    builder = Builder()
     inputs = [pair for name in CASES for pair in add(builder, name, KINDS.get(name, "Softmax")).items()]
     outputs = [(name, (heads, rows, columns)) for name, (heads, rows, _, _, columns, _) in CASES.items()]
-    onnx.save(builder.model(inputs, outputs), path)
-    found = run_import(path, {}, None, target=GPU)
-    assert isinstance(found, ImportedModel), found
-    return found
+    return imported_model(builder.model(inputs, outputs), target=GPU)
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
-import onnx
 import pytest
 
 from sartor.codegen.analysis.task_bounds import kind_and_sizes
@@ -16,8 +12,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.cuda import costs
 from sartor.codegen.kernels.cuda.costs import AttentionCost
 from sartor.codegen.kernels.tensor_cores.instructions import HALF
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
+from tests.importing import imported_model
 from tools.cuda.assembler.models import MODELS
 
 GPU = core_of_gpu(ARCHITECTURES["sm_80"])
@@ -26,11 +21,7 @@ GPU = core_of_gpu(ARCHITECTURES["sm_80"])
 @pytest.fixture(scope="module")
 def attentions() -> dict[int, dict[str, int]]:
     """Sizes of attentions that are checked with the assembler, one for each number of keys."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "attention.onnx"
-        onnx.save(MODELS["attention"](), path)
-        imported = run_import(path, {}, None, target=Target.create("cuda", "sm_80"))
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(MODELS["attention"](), target=Target.create("cuda", "sm_80"))
     fused = [each.layer.task for each in imported.graph.fusions]
     return {task.inputs[0].shape[-2]: dict(kind_and_sizes(task_facts(task))[1]) for task in fused if task.inputs}
 

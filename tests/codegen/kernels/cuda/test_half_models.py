@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 
 from sartor.codegen.ir.variants.routine import Rejected, Routine, Variant, variant_of
@@ -11,10 +10,10 @@ from sartor.codegen.routines.cuda.implicit import Implicit
 from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from sartor.codegen.routines.storing.half import Half
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.kernels.cuda.subjects import GPU, Known
 from tests.codegen.routines.layer_cases import Cases, in_half
+from tests.importing import imported_model
 from tools.cuda.layer_run import run_layer
 
 # Inputs, weights and results are rounded to 11 bits.
@@ -29,16 +28,14 @@ ROUTINES: dict[str, Routine] = {
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Known, ImportedModel]:
-    cases, folder = Cases(), tmp_path_factory.mktemp("half")
+def known() -> tuple[Known, ImportedModel]:
+    cases = Cases()
     cases.convolution("convolution", (1, 16, 5, 6), 32, residual=True)
     cases.product("product", (20, 64), (64, 24))
     cases.convolution("depthwise", (1, 12, 7, 5), 12, groups=12)
     cases.rows("softmax", "Softmax", (3, 5, 37))
-    onnx.save(in_half(cases.model()), folder / "half.onnx")
-    found = run_import(folder / "half.onnx", {}, None, target=GPU)
-    assert isinstance(found, ImportedModel), found
-    return Known.of(cases, folder), found
+    found = imported_model(in_half(cases.model()), target=GPU)
+    return Known.of(cases), found
 
 
 @pytest.mark.parametrize("name", ROUTINES)

@@ -32,7 +32,7 @@ MAX_ERROR = {None: 1e-6, "tf32": 1e-3, "f16": 1.5e-3, "bf16": 1.2e-2}
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
+def known() -> Known:
     cases = Cases()
     cases.convolution("padded", (1, 20, 5, 7), 36, residual=True)
     cases.convolution("odd", (1, 5, 6, 5), 19, (3, 2), pads=[1, 0, 0, 1], stride=(2, 1), dilation=(1, 2))
@@ -48,7 +48,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     cases.convolution("whole_taps", (1, 16, 5, 4), 32)
     cases.product("plain", (9, 16), (16, 32), bias=False)
     cases.product("whole_depth", (2, 20, 64), (2, 64, 32), weight=False, bias=False)
-    return Known.of(cases, tmp_path_factory.mktemp("cases"))
+    return Known.of(cases)
 
 
 @pytest.mark.parametrize(

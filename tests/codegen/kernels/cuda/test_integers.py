@@ -23,7 +23,7 @@ EXACT = 2e-6
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
+def known() -> Known:
     cases = Cases()
     cases.convolution("padded", (1, 20, 5, 7), 36, residual=True)
     cases.convolution("odd", (1, 12, 6, 5), 19, (3, 2), pads=[1, 0, 0, 1], stride=(2, 1), dilation=(1, 2))
@@ -33,7 +33,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     cases.convolution("few", (1, 3, 5, 5), 16)
     cases.convolution("depthwise", (1, 12, 6, 7), 12, groups=12)
     cases.pool("pool", "MaxPool", (1, 8, 7, 6), (1, 8, 4, 3), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 0])
-    return Known.of(cases, tmp_path_factory.mktemp("cases"), quantised=True)
+    return Known.of(cases, quantised=True)
 
 
 def steps(known: Known, name: str, code: Implementation) -> float:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found() -> Found:
     cases = Cases()
     cases.convolution("padded", (1, 16, 14, 14), 128, residual=True)
     cases.convolution("strided", (2, 32, 16, 16), 64, stride=2)
@@ -46,8 +45,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     cases.biased("biased", (1, 64, 8, 8), 64)
     cases.convolution("grouped", (1, 32, 7, 7), 64, groups=2)
     cases.convolution("thin", (1, 3, 8, 8), 64)
-    folder = tmp_path_factory.mktemp("cases")
-    return {layer.name: (layer, weights) for layer, weights in layers(folder, {"cases": cases.model})}
+    return {layer.name: (layer, weights) for layer, weights in layers({"cases": cases.model})}
 
 
 def _here(code: Implementation) -> Implementation:
@@ -157,14 +155,14 @@ def test_narrower_types_are_offered_where_they_are_allowed() -> None:
 
 
 @pytest.mark.parametrize("storage", ["f16", "bf16"])
-def test_an_activation_that_is_multiplied_and_added_is_not_narrowed(storage: str, tmp_path: Path) -> None:
+def test_an_activation_that_is_multiplied_and_added_is_not_narrowed(storage: str) -> None:
     cases = Cases()
     name, image = "gated", (1, 64, 8, 8)
     source = cases.source("image", image)
     filters = cases.builder.weight(64, 64, 1, 1)
     value = cases.builder.op("Conv", name, source, filters)
     cases.finish(name, cases.builder.op("Mul", f"{name}.by", value, source), image)
-    ((layer, _),) = layers(tmp_path, {"cases": cases.model})
+    ((layer, _),) = layers({"cases": cases.model})
     answers = variants_of(IreeImplicit(storage=storage), layer.task, GPU)
     assert {isinstance(each, Rejected) and each.reason for each in answers} == {"an operand has other uses"}
 

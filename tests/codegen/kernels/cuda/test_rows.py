@@ -13,12 +13,12 @@ from tools.cuda.memory import KernelFault
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
+def known() -> Known:
     cases = Cases()
     cases.rows("softmax", "Softmax", (3, 5, 37))
     cases.rows("norm", "LayerNormalization", (6, 200), 2)
     cases.rows("long", "Softmax", (2, 5000))
-    return Known.of(cases, tmp_path_factory.mktemp("cases"))
+    return Known.of(cases)
 
 
 @pytest.mark.parametrize("name", ["softmax", "norm"])

@@ -18,10 +18,9 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 from sartor.codegen.routines.cuda.separable import TensorSeparable
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.kernels.cuda.subjects import GPU, Array
 from tests.codegen.routines.harness import Subject, compiled
+from tests.importing import imported_model
 from tests.tiny_models import Builder
 from tools.cuda.assembler.models import MODELS
 from tools.cuda.assembler.ptx import assemble, assembler, instructions, ptx_of
@@ -89,13 +88,13 @@ def add(builder: Builder, name: str) -> tuple[dict[str, tuple[int, ...]], tuple[
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Known]:
-    builder, path = Builder(), tmp_path_factory.mktemp("separable") / "net.onnx"
+def known() -> dict[str, Known]:
+    builder = Builder()
     added = {name: add(builder, name) for name in CASES}
     inputs = [pair for shapes, _ in added.values() for pair in shapes.items()]
-    onnx.save(builder.model(inputs, [(name, result) for name, (_, result) in added.items()]), path)
-    imported = run_import(path, {}, None, target=GPU)
-    assert isinstance(imported, ImportedModel), imported
+    imported = imported_model(
+        builder.model(inputs, [(name, result) for name, (_, result) in added.items()]), target=GPU
+    )
     random = np.random.default_rng(3)
     given = {each.name: random.standard_normal(each.type.shape).astype(np.float32) for each in imported.graph.inputs}
     session = onnxruntime.InferenceSession(imported.path, providers=["CPUExecutionProvider"])
@@ -198,8 +197,7 @@ def test_tilings_whose_stages_leave_no_registers_are_not_offered(
     """Of 144 channels to 24 with a residual, 56x56: for sm_90 four stages of 64 rows spilled 8 bytes."""
     onnx.save(MODELS["separable"](), tmp_path / "separable.onnx")
     target = Target.create("cuda", "sm_90")
-    imported = run_import(tmp_path / "separable.onnx", {}, None, target=target)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(tmp_path / "separable.onnx", target=target)
     tasks = [each.layer.task for each in imported.graph.fusions]
 
     def spilling() -> int:

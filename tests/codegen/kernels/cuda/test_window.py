@@ -15,14 +15,14 @@ MAX_ERROR = 1e-6
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
+def known() -> Known:
     cases = Cases()
     cases.convolution("depthwise", (2, 12, 5, 7), 12, groups=12, residual=True)
     cases.convolution("stride", (1, 6, 9, 8), 6, stride=2, groups=6)
     cases.convolution("wide", (1, 5, 7, 9), 5, (7, 5), groups=5)
     cases.pool("maximum", "MaxPool", (1, 8, 9, 9), (1, 8, 5, 5), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     cases.pool("average", "GlobalAveragePool", (2, 8, 6, 6), (2, 8, 1, 1))
-    return Known.of(cases, tmp_path_factory.mktemp("cases"))
+    return Known.of(cases)
 
 
 @pytest.mark.parametrize("pixels", [1, 2, 4])

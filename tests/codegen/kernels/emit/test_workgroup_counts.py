@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from sartor.codegen.ir.layer import Task
@@ -39,21 +37,21 @@ def test_each_dimension_has_its_limit(
         check_groups(beyond, target)
 
 
-def test_kernels_refuse_batches_of_which_they_would_not_compute_the_last(tmp_path: Path) -> None:
+def test_kernels_refuse_batches_of_which_they_would_not_compute_the_last() -> None:
     cases = Cases()
     for batches in (65535, 65536):
         cases.product(f"of{batches}", (batches, 2, 4), (batches, 4, 8), weight=False, bias=False)
-    tasks = {layer.name: layer.task for layer, _ in layers(tmp_path, {"batches": cases.model})}
+    tasks = {layer.name: layer.task for layer, _ in layers({"batches": cases.model})}
     assert any(isinstance(each, Variant) for each in _products(tasks["of65535"]))
     refused = _products(tasks["of65536"])
     assert all(isinstance(each, Rejected) and "65536 workgroups" in each.reason for each in refused)
 
 
-def test_the_kernel_of_a_sum_s_parts_is_refused_too(tmp_path: Path) -> None:
+def test_the_kernel_of_a_sum_s_parts_is_refused_too() -> None:
     """Parts of each batch are counted along one dimension."""
     cases = Cases()
     cases.product("split", (32768, 16, 128), (32768, 128, 16), weight=False, bias=False)
-    ((layer, _),) = layers(tmp_path, {"split": cases.model})
+    ((layer, _),) = layers({"split": cases.model})
     for split, refused in ((1, False), (2, True)):
         tiling = BlockTiling(32, 32, 64, 2, 2, 3, split)
         found = variant_of(Implicit(), layer.task, tiling.parameters(), CUDA)
@@ -62,10 +60,10 @@ def test_the_kernel_of_a_sum_s_parts_is_refused_too(tmp_path: Path) -> None:
     assert "65536 workgroups" in found.reason
 
 
-def test_large_images_have_tiles_of_few_rows(tmp_path: Path) -> None:
+def test_large_images_have_tiles_of_few_rows() -> None:
     cases = Cases()
     cases.convolution("large", (1, 16, 2160, 3840), 16)
-    ((layer, _),) = layers(tmp_path, {"large": cases.model})
+    ((layer, _),) = layers({"large": cases.model})
     assert isinstance(variant_of(Implicit(), layer.task, BlockTiling(64, 32, 64, 2, 2, 3).parameters(), CUDA), Variant)
 
 

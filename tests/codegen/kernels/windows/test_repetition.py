@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,11 +31,11 @@ MODES = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Layer]:
+def found() -> dict[str, Layer]:
     cases = Cases()
     for name, (factors, transform, rounding, _) in MODES.items():
         cases.enlarged(name, (2, 5, 3, 7), factors, positions=(transform, rounding))
-    return {layer.name: layer for layer, _ in layers(tmp_path_factory.mktemp("enlarged"), {"all": cases.model})}
+    return {layer.name: layer for layer, _ in layers({"all": cases.model})}
 
 
 @pytest.mark.parametrize("name", MODES)
@@ -99,7 +98,7 @@ def test_a_copy_of_an_image_is_not_enlarged(found: dict[str, Layer]) -> None:
     assert concatenation_of(replace(found["double"].task, body=same)) is None
 
 
-def test_what_is_enlarged_is_computed_before(tmp_path: Path) -> None:
+def test_what_is_enlarged_is_computed_before() -> None:
     """Not once for each repetition."""
     cases = Cases()
     image, scales = cases.source("x", (1, 5, 4, 6)), cases.builder.constant(np.array([1, 1, 2, 2], np.float32))
@@ -107,5 +106,5 @@ def test_what_is_enlarged_is_computed_before(tmp_path: Path) -> None:
     how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
     large = cases.builder.op("Resize", "large", scaled, "", scales, **how)
     cases.finish("large", large, (1, 5, 8, 12), [Follower("Relu")])
-    formed = [layer for layer, _ in layers(tmp_path, {"model": cases.model})]
+    formed = [layer for layer, _ in layers({"model": cases.model})]
     assert [each.nodes for each in formed] == [("scaled",), ("large", "large.0.Relu")]

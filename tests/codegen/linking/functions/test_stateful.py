@@ -17,7 +17,6 @@ from sartor.codegen.linking.several.level import level_of, portable
 from sartor.codegen.linking.stitching import stitch
 from sartor.codegen.mlir.iree_compiler import inlined, translate
 from sartor.errors import UsageError
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.states import state_pairs
 from sartor.policies import StatePolicy
@@ -30,6 +29,7 @@ from sartor.settings.state_patterns import StatePattern
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, stitchings
 from sartor.tuning.networks.joined_job import JoinedModule, JoinedPlan, build_joined
 from tests.codegen.linking.test_stitching import TARGET, build, manifest_of, split
+from tests.importing import imported_model
 from tests.state_models import DELAY, counter
 
 ONE = np.ones((1, 4), np.float32)
@@ -41,9 +41,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     path = tmp_path_factory.mktemp("counter") / "counter.onnx"
     onnx.save(counter(), path)
     policy = StatePolicy((StatePattern.parse("*_out=*_in"),))
-    found = run_import(path, {}, None, bindings=START, states=policy)
-    assert isinstance(found, ImportedModel), found
-    return found
+    return imported_model(path, bindings=START, states=policy)
 
 
 @pytest.fixture(scope="module", params=["split", "whole", "levels"])
@@ -194,9 +192,7 @@ def test_stock_tools_run_both_entries(module: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["split", "whole", "levels"])
 def test_a_state_that_is_an_input_is_not_the_callers_memory(kind: str, tmp_path: Path) -> None:
-    onnx.save(onnx.parser.parse_model(DELAY), tmp_path / "delay.onnx")
-    found = run_import(tmp_path / "delay.onnx", {}, None, states=StatePolicy((StatePattern.parse("*_out=*_in"),)))
-    assert isinstance(found, ImportedModel), found
+    found = imported_model(onnx.parser.parse_model(DELAY), states=StatePolicy((StatePattern.parse("*_out=*_in"),)))
     files, states = NetFiles(tmp_path / "net.vmfb", None), state_pairs(found)
     inputs = {each.name: each.type for each in found.graph.inputs}
     whole = UnsplitNetwork(found.unsplit, StatefulCalls(inputs, len(found.graph.outputs), states))

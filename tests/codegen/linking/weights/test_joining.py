@@ -16,10 +16,10 @@ from sartor.codegen.linking.stitching import compile_unsplit
 from sartor.codegen.linking.weights import joining
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.networks.build_job import NetFiles, UnsplitNetwork
 from tests.codegen.linking.test_stitching import TARGET, ImportedOf, ModelFile, build, check, split
+from tests.importing import imported_model
 
 GROUP = 3
 
@@ -60,9 +60,7 @@ def compiled(tmp_path: Path) -> Callable[[], tuple[ImportedModel, Path]]:
     """Compiles a chain of six convolutions unsplit."""
 
     def make() -> tuple[ImportedModel, Path]:
-        onnx.save(chain(6), tmp_path / "chain.onnx")
-        imported = run_import(tmp_path / "chain.onnx", {}, None)
-        assert isinstance(imported, ImportedModel), imported
+        imported = imported_model(chain(6))
         path = tmp_path / "chain.vmfb"
         compile_unsplit(imported.unsplit, imported.weights, TARGET, "", path)
         return imported, path

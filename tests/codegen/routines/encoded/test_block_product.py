@@ -23,10 +23,10 @@ from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
 from sartor.codegen.routines.iree.stock import Stock
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.routines.harness import Subject, compiled, opened, run
 from tests.emulated import EmulatedProgram, Emulator, emulator
+from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, Value, model, node, weights
 
 _TOLERANCE = 1e-5
@@ -125,12 +125,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
-    path: Path = tmp_path_factory.mktemp("encoded") / "model.onnx"
-    onnx.save(_model(), path)
-    found = run_import(path, {}, None)
-    assert isinstance(found, ImportedModel), found
-    return found
+def imported() -> ImportedModel:
+    return imported_model(_model())
 
 
 def _subjects(
@@ -206,8 +202,7 @@ def test_code_that_rounds_a_block_is_as_long_for_any_block(tmp_path: Path) -> No
         sizes = {"K": block, "N": 16, "bits": 4, "block_size": block}
         product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
         onnx.save(model([product], [("x", (2, block), FLOAT)], ["y"], parts), tmp_path / "m.onnx")
-        found = run_import(tmp_path / "m.onnx", {}, None)
-        assert isinstance(found, ImportedModel), found
+        found = imported_model(tmp_path / "m.onnx")
         (layer,) = found.graph.layers
         listed = BlockDotProduct().parameters(layer.task, target)
         assert not isinstance(listed, Rejected)
@@ -303,8 +298,7 @@ def test_blocks_whose_sums_may_exceed_32_bits_are_rejected(tmp_path: Path) -> No
         sizes = {"K": depth, "N": 2, "bits": 8, "block_size": 131072}
         product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
         onnx.save(model([product], [("x", (1, depth), FLOAT)], ["y"], parts), tmp_path / "m.onnx")
-        found = run_import(tmp_path / "m.onnx", {}, None)
-        assert isinstance(found, ImportedModel), found
+        found = imported_model(tmp_path / "m.onnx")
         reasons.append(BlockDotProduct().parameters(found.graph.layers[0].task, target))
     assert not isinstance(reasons[0], Rejected)
     assert reasons[1] == Rejected("sums of 66320 products of a block may exceed 32 bits")
@@ -313,8 +307,7 @@ def test_blocks_whose_sums_may_exceed_32_bits_are_rejected(tmp_path: Path) -> No
 def test_other_products_are_rejected(tmp_path: Path) -> None:
     product = node("MatMul", ["x", "w"], ["y"])
     onnx.save(model([product], [("x", (3, 40), FLOAT)], ["y"], {"w": weights(40, 60)}), tmp_path / "m.onnx")
-    found = run_import(tmp_path / "m.onnx", {}, None)
-    assert isinstance(found, ImportedModel), found
+    found = imported_model(tmp_path / "m.onnx")
     (layer,) = found.graph.layers
     expected = Rejected("it has no weight in blocks of integers")
     assert BlockProduct().parameters(layer.task, _TARGET) == expected

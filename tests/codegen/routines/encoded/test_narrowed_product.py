@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto
 
@@ -15,9 +12,9 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import LOW_PRECISION
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.routines.harness import Subject, compiled, opened, run
+from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, weights
 
 _TARGET = Target.create("cpu")
@@ -48,12 +45,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
-    path: Path = tmp_path_factory.mktemp("narrowed") / "model.onnx"
-    onnx.save(_model(), path)
-    found = run_import(path, {}, None)
-    assert isinstance(found, ImportedModel), found
-    return found
+def imported() -> ImportedModel:
+    return imported_model(_model())
 
 
 def _subjects(imported: ImportedModel, target: Target) -> dict[str, Subject]:

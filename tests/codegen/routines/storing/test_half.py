@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -62,8 +61,8 @@ def _variants(layer: Layer) -> dict[str, Implementation]:
 
 
 @pytest.fixture(scope="module")
-def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
-    found = layers(tmp_path_factory.mktemp("cases"), {"half": lambda: in_half(_cases().model())})
+def subjects() -> dict[str, Subject]:
+    found = layers({"half": lambda: in_half(_cases().model())})
     return {layer.name: Subject(layer, weights, _variants(layer)) for layer, weights in found}
 
 
@@ -92,8 +91,8 @@ def test_values_keep_their_type_in_memory(subjects: Mapping[str, Subject]) -> No
             assert set(filters) <= {"f32" if "winograd" in name else "f16"}, name
 
 
-def test_they_are_for_f16(tmp_path: Path) -> None:
-    wide = [layer for layer, _ in layers(tmp_path, {"f32": lambda: _cases().model()})]
+def test_they_are_for_f16() -> None:
+    wide = [layer for layer, _ in layers({"f32": lambda: _cases().model()})]
     for routine in HALVES:
         for layer in wide:
             for target in (HOST, CUDA, VULKAN):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,8 +56,8 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    formed = layers(tmp_path_factory.mktemp("whole"), {"whole": _model})
+def found() -> Found:
+    formed = layers({"whole": _model})
     return {layer.name: (layer, weights) for layer, weights in formed}
 
 
@@ -127,8 +126,8 @@ def _quantiser() -> ModelProto:
     return model(nodes, [("x", (3, 5, 37), FLOAT), ("scale", (), FLOAT), ("zero", (), FLOAT)], ["y"], limits)
 
 
-def test_results_alone_are_stored_in_8_bits(tmp_path: Path) -> None:
-    ((layer, weights),) = layers(tmp_path, {"quantiser": _quantiser})
+def test_results_alone_are_stored_in_8_bits() -> None:
+    ((layer, weights),) = layers({"quantiser": _quantiser})
     subject = Subject(layer, weights, _implementations(layer, HOST))
     assert {name.partition("{")[0] for name in subject.implementations} == {
         *("stock", "cpu:i8/block.stock_to_whole", "cpu:i8/block.rowwise_to_whole")

@@ -89,9 +89,9 @@ class Compiled:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found() -> Found:
     models = {"kernels": kernel_model}
-    return {layer.name: (layer, weights) for layer, weights in layers(tmp_path_factory.mktemp("neon"), models)}
+    return {layer.name: (layer, weights) for layer, weights in layers(models)}
 
 
 def _tilings(layer: Layer, routine: NeonDots) -> list[Parameters]:

@@ -17,11 +17,11 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.vector.recurrent import Recurrent
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.reference.random_inputs import sample_inputs
 from tests.codegen.routines.harness import Subject, compiled, opened, relative_errors
 from tests.codegen.routines.harness import run as run_layer
+from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, Value, model, node, relative_error, run, weights
 
 _INPUTS = 7
@@ -71,12 +71,8 @@ def built() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def imported(built: ModelProto, tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
-    path: Path = tmp_path_factory.mktemp("recurrent") / "model.onnx"
-    onnx.save(built, path)
-    found = run_import(path, {}, None)
-    assert isinstance(found, ImportedModel), found
-    return found
+def imported(built: ModelProto) -> ImportedModel:
+    return imported_model(built)
 
 
 def test_loops_compute_what_onnx_runtime_computes(built: ModelProto) -> None:
@@ -189,10 +185,8 @@ def _computed_weights() -> ModelProto:
     return model([gru], [(name, shape, FLOAT) for name, shape in shapes.items()], [("last", (1, 2, 5), FLOAT)], {})
 
 
-def test_other_loops_are_rejected(tmp_path: Path) -> None:
-    onnx.save(_computed_weights(), tmp_path / "m.onnx")
-    found = run_import(tmp_path / "m.onnx", {}, None)
-    assert isinstance(found, ImportedModel), found
+def test_other_loops_are_rejected() -> None:
+    found = imported_model(_computed_weights())
     loops = [each.task for each in found.graph.layers if "scf.for" in each.task.body]
     assert loops
     assert all(isinstance(Recurrent().parameters(each, _TARGET), Rejected) for each in loops)
@@ -205,8 +199,7 @@ def test_a_matrix_that_is_read_elsewhere_is_not_packed(tmp_path: Path) -> None:
     onnx.save(
         model([rnn], [("x", (3, 4, _INPUTS), FLOAT), ("h", (1, 4, 4), FLOAT)], ["y"], constants), tmp_path / "m.onnx"
     )
-    found = run_import(tmp_path / "m.onnx", {}, None)
-    assert isinstance(found, ImportedModel), found
+    found = imported_model(tmp_path / "m.onnx")
     task = next(each.task for each in found.graph.layers if each.task.kind is LayerKind.RECURRENCE)
     shared = replace(task, body=task.body.replace("= %arg0,", "= %arg2,"))
     parameters = Recurrent().parameters(shared, _TARGET)

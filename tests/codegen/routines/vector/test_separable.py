@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -69,9 +68,8 @@ def _wrong(program: Program, subject: Subject) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("separable")
-    fusions = fused_layers(folder, {"separable": lambda: separable_cases().model()})
+def found() -> Found:
+    fusions = fused_layers({"separable": lambda: separable_cases().model()})
     return {fusion.members[0].partition(".")[0]: (fusion, weights) for fusion, weights in fusions}
 
 
@@ -144,9 +142,9 @@ def test_another_device_has_no_kernels(found: Found) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_other_pairs_are_refused_with_a_reason(case: str, tmp_path: Path) -> None:
+def test_other_pairs_are_refused_with_a_reason(case: str) -> None:
     make, reason = REFUSED[case]
-    ((fusion, _),) = fused_layers(tmp_path, {case: make})
+    ((fusion, _),) = fused_layers({case: make})
     for routine in KERNELS:
         for answer in variants_of(routine, fusion.layer.task, AVX2):
             assert answer == Rejected(reason)
@@ -172,17 +170,17 @@ def test_one_layer_is_no_pair(found: Found) -> None:
         ("large", 12, "a row strip of 12 rows exceeds the scratch"),
     ],
 )
-def test_a_band_that_does_not_fit_is_refused(found: Found, tmp_path: Path, case: str, band: int, reason: str) -> None:
+def test_a_band_that_does_not_fit_is_refused(found: Found, case: str, band: int, reason: str) -> None:
     fusions = {each: fusion for each, (fusion, _) in found.items()}
     if case == "large":
-        ((fusions[case], _),) = fused_layers(tmp_path, {case: lambda: refused_pair((1, 128, 12, 12))})
+        ((fusions[case], _),) = fused_layers({case: lambda: refused_pair((1, 128, 12, 12))})
     sizes = {**EXTREME["even"]["separable"][0], "band": band}
     assert BY_NAME["separable"].build(fusions[case].layer.task, sizes, HOST) == Rejected(reason)
 
 
-def test_bands_are_as_large_as_the_scratch_allows(tmp_path: Path) -> None:
+def test_bands_are_as_large_as_the_scratch_allows() -> None:
     """128 channels of 12 x 12 pixels are one and a half scratches."""
-    ((fusion, _),) = fused_layers(tmp_path, {"large": lambda: refused_pair((1, 128, 12, 12))})
+    ((fusion, _),) = fused_layers({"large": lambda: refused_pair((1, 128, 12, 12))})
     found = BY_NAME["separable"].parameters(fusion.layer.task, AVX2)
     assert not isinstance(found, Rejected)
     assert {integer(each["band"]) * 12 * 128 * 4 <= SCRATCH_BYTES for each in found} == {True}

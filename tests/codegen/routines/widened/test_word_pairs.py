@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,13 +156,13 @@ def _unsupported(target: Target) -> set[str]:
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-def test_sums_are_those_of_the_definition(cpu: str, tmp_path: Path) -> None:
+def test_sums_are_those_of_the_definition(cpu: str) -> None:
     target = Target.create("cpu", cpu)
     if missing := _unsupported(target):
         pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
     first = CPUS.index(cpu) * 10_000
     seeds = range(first, first + COUNT)
-    formed = layers(tmp_path, {"drawn": lambda: _model(seeds)})
+    formed = layers({"drawn": lambda: _model(seeds)})
     subjects = {each.name: Subject(each, weights, _implementations(each, target)) for each, weights in formed}
     assert len(subjects) == COUNT
     program = load(subjects, target)

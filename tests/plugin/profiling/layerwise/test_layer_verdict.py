@@ -12,7 +12,6 @@ import pytest
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.errors import RewriteError
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe
@@ -24,6 +23,7 @@ from sartor.progress import silent
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import imported_model
 from tests.plugin.amplifying_networks import image, quantised
 from tests.plugin.planted_faults import FAULTS, copy_of
 
@@ -80,8 +80,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 
 def _imported(path: Path, pins: dict[str, str] | None = None) -> tuple[ImportedModel, Recipe]:
     """A model with the variants that are expected to be fastest, none of which was measured."""
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel), imported
+    imported = imported_model(path)
     policy = _config(pins).planning
     return imported, guessed_recipe(imported, find_candidates(imported, policy, everything=False).variants, policy)
 

@@ -10,12 +10,12 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from sartor.errors import RewriteError
-from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import imported_model
 from tests.plugin.amplifying_networks import image, quantised
 from tests.plugin.onnx_model.builders import Array, node
 from tests.plugin.planted_faults import constant, convolution, copied, copy_of, producer
@@ -26,9 +26,7 @@ LAYER, CHANNEL = "e1", 2
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
-    found = run_import(quantised("inverted", tmp_path_factory.mktemp("network")), {}, None)
-    assert isinstance(found, ImportedModel), found
-    return found
+    return imported_model(quantised("inverted", tmp_path_factory.mktemp("network")))
 
 
 @pytest.fixture(scope="module")

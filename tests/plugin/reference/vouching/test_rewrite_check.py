@@ -14,8 +14,6 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from sartor.errors import RewriteError, UnsupportedModelError
-from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
 from sartor.onnx_model.preparing import prepare as preparing
@@ -31,6 +29,7 @@ from sartor.reference.vouching.node_rewrites import NodeRewrites
 from sartor.reference.vouching.rewrite_check import Checked, checked_rewrites
 from sartor.samples import rewritten_samples
 from sartor.tuning.workers.protocol import WorkerError
+from tests.importing import imported_model
 from tests.plugin.amplifying_networks import image, quantised
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, ints, model, node, weights
 from tests.plugin.reference.vouching.definition_cases import CASES, Fault
@@ -286,8 +285,7 @@ def test_what_onnx_runtime_does_not_compute_or_computes_otherwise_is_checked(
 
 def test_ties_that_a_network_amplifies_refuse_no_rewrite(tmp_path: Path) -> None:
     path = quantised("inverted", tmp_path, "qoperator")
-    imported = run_import(path, {}, None)
-    assert isinstance(imported, ImportedModel)
+    imported = imported_model(path)
     # On the second image a tie falls to the other side, and moves the output by more than any bound.
     for seed in (18, 19):
         found = checked_rewrites(path, imported.prepared, [{"x": image(seed)}], (), imported.tie_spread)
