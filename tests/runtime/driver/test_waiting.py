@@ -72,8 +72,8 @@ def test_the_policy_comes_back_after_an_error() -> None:
     assert in_thread(failing) == [os.SCHED_OTHER]
 
 
-def niceness_of_a_thread(run: Callable[[threading.Event], None]) -> int:
-    """The niceness of a thread that was started while a device was opened."""
+def niceness_of_a_thread(run: Callable[[threading.Event], None], then: Callable[[], None] = lambda: None) -> int:
+    """The niceness of a thread that was started while a device was opened; ``then`` is called before it is to end."""
     ended = threading.Event()
     with CalmedThreads():
         thread = threading.Thread(target=run, args=(ended,))
@@ -82,6 +82,7 @@ def niceness_of_a_thread(run: Callable[[threading.Event], None]) -> int:
         assert thread.native_id is not None
         return os.getpriority(os.PRIO_PROCESS, thread.native_id)
     finally:
+        then()
         ended.set()
         thread.join()
 
@@ -108,13 +109,17 @@ def test_a_thread_that_spins_is_found_without_a_turn_on_a_processor() -> None:
         while not ended.is_set():
             pass
 
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
-    try:
-        assert niceness_of_a_thread(spin) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
-    finally:
+    def end_others() -> None:
         for each in others:
             each.kill()
             each.wait()
+
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        niceness = niceness_of_a_thread(spin, end_others)
+        assert niceness == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+    finally:
+        end_others()
 
 
 def test_a_thread_that_sleeps_keeps_its_niceness() -> None:
