@@ -28,7 +28,11 @@ _GAP_OCTAVES = 5
 _LEAST_MASK = 512.0
 # Subnormal numbers of f16 have fewer bits than bf16, down to one, and models in either may have the same error: a step
 # counts as much as a step of bf16 at most.
-_FEWEST_STEPS = 2.0**7
+_LEAST_HALF = 2.0**7 * float(np.finfo(np.float16).smallest_subnormal)
+# Those of f32 count as 0 while a module runs, which moves a value of this scale by less than 1e-3. An output of which
+# nothing is much larger is lost by that.
+_LEAST_SINGLE = 2.0**10 * float(np.finfo(np.float32).smallest_normal)
+_MUCH = 2.0**10
 # Exponent of the smallest magnitude of float64, so that octaves are counted from 0.
 _EXPONENTS = 1100
 
@@ -110,7 +114,7 @@ def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, l
         whole = part.whole(lenience)
         if ratio is None and not part.is_mask:
             ratio = min(lenience.part, whole / part.noise if part.noise else math.inf)
-        least = max(lenience.least, _FEWEST_STEPS * _step(reference) / whole)
+        least = max(lenience.least, _least_scale(reference, magnitudes) / whole)
         scales = np.where(inside, part.scales(whole, ratio or 0.0, least), scales)
     return scales
 
@@ -126,9 +130,12 @@ def _with_computed_zeros(
     return populations
 
 
-def _step(reference: Array) -> float:
-    """The distance of the smallest numbers of an output's type; 0 if none are so coarse that it matters."""
-    return float(np.finfo(np.float16).smallest_subnormal) if reference.dtype == np.float16 else 0.0
+def _least_scale(reference: Array, magnitudes: FloatArray) -> float:
+    """The scale of what the smallest numbers of an output's type can hold; 0 if that is nowhere of importance."""
+    if reference.dtype == np.float16:
+        return _LEAST_HALF
+    is_large = reference.dtype == np.float32 and float(magnitudes.max()) > _MUCH * _LEAST_SINGLE
+    return _LEAST_SINGLE if is_large else 0.0
 
 
 def relative_error(outputs: Sequence[Array], reference: Sequence[Array], *, scales: Sequence[Array] = ()) -> float:

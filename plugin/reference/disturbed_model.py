@@ -2,7 +2,8 @@
 
 Every weight that is multiplied and every real input is changed at random by up to one unit in its last place. That is
 about the error of each product in the model's arithmetic (Monte Carlo arithmetic, Parker 1997), and all later results
-are rounded differently too. Inputs of quantised models are changed by up to one step of 8 bits, as less may change
+are rounded differently too. So are results of Erf and Tanh, which end at -1 and 1: of a sum with 1 that cancels, as in
+GELU, only their error is left. Inputs of quantised models are changed by up to one step of 8 bits, as less may change
 nothing.
 """
 
@@ -12,8 +13,9 @@ from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.tensor_data import to_array
@@ -35,6 +37,9 @@ _MULTIPLIED: Mapping[str, tuple[int, ...]] = {
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _REALS = (TensorProto.FLOAT, TensorProto.DOUBLE, *_HALF)
 _QUANTISING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
+# Functions with an error of a unit in the last place, and the element types in which it is known.
+_SATURATING = frozenset({"Erf", "Tanh"})
+_FUNCTION_ROUNDOFF: Mapping[int, float] = {TensorProto.FLOAT: 2.0**-23, TensorProto.DOUBLE: 2.0**-52}
 _STEP = 2.0**-8
 _EPS_BF16 = 2.0**-7
 # Prime, so that rows of weights get different changes.
@@ -57,11 +62,12 @@ def is_quantising(model: ModelProto) -> bool:
 
 
 def disturb(model: ModelProto, seed: int) -> None:
-    """Change all weights that are multiplied, in place, and replace Sigmoid by a more exact form.
+    """Change all weights that are multiplied and what saturating functions give, and make Sigmoid more exact, in place.
 
     ONNX Runtime's Sigmoid has no correct digit below 1e-7 (docs/accuracy.md).
     """
     expand_sigmoid(model)
+    _disturb_functions(model, -1.0 if seed % 2 else 1.0)
     names = {node.input[index] for node in model.graph.node for index in _multiplied(node)}
     random = np.random.default_rng(seed)
     for tensor in model.graph.initializer:
@@ -124,6 +130,26 @@ def _turned(array: Array, random: np.random.Generator) -> Array:
     """
     largest = np.full(array.shape, np.abs(array).max(initial=0.0), array.dtype)
     return np.asarray(array + (_changed(largest, random, 0.0) - largest), array.dtype)
+
+
+def _disturb_functions(model: ModelProto, direction: float) -> None:
+    """Multiply what saturating functions give by one and a unit in the last place, up or down, in place."""
+    if not any(node.op_type in _SATURATING for node in model.graph.node):
+        return
+    infer_shapes(model)
+    editor = GraphEditor(model.graph)
+
+    def changed(node: NodeProto) -> list[NodeProto] | None:
+        kind = editor.element_type(node.input[0]) if node.op_type in _SATURATING else TensorProto.UNDEFINED
+        if kind not in _FUNCTION_ROUNDOFF:
+            return None
+        dtype = helper.tensor_dtype_to_np_dtype(kind)
+        factor = editor.add_constant("factor", np.array(1.0 + direction * _FUNCTION_ROUNDOFF[kind], dtype))
+        emit, result = Emitter(editor, node), node.output[0]
+        emit("Mul", emit.copy([*node.input], editor.fresh(result)), factor, part="disturbed", output=result)
+        return emit.nodes
+
+    editor.rewrite(changed)
 
 
 def expand_sigmoid(model: ModelProto) -> None:

@@ -179,3 +179,15 @@ def test_a_step_of_subnormal_half_precision_is_no_error(dtype: type, steps_off: 
     output[100] = (7 - steps_off) * step
     noise = Noise([np.zeros(1000)], 4, HALF)
     assert (relative_error([output], [reference], scales=scales_of([reference], noise)) > 3e-2) is seen
+
+
+@pytest.mark.parametrize(("largest", "seen"), [(1.0, False), (1e-38, True)])
+def test_subnormal_numbers_count_as_zero_beside_larger_ones(largest: float, seen: bool) -> None:
+    """In slices of their own, and as values far below the others; an output of such numbers alone is lost by that."""
+    reference = np.full((3, 40), largest, np.float32)
+    reference[1], reference[2, ::2] = 1e-38 * np.linspace(0.5, 1, 40), 3e-39
+    flushed = np.where(reference < np.finfo(np.float32).smallest_normal, 0, reference).astype(np.float32)
+    assert (output_error(flushed, reference) > 1e-3) == seen
+    wrong = reference.copy()
+    wrong[1] += np.float32(1e-37)
+    assert output_error(wrong, reference) > 1e-3
