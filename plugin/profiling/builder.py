@@ -28,7 +28,7 @@ from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.networks.replaced_manifest import replace_manifest
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.beside.ahead import Ahead
-from sartor.tuning.workers.calls import begin, call
+from sartor.tuning.workers.calls import begin, call, call_each
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
@@ -91,10 +91,10 @@ class Builder:
 
     def begin(self, recipe: Recipe) -> None:
         """Begin to compile a recipe beside what the pool does, as it will be built later; its failure is told then."""
-        files = replace(self._files(f"plan{next(self._numbers)}"), devices=recipe.devices)
-        ahead = begin(self.pool, build_net, self._job(recipe, files), "compiling a plan")
+        build = self._numbered(recipe)
+        ahead = begin(self.pool, build_net, self._job(recipe, build.files), "compiling a plan")
         if ahead is not None:
-            self._ahead[recipe.digest] = (Build(recipe, files), ahead)
+            self._ahead[recipe.digest] = (build, ahead)
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
         """Compile recipes that were not compiled before; returns those that compile, without duplicates, in order.
@@ -112,6 +112,22 @@ class Builder:
                 raise DisturbedError(f"compiling was disturbed: {failures[0].message}; try again")
             raise CompileError(f"no plan compiles: {failures[0].message}")
         return found
+
+    @staticmethod
+    def build_each(pairs: Sequence[tuple[Builder, Recipe]], step: str) -> list[Build]:
+        """Compile a recipe of each builder, which have the same workers, side by side; returns them in order.
+
+        Raises:
+            CompileError: if one does not compile.
+            DisturbedError: if something outside the workers may have ended them.
+        """
+        builds = [builder._numbered(recipe) for builder, recipe in pairs]
+        jobs = [builder._job(recipe, build.files) for (builder, recipe), build in zip(pairs, builds, strict=True)]
+        sizes = call_each(pairs[0][0].pool, build_net, jobs, step) if pairs else []
+        return [
+            replace(build, files=replace(build.files, weight_bytes=size))
+            for build, size in zip(builds, sizes, strict=True)
+        ]
 
     @property
     def seconds(self) -> float | None:
@@ -230,6 +246,10 @@ class Builder:
             if weight_bytes is not None:
                 self._seconds.append(ahead.result().seconds)
                 self._done[digest] = replace(build, files=replace(build.files, weight_bytes=weight_bytes))
+
+    def _numbered(self, recipe: Recipe) -> Build:
+        """Where a recipe's module will be written."""
+        return Build(recipe, replace(self._files(f"plan{next(self._numbers)}"), devices=recipe.devices))
 
     def _files(self, name: str) -> NetFiles:
         external = self.header.external_weights is not None

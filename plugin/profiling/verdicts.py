@@ -70,8 +70,8 @@ def compares_layers(run: Measurement | NetRun, budget: ErrorBudget, recipe: Reci
 
 
 def judged_by_layers(run: NetRun, verdict: LayerVerdict, budget: ErrorBudget) -> NetRun:
-    """A run with the status by its layers; by its error if these were not compared."""
-    if verdict.reason:
+    """A run with the status by its layers; by its error if these were not compared, and nothing else is suspect."""
+    if verdict.reason and verdict.suspect is None:
         run = judged(run, budget)
         if run.status is Status.OK:
             return replace(run, layers=verdict.sentence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -66,11 +66,38 @@ def call(
         DisturbedError: if the worker was disturbed from outside.
     """
     (result,) = pool.map_unordered(entry_point(function), [(step, arguments)], timeout, quiet=quiet)
+    return cast(_Result, _value(result, step))
+
+
+def call_each(
+    pool: WorkerPool,
+    function: Callable[..., _Result | WorkerError],
+    arguments: Sequence[Mapping[str, Any]],
+    step: str,
+    timeout: float = TIMEOUT,
+) -> list[_Result]:
+    """Call a function several times, side by side in all workers; returns the results in order.
+
+    Args:
+        pool, function, step, timeout: as for ``call``.
+        arguments: keyword arguments of each call.
+
+    Raises:
+        SartorError, CompileError, DisturbedError: as ``call``, of the first call that failed, in order.
+    """
+    names = [f"{step} {number}" for number in range(len(arguments))]
+    jobs = list(zip(names, arguments, strict=True))
+    found = {result.job_id: result for result in pool.map_unordered(entry_point(function), jobs, timeout)}
+    return [cast(_Result, _value(found[name], step)) for name in names]
+
+
+def _value(result: JobResult, step: str) -> object:
+    """What a call returned, or its error."""
     if result.status is not JobStatus.OK:
         raise _with_place(result).error(step)
     if isinstance(result.value, WorkerError):
         raise result.value.error
-    return cast(_Result, result.value)
+    return result.value
 
 
 def begin(

@@ -40,6 +40,7 @@ from sartor.profiling.builder import Builder
 from sartor.profiling.compilation.floor import Mending, has_floor, without_wrong, wrong_plan
 from sartor.profiling.compilation.lost_fusions import lost_by_fusion, without_fusions
 from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless, may_leave_out
+from sartor.profiling.layerwise.rewritten_layers import checking_layers
 from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
@@ -154,8 +155,22 @@ def find_variants(
     begun = _begun(imported, calibration.samples, config, bench) if is_tuned_here else None
     is_hurried = has_floor(config, bench.time) and not config.planning.pins
     narrow = foreseen(bench.store, config.target) if is_hurried else all_of
-    candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False, narrow=narrow)
+    with _checking_rewrites(imported, calibration.samples, config, bench) if is_tuned_here else nullcontext():
+        candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False, narrow=narrow)
     return Candidacy(imported, calibration, candidates, begun)
+
+
+def _checking_rewrites(
+    imported: ImportedModel, samples: SampleSet, config: CompileConfig, bench: Bench
+) -> AbstractContextManager[None]:
+    """Compare the layers of the rewritten model on the first sample, on another processor, where outputs hide errors.
+
+    Raises:
+        RewriteError: at its end, if they are wrong.
+    """
+    budget = budget_of_model(config.error_budget, imported, samples)
+    hides = budget.asks_layers and budget.rounds
+    return checking_layers(bench.pool, imported, [samples.first]) if hides else nullcontext()
 
 
 def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, bench: Bench) -> NetRunner | None:

@@ -20,29 +20,29 @@ import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import NetworkValue
-from sartor.errors import CompileError, DeviceError, DisturbedError, RewriteError, UnsupportedModelError, UsageError
+from sartor.errors import CompileError, DeviceError, DisturbedError, UnsupportedModelError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
-from sartor.profiling.builder import Builder
-from sartor.profiling.layerwise.check_job import check_layers, check_rewritten, tensors_of
+from sartor.profiling.builder import Build, Builder
+from sartor.profiling.layerwise.check_job import check_layers, tensors_of
 from sartor.profiling.layerwise.instrumented import (
     Shown,
     chunks,
     instrumented,
     output_claims,
-    rewritten_results,
     shown_results,
 )
+from sartor.profiling.layerwise.rewritten_layers import checked_layers
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.progress import Progress, silent
-from sartor.reference.layerwise.layer_check import CheckedLayers
+from sartor.reference.layerwise.layer_check import CheckedLayers, WrongTensor
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.networks.sample_runs import run_samples
 from sartor.tuning.records.signature import net_signature
-from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.calls import call, call_each
 from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.shared_arrays import StoredArrays
 
@@ -63,6 +63,7 @@ class LayerJudge:
         threads: of that device.
         progress: told about every build.
         known: verdicts by what they depend on, as a file with two plans has the layers of two files.
+        suspects: wrong tensors of modules where nobody can tell whether a kernel or a rewrite is wrong.
     """
 
     imported: ImportedModel
@@ -73,22 +74,29 @@ class LayerJudge:
     threads: int
     progress: Progress = silent
     known: dict[str, LayerVerdict] = field(default_factory=dict)
+    suspects: list[WrongTensor] = field(default_factory=list)
 
     def verdict(self, recipe: Recipe, files: NetFiles, samples: Sequence[Mapping[str, Array]]) -> LayerVerdict:
         """The verdict on a network, whose files and recipe are given, by some samples.
 
-        A model that IREE compiles whole has no layers: those of the rewritten model are compared.
+        A model that IREE compiles whole has no layers: those of the rewritten model are compared. Where a layer of a
+        module is wrong and those of the rewritten model cannot be compared, a rewrite may be wrong: then only modules
+        are right whose own layers are.
 
         Raises:
             DisturbedError: if a worker was disturbed.
             RewriteError: if the rewritten model is wrong, whatever was compiled of it.
         """
         if recipe.plan.unsplit:
-            return self.rewritten(self.imported.graph, samples, "stock IREE compiled the model whole")
+            return self._suspected(self.rewritten(self.imported.graph, samples, "stock IREE compiled the model whole"))
         found = self._of_module(recipe, files, samples)
-        if found.wrong is not None:
-            self.rewritten(recipe.graph, samples, "")
-        return found
+        if found.wrong is not None and self.rewritten(recipe.graph, samples, "").reason:
+            self.suspects.append(found.wrong)
+        return self._suspected(found)
+
+    def _suspected(self, verdict: LayerVerdict) -> LayerVerdict:
+        """A verdict with what another module did wrong, where nothing was compared."""
+        return replace(verdict, suspect=self.suspects[0]) if verdict.reason and self.suspects else verdict
 
     def rewritten(self, graph: LayerGraph, samples: Sequence[Mapping[str, Array]], instead: str) -> LayerVerdict:
         """The verdict on the rewritten model by the results of some layers; ``instead`` as in the verdict.
@@ -98,31 +106,12 @@ class LayerJudge:
             RewriteError: if it is wrong.
         """
         try:
-            found = self._of_rewritten(graph, samples)
+            found = checked_layers(self.pool, self.imported, graph, samples)
         except DisturbedError:
             raise
         except (CompileError, UnsupportedModelError, UsageError) as error:
             return LayerVerdict(reason=str(error))
-        if found.wrong is not None:
-            raise RewriteError(
-                f"internal: the rewritten model differs from its definition at {found.wrong.node}, which gives "
-                f"'{found.wrong.tensor}': {found.wrong.told}; please report it, with the model; --max-error 0.01 "
-                "compares the outputs of the network alone"
-            )
-        return replace(found, instead=instead)
-
-    def _of_rewritten(self, graph: LayerGraph, samples: Sequence[Mapping[str, Array]]) -> LayerVerdict:
-        path, prepared = self.imported.path.absolute(), self.imported.prepared
-        shown = rewritten_results(self.imported, graph, call(self.pool, tensors_of, {"path": path}, _STEP))
-        job = {
-            "path": path,
-            "prepared": prepared,
-            "claims": {result.tensor: (name, result.claim) for name, result in shown},
-            "outputs": [output.name for output in graph.outputs],
-            "samples": samples,
-            "bound": self.imported.bound,
-        }
-        return self._summed(graph, call(self.pool, check_rewritten, job, _STEP))
+        return replace(self._summed(graph, found), instead=instead)
 
     def _of_module(self, recipe: Recipe, files: NetFiles, samples: Sequence[Mapping[str, Array]]) -> LayerVerdict:
         folder = self.directory / _FOLDER
@@ -164,9 +153,10 @@ class LayerJudge:
         # Arrays in files stay there until a worker maps them.
         given = [ChainMap[str, Array](dict(zip(outputs, each, strict=True))) for each in shipped]
         groups = chunks(recipe.graph, shown)
-        for number, group in enumerate(groups):
-            self.progress(_STEP, number, len(groups))
-            found = self._shown(recipe, group, samples, folder / str(number))
+        self.progress(_STEP, 0, len(groups))
+        for number, (group, build) in enumerate(zip(groups, self._built(recipe, groups, folder), strict=True)):
+            found = self._run(build.files, (build.recipe.graph.inputs, build.recipe.graph.outputs), samples)
+            build.files.module.unlink()
             if not all(_are_same(each[: len(outputs)], right) for each, right in zip(found, shipped, strict=True)):
                 return LayerVerdict(is_mislinked=True)
             for index, each in enumerate(found):
@@ -174,14 +164,11 @@ class LayerJudge:
                 path_of = folder / f"{number}-{index}.bin"
                 stored = StoredArrays.write(path_of, dict(zip(names, each[len(outputs) :], strict=True)))
                 given[index].maps.append(stored)  # type: ignore[arg-type] # which is read only
-        self.progress(_STEP, len(groups), len(groups))
-        job = {
-            "path": path,
-            "claims": {**{each.tensor: each.claim for each in shown}, **output_claims(recipe, outputs)},
-            "inferences": list(zip(samples, given, strict=True)),
-            "bound": self.imported.bound,
-        }
-        return self._summed(recipe.graph, call(self.pool, check_layers, job, _STEP))
+            self.progress(_STEP, number + 1, len(groups))
+        claims = {**{each.tensor: each.claim for each in shown}, **output_claims(recipe, outputs)}
+        job = {"path": path, "claims": claims, "bound": self.imported.bound}
+        jobs = [{**job, "inferences": [inference]} for inference in zip(samples, given, strict=True)]
+        return self._summed(recipe.graph, sum(call_each(self.pool, check_layers, jobs, _STEP), CheckedLayers()))
 
     def _summed(self, graph: LayerGraph, found: CheckedLayers) -> LayerVerdict:
         layers = {*found.layers}
@@ -189,14 +176,15 @@ class LayerJudge:
         wrong = found.wrong[0] if found.wrong else None
         return LayerVerdict(compared, len(graph.layers) - compared, found.ties, wrong, rounds=self.imported.is_rounding)
 
-    def _shown(
-        self, recipe: Recipe, group: list[Shown], samples: Sequence[Mapping[str, Array]], folder: Path
-    ) -> list[Sequence[Array]]:
-        """The outputs of an instrumented network on each sample: the network's own, then results of layers."""
-        folder.mkdir()
-        imported, wider = instrumented(self.imported, recipe, group)
-        (built,) = Builder(imported, self.pool, folder, self.header, silent).build([wider])
-        return self._run(built.files, (wider.graph.inputs, wider.graph.outputs), samples)
+    def _built(self, recipe: Recipe, groups: Sequence[list[Shown]], folder: Path) -> list[Build]:
+        """An instrumented network for each group, whose outputs are the network's own, then these results of layers."""
+        pairs = []
+        for number, group in enumerate(groups):
+            place = folder / str(number)
+            place.mkdir()
+            imported, wider = instrumented(self.imported, recipe, group)
+            pairs.append((Builder(imported, self.pool, place, self.header, silent), wider))
+        return Builder.build_each(pairs, _STEP)
 
     def _run(
         self,

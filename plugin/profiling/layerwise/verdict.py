@@ -21,6 +21,8 @@ class LayerVerdict:
         reason: why nothing was compared; empty if something was.
         is_mislinked: whether the same layers, linked with further outputs, give other bits.
         instead: why the rewritten model was compared in place of the module; empty if the module was.
+        suspect: a wrong tensor of another module of the same rewritten model, which may be to blame, as it was not
+            compared either; None if there is none. It is told where nothing was compared.
     """
 
     compared: int = 0
@@ -31,6 +33,7 @@ class LayerVerdict:
     reason: str = ""
     is_mislinked: bool = False
     instead: str = ""
+    suspect: WrongTensor | None = None
 
     @property
     def is_right(self) -> bool:
@@ -40,16 +43,17 @@ class LayerVerdict:
     @property
     def sentence(self) -> str:
         """The verdict for users."""
+        if self.reason and self.suspect is not None:
+            return (
+                f"its layers were not compared: {self.reason}; of another plan {_named(self.suspect)} is wrong: "
+                f"{self.suspect.told}, which may be the fault of a rewrite that all plans share"
+            )
         if self.reason:
             return f"its layers were not compared: {self.reason}"
         if self.is_mislinked:
             return "linked with further outputs, its layers give other bits: what links them is wrong"
         if self.wrong is not None:
-            wrong = self.wrong
-            layer = (
-                f"layer '{wrong.layer}' ({wrong.node})" if wrong.layer else f"output '{wrong.tensor}' ({wrong.node})"
-            )
-            return f"{layer} is wrong: {wrong.told}"
+            return f"{_named(self.wrong)} is wrong: {self.wrong.told}"
         beside = f", {self.together} of them together with the next" if self.together else ""
         where = f"{self.instead}; in the rewritten model " if self.instead else ""
         layers = f"{where}each of {self.compared + self.together} layers is"
@@ -60,6 +64,12 @@ class LayerVerdict:
     @property
     def advice(self) -> str:
         """What a user can do about a wrong layer."""
+        if self.suspect is not None:
+            return "please report it; --max-error 0.01 compares the outputs of the network alone"
         layer = "" if self.wrong is None else self.wrong.layer
         way = f", and have stock code compute it meanwhile, by --pin '{glob.escape(layer)}=*.stock'" if layer else ""
         return f"please report it{way}"
+
+
+def _named(wrong: WrongTensor) -> str:
+    return f"layer '{wrong.layer}' ({wrong.node})" if wrong.layer else f"output '{wrong.tensor}' ({wrong.node})"

@@ -188,6 +188,8 @@ def _of_sums(
 
 def _positive(node: NodeProto, run: NodeRun) -> NodeRun:
     """The node with factors above zero."""
+    if not any(each.name in ("alpha", "beta") and each.f < 0 for each in node.attribute):
+        return run
     copy = NodeProto()
     copy.CopyFrom(node)
     for each in copy.attribute:

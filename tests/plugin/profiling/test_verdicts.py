@@ -162,6 +162,14 @@ def test_layers_that_were_not_compared_leave_the_verdict_to_the_error() -> None:
     assert beyond.message.endswith("its layers were not compared: they have no names")
 
 
+def test_nothing_ships_uncompared_where_a_rewrite_is_suspect() -> None:
+    suspect = WrongTensor("conv[1]", "q", "node 'q' (QuantizeLinear)", 2, 9)
+    found = judged_by_layers(run(1e-4), LayerVerdict(reason="they have no names", suspect=suspect), AMPLIFYING)
+    assert (found.status, found.error) == (Status.WRONG_RESULT, None)
+    assert "of another plan layer 'conv[1]' (node 'q' (QuantizeLinear)) is wrong: 2 of 9 values" in found.message
+    assert found.message.endswith("please report it; --max-error 0.01 compares the outputs of the network alone")
+
+
 def test_a_stored_run_beyond_the_bound_is_not_judged_by_another_that_was_given() -> None:
     again = judged_again(stored(0.3, Status.OK), AMPLIFYING, recipe())
     assert again is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sartor.errors import CompileError, DeviceError, SartorError, UsageError
-from sartor.tuning.workers.calls import call, call_until_done
+from sartor.tuning.workers.calls import call, call_each, call_until_done
 from sartor.tuning.workers.pool import WorkerPool
 from tests.tuning.workers.call_jobs import Counted, count_on, is_collecting, lose_device, process
 
@@ -20,6 +20,18 @@ def pool() -> Iterator[WorkerPool]:
 
 def test_a_call_returns_what_the_function_does(pool: WorkerPool) -> None:
     assert call(pool, count_on, {"before": Counted((0, 1)), "seconds": 1.0}, "counting") == Counted((0, 1, 2))
+
+
+def test_results_of_several_calls_are_in_their_order(pool: WorkerPool) -> None:
+    several = [{"before": Counted((0,) * count), "seconds": 1.0} for count in (3, 1, 2)]
+    assert [each.done for each in call_each(pool, count_on, several, "counting")] == [4, 2, 3]
+    assert call_each(pool, count_on, [], "counting") == []
+
+
+def test_the_first_of_several_calls_that_fails_is_told(pool: WorkerPool) -> None:
+    several = [{"before": Counted(), "seconds": 1.0, "refused": refused} for refused in (5, 0)]
+    with pytest.raises(UsageError, match="0 is refused"):
+        call_each(pool, count_on, several, "counting")
 
 
 def test_garbage_is_looked_for_while_a_job_runs(pool: WorkerPool) -> None:

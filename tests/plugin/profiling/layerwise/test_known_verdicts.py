@@ -1,4 +1,4 @@
-"""A verdict holds for all files of the same layers, but for one on outputs that differ from run to run."""
+"""What verdicts say of other files: of the same layers the same, of others of one rewrite what may be its fault."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from sartor.errors import UnsupportedModelError
+from sartor.profiling.layerwise import layer_verdict
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
 from sartor.profiling.layerwise.verdict import LayerVerdict
+from sartor.reference.layerwise.layer_check import CheckedLayers, WrongTensor
 from tests.plugin.onnx_model.builders import Array
 
 
@@ -34,3 +37,31 @@ def test_the_same_outputs_are_judged_once(tmp_path: Path, monkeypatch: pytest.Mo
     judge = _judge(tmp_path, [1, 1, 1], monkeypatch)
     for _ in range(2):
         assert judge._of_module(Mock(digest=""), Mock(), []).is_mislinked
+
+
+WRONG = WrongTensor("conv", "q", "node 'q' (QuantizeLinear)", 2, 9)
+
+
+@pytest.mark.parametrize("compares", [True, False])
+def test_where_a_rewrite_may_be_wrong_only_modules_whose_layers_are_right_are(
+    compares: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer of one module is wrong, the rewritten model can or cannot be compared, and later ones follow."""
+
+    def checked(*_: object) -> CheckedLayers:
+        if not compares:
+            raise UnsupportedModelError("nobody runs it")
+        return CheckedLayers(("conv",))
+
+    verdicts = iter([LayerVerdict(1, wrong=WRONG), LayerVerdict(1), LayerVerdict(reason="they have no names")])
+    monkeypatch.setattr(LayerJudge, "_of_module", lambda *_: next(verdicts))
+    monkeypatch.setattr(layer_verdict, "checked_layers", checked)
+    judge, layered, whole = LayerJudge(Mock(), Mock(), tmp_path, Mock(), "cpu", 1), Mock(), Mock()
+    judge.imported.graph.layers = ()
+    layered.plan.unsplit, layered.graph.layers, whole.plan.unsplit = False, (), True
+    wrong, right, unknown = (judge.verdict(layered, Mock(), []) for _ in range(3))
+    assert wrong.wrong is WRONG
+    assert right.is_right
+    for verdict in (unknown, judge.verdict(whole, Mock(), [])):
+        assert (verdict.suspect is None) == compares
+    assert ("of another plan layer 'conv' (node 'q' (QuantizeLinear)) is wrong" in unknown.sentence) == (not compares)

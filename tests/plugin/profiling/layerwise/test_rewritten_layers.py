@@ -13,6 +13,7 @@ from sartor.errors import RewriteError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
+from sartor.profiling.layerwise.rewritten_layers import checking_layers
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import imported_model
@@ -134,3 +135,15 @@ def test_a_wrong_rewrite_is_refused_by_the_name_of_the_node(
     with pytest.raises(RewriteError, match=rf"internal: the rewritten model differs .* at node '{LAYER}.*'") as found:
         _verdict(replace(imported, prepared=wrong.SerializeToString()), pool)
     assert found.value.exit_code == 8
+
+
+def test_it_is_refused_before_anything_is_measured(imported: ImportedModel, pool: WorkerPool) -> None:
+    wrong, samples = copy_of(prepared_model(imported.prepared)), [{"x": image(21)}]
+    _zero_point(wrong)
+    with checking_layers(pool, imported, samples):
+        pass
+    is_done = False
+    faulty = replace(imported, prepared=wrong.SerializeToString())
+    with pytest.raises(RewriteError, match=rf"at node '{LAYER}"), checking_layers(pool, faulty, samples):
+        is_done = True
+    assert is_done
