@@ -22,7 +22,7 @@ from sartor.planning.recipe import Recipe
 from sartor.reference.layerwise.layer_check import Claim
 from sartor.reference.layerwise.operators import EXACT, Precision
 
-CHUNK_BYTES = 64 << 20
+CHUNK_BYTES = 128 << 20
 """Limit on the size of the results that an instrumented network returns, which only a single one may exceed."""
 
 # Winograd's F(6x6, 3x3) multiplies rounding errors by up to about 100.

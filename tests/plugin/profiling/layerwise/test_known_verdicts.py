@@ -56,8 +56,9 @@ def test_where_a_rewrite_may_be_wrong_only_modules_whose_layers_are_right_are(
     verdicts = iter([LayerVerdict(1, wrong=WRONG), LayerVerdict(1), LayerVerdict(reason="they have no names")])
     monkeypatch.setattr(LayerJudge, "_of_module", lambda *_: next(verdicts))
     monkeypatch.setattr(layer_verdict, "checked_layers", checked)
-    judge, layered, whole = LayerJudge(Mock(), Mock(), tmp_path, Mock(), "cpu", 1), Mock(), Mock()
-    judge.imported.graph.layers = ()
+    imported, layered, whole = Mock(), Mock(), Mock()
+    judge = LayerJudge(imported, Mock(), tmp_path, Mock(), "cpu", 1)
+    imported.graph.layers = ()
     layered.plan.unsplit, layered.graph.layers, whole.plan.unsplit = False, (), True
     wrong, right, unknown = (judge.verdict(layered, Mock(), []) for _ in range(3))
     assert wrong.wrong is WRONG
