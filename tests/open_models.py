@@ -80,6 +80,37 @@ def encoder(width: int = 32, heads: int = 4, hidden: int = 48, layers: int = 1) 
     return named(model, {"input_ids": pair, "attention_mask": pair, "y": ["batch", width]})
 
 
+def detector(channels: int = 16) -> ModelProto:
+    """Convolutions with strides, a depthwise one, poolings that are joined, and boxes for each place of an image."""
+    build = Builder()
+    x = build.op("Relu", "r0", build.conv("stem", "x", (3, channels), strides=[2, 2]))
+    x = build.op("Relu", "r1", build.conv("deep", x, (channels, channels), group=channels))
+    fine = build.op("Relu", "r2", build.conv("wide", x, (channels, 2 * channels), kernel=1))
+    pooled = build.op("MaxPool", "pooled", fine, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    coarse = build.op("Relu", "r3", build.conv("coarse", pooled, (2 * channels, 2 * channels)))
+    x = build.op("Concat", "both", coarse, pooled, axis=1)
+    build.op("Sigmoid", "y", build.conv("boxes", x, (4 * channels, 5), kernel=1))
+    image: list[int | str] = ["n", 3, "height", "width"]
+    return named(build.model([("x", [1] * 4)], [("y", [1] * 4)]), {"x": image, "y": ["n", 5, "h", "w"]})
+
+
+def recogniser(height: int = 8, channels: int = 16, hidden: int = 12, classes: int = 11) -> ModelProto:
+    """A line of text as probabilities of characters: convolutions, poolings, an LSTM in both directions, a product."""
+    build = Builder()
+    x = build.op("Relu", "r0", build.conv("first", "x", (1, channels)))
+    x = build.op("MaxPool", "p0", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = build.op("Relu", "r1", build.conv("second", x, (channels, channels), strides=[2, 1]))
+    x = build.op("ReduceMean", "line", x, build.constant(np.array([2])), keepdims=0)
+    x = build.op("Transpose", "steps", x, perm=[2, 0, 1])
+    weights = build.weight(2, 4 * hidden, channels), build.weight(2, 4 * hidden, hidden), build.weight(2, 8 * hidden)
+    x = build.op("LSTM", "lstm", x, *weights, hidden_size=hidden, direction="bidirectional")
+    x = build.op("Transpose", "last", x, perm=[0, 2, 1, 3])
+    x = build.op("Reshape", "flat", x, build.constant(np.array([0, 0, 2 * hidden])))
+    build.op("Softmax", "y", _linear(build, "head", x, 2 * hidden, classes), axis=-1)
+    dims: Dims = {"x": [1, 1, height, "width"], "y": ["steps", 1, classes]}
+    return named(build.model([("x", [1] * 4)], [("y", [1] * 3)]), dims)
+
+
 def tokens(batch: int, length: int, seed: int = 0) -> dict[str, Array]:
     """Inputs of an encoder: sentences of at least one token, the first of the full length."""
     draw = np.random.default_rng([seed, batch, length])

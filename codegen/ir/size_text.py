@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import math
+from collections.abc import Mapping, Sequence
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.sizes.dims import Dim, Symbol
+from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol
 
 
 class SizeText:
@@ -29,6 +31,13 @@ class SizeText:
             self._names[dim] = self._computed(dim)
         return self._names[dim]
 
+    def elements(self, dims: Sequence[Dim]) -> str:
+        """MLIR's name of the product of sizes."""
+        known = math.prod(each for each in dims if isinstance(each, int))
+        opened: list[Dim] = [each for each in dims if isinstance(each, Extent)]
+        names = map(self.name, opened if opened and known == 1 else [*opened, known])
+        return functools.reduce(lambda one, other: self._add(f"arith.muli {one}, {other} : index"), names)
+
     def typed(self, tensor: TensorType) -> str:
         """A tensor's type, with its open sizes in braces behind it."""
         sizes = ", ".join(map(self.name, tensor.open_dims))
@@ -42,7 +51,9 @@ class SizeText:
             total = self._add(f"arith.muli {total}, {self._symbols[symbol]} : index")
         if dim.factor != 1:
             total = self._add(f"arith.muli {total}, {self.name(dim.factor)} : index")
-        return self._add(f"arith.addi {total}, {self.name(dim.offset)} : index") if dim.offset else total
+        if dim.offset:
+            total = self._add(f"arith.addi {total}, {self.name(dim.offset)} : index")
+        return total if dim.divisor == 1 else self._add(f"arith.divui {total}, {self.name(dim.divisor)} : index")
 
     def _add(self, operation: str) -> str:
         name = f"%size{len(self.lines)}"

@@ -237,9 +237,10 @@ class _Opened:
         remap(clone, captured)
         for index, value in enumerate(operands):
             clone.operands[index] = value
-        for one, other, result in zip(op.results, twin.results, clone.results, strict=True):
-            if isinstance(one.type, ir.RankedTensorType):
-                result.set_type(ir.Type.parse(str(self._type(one, other))))
+        for made in zip(nested(op), nested(twin), nested(clone), strict=True):
+            for one, other, value in zip(*map(_made_values, made), strict=True):
+                if isinstance(one.type, ir.RankedTensorType):
+                    value.set_type(ir.Type.parse(str(self._type(one, other))))
         return list(clone.results)
 
     def _check_same(self, op: ir.Operation, twin: ir.Operation) -> None:
@@ -273,6 +274,8 @@ class _Opened:
                     total = self._arithmetic("arith.muli", total, self._size(dim.factor))
                 if dim.offset:
                     total = self._arithmetic("arith.addi", total, self._size(dim.offset))
+                if dim.divisor != 1:
+                    total = self._arithmetic("arith.divui", total, self._size(dim.divisor))
                 self._sizes[dim] = total
         return self._sizes[dim]
 
@@ -304,8 +307,18 @@ def _attributes(op: ir.Operation) -> Iterator[ir.NamedAttribute]:
         yield op.attributes[index]
 
 
+def _made_values(op: ir.Operation) -> list[ir.Value]:
+    """The results of an op, and the arguments of its blocks."""
+    return [*op.results, *(value for region in op.regions for block in region.blocks for value in block.arguments)]
+
+
 def _are_same(one: ir.Operation, other: ir.Operation) -> bool:
-    """Whether two ops inside regions agree; what they read of tensors outside may be of other sizes."""
-    kinds = [[str(each.type) for each in op.results] for op in (one, other)]
+    """Whether two ops inside regions agree, but for the sizes of tensors."""
+    kinds = [[_kind(each) for each in _made_values(op)] for op in (one, other)]
     attributes = [sorted(f"{each.name}={each.attr}" for each in _attributes(op)) for op in (one, other)]
     return one.name == other.name and kinds[0] == kinds[1] and attributes[0] == attributes[1]
+
+
+def _kind(value: ir.Value) -> str:
+    """The type of a value, without the sizes of a tensor."""
+    return "tensor" if isinstance(value.type, ir.RankedTensorType) else str(value.type)

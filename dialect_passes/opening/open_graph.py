@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import Fusion, Layer, LayerKind, NetworkValue, OpenedTask, Task, TensorType, task_key
+from sartor.codegen.ir.layer import (
+    Fusion,
+    Layer,
+    LayerKind,
+    NetworkValue,
+    OpenedTask,
+    Task,
+    TensorType,
+    ValueRef,
+    task_key,
+)
+from sartor.codegen.ir.sizes.dims import Dim
 from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.opening.open_body import open_body, open_type
 from sartor.dialect_passes.opening.transposes_apart import transposes_apart, with_turned_results
+from sartor.dialect_passes.opening.window_sizes import knowing_windows
 from sartor.errors import UnsupportedModelError
 
 Weights = Mapping[str, np.ndarray]
@@ -56,7 +68,8 @@ class _Opening:
         (one_graph, self._weights), (other_graph, self._twin_weights) = one, other
         self._one, self._other = transposes_apart(one_graph), transposes_apart(other_graph)
         self._fit = fit
-        self._tasks: dict[tuple[str, str], Task] = {}
+        self._tasks: dict[tuple[str, str, tuple[Dim, ...]], Task] = {}
+        self._types: dict[ValueRef, TensorType] = {}
 
     def graph(self) -> LayerGraph:
         """The network."""
@@ -69,12 +82,15 @@ class _Opening:
                 f"the network has {len(self._one.layers)} layers for one size and {len(self._other.layers)} for "
                 "another, so that no one plan serves all; give the sizes that occur, as --shape x=1|8,16"
             )
-        layers = tuple(self._layer(*pair) for pair in pairs)
-        inputs, outputs = (
-            tuple(map(self._value, *ends))
-            for ends in ((self._one.inputs, self._other.inputs), (self._one.outputs, self._other.outputs))
-        )
-        return LayerGraph(layers, inputs, outputs, tuple(self._fusions()))
+        inputs = tuple(map(self._value, self._one.inputs, self._other.inputs))
+        self._types = {ValueRef(None, index): each.type for index, each in enumerate(inputs)}
+        layers = []
+        for pair in pairs:
+            layers.append(self._layer(*pair))
+            results = enumerate(layers[-1].task.results)
+            self._types |= {ValueRef(layers[-1].name, index): each for index, each in results}
+        outputs = tuple(map(self._value, self._one.outputs, self._other.outputs))
+        return LayerGraph(tuple(layers), inputs, outputs, tuple(self._fusions()))
 
     def unconfirmed(self, opened: LayerGraph) -> Iterator[str]:
         """Names of layers of a network that was opened by another import, which these two do not tell about."""
@@ -100,7 +116,7 @@ class _Opening:
         for name, other in zip(layer.weights, twin.weights, strict=True):
             self._check_weight(layer, self._weights[name], self._twin_weights[other])
         try:
-            task = self._opened(layer.task, twin.task)
+            task = self._opened(layer.task, twin.task, found.task.inputs)
         except SeveralFitError:
             return False
         except ValueError as error:
@@ -122,15 +138,16 @@ class _Opening:
         for name, other in zip(layer.weights, twin.weights, strict=True):
             self._check_weight(layer, self._weights[name], self._twin_weights[other])
         try:
-            return replace(layer, task=self._opened(layer.task, twin.task))
+            return replace(layer, task=self._opened(layer.task, twin.task, [self._types[ref] for ref in layer.inputs]))
         except ValueError as error:
             raise _differing(layer, str(error)) from None
 
-    def _opened(self, one: Task, other: Task) -> Task:
-        """The task for any size, which is made once."""
-        key = one.key, other.key
+    def _opened(self, one: Task, other: Task, inputs: Sequence[TensorType]) -> Task:
+        """The task for any size, which is made once; ``inputs`` tell what the sizes of activations follow from."""
+        dims = tuple(dim for each in inputs for dim in each.open_dims)
+        key = one.key, other.key, dims
         if key not in self._tasks:
-            self._tasks[key] = self._task(one, other)
+            self._tasks[key] = self._task(one, other, self._fit.knowing(dims))
         return self._tasks[key]
 
     def _check_weight(self, layer: Layer, one: np.ndarray, other: np.ndarray) -> None:
@@ -139,28 +156,29 @@ class _Opening:
         if not begins or not _are_equal(one[tuple(map(slice, other.shape))], other):
             raise _differing(layer, "it has a weight whose values depend on sizes")
 
-    def _task(self, one: Task, other: Task) -> Task:
+    def _task(self, one: Task, other: Task, fit: Fit) -> Task:
         if one.body == other.body:
             return one
-        body = open_body(one, other, self._fit)
+        fit = knowing_windows(one, other, fit)
+        body = open_body(one, other, fit)
         inputs, results = (
-            tuple(open_type(first, second, self._fit) for first, second in zip(*types, strict=True))
+            tuple(open_type(first, second, fit) for first, second in zip(*types, strict=True))
             for types in ((one.inputs, other.inputs), (one.results, other.results))
         )
-        opened = OpenedTask(self._fit, body, other)
-        key = task_key(body, *map(str, self._fit.symbols))
+        shapes = [each.dims or each.shape for each in (*inputs, *results)]
+        opened = OpenedTask(fit.counting(shapes), body, other)
+        key = task_key(body, *map(str, fit.symbols))
         return replace(one, key=key, inputs=inputs, results=results, opened=opened)
 
     def _value(self, one: NetworkValue, other: NetworkValue) -> NetworkValue:
+        """An input or output; an output has the sizes of what computes it."""
         if one.constant is not None and one.type != other.type:
             raise UnsupportedModelError(f"output '{one.name}' is a constant that depends on sizes")
-        return replace(one, type=self._open(one.type, other.type, one.name))
-
-    def _open(self, one: TensorType, other: TensorType, name: str) -> TensorType:
+        known = () if one.source is None else self._types[one.source].open_dims
         try:
-            return open_type(one, other, self._fit)
+            return replace(one, type=open_type(one.type, other.type, self._fit.knowing(known)))
         except ValueError as error:
-            raise UnsupportedModelError(f"'{name}' cannot have any size: {error}") from None
+            raise UnsupportedModelError(f"'{one.name}' cannot have any size: {error}") from None
 
 
 def _attends(fusion: Fusion) -> bool:

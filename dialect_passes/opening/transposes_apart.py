@@ -8,7 +8,7 @@ compute as well: that writes each row where it belongs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sartor.codegen.analysis.matmul import is_by_weight
@@ -52,18 +52,18 @@ def _divided(task: Task) -> tuple[int, Task, Task] | None:
         for slot, argument in enumerate(arguments):
             users = [each.owner.operation for each in argument.uses]
             if len(users) == 1 and users[0].name == "linalg.transpose":
-                turn = _transpose(users[0], task.inputs[slot])
+                order = [int(axis) for axis in ir.DenseI64ArrayAttr(users[0].attributes["permutation"])]
+                turn = transpose_task(order, task.inputs[slot])
                 return slot, turn, _rest(task, function, users[0], slot)
     return None
 
 
-def _transpose(op: ir.Operation, source: TensorType) -> Task:
-    """A task that does what a transpose does."""
-    order = [int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
+def transpose_task(order: Sequence[int], source: TensorType) -> Task:
+    """A task that transposes a tensor: dimension ``order[0]`` comes first."""
     result = TensorType(tuple(source.shape[axis] for axis in order), source.dtype)
     text = f"""util.func public @layer(%arg0: {source}) -> {result} {{
   %empty = tensor.empty() : {result}
-  %turned = linalg.transpose ins(%arg0 : {source}) outs(%empty : {result}) permutation = {order}
+  %turned = linalg.transpose ins(%arg0 : {source}) outs(%empty : {result}) permutation = {[*order]}
   util.return %turned : {result}
 }}"""
     return task_of(LayerKind.FIXED, text, (source,), (), (result,))

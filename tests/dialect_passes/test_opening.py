@@ -22,6 +22,7 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.fuse_layers import apply_fusions
+from sartor.dialect_passes.opening.channels_last import channels_last
 from sartor.dialect_passes.opening.open_body import open_body
 from sartor.dialect_passes.opening.open_graph import open_graph, unconfirmed
 from sartor.errors import UnsupportedModelError
@@ -32,7 +33,7 @@ from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
 from sartor.tuning.records.signature import net_signature
 from tests.importing import imported_model
-from tests.open_models import POSITIONS, encoder, feed_forward, named, saved, tokens
+from tests.open_models import POSITIONS, detector, encoder, feed_forward, named, recogniser, saved, tokens
 from tests.tiny_models import Builder
 
 TARGET = Target.create("cpu")
@@ -52,7 +53,8 @@ def opened(path: Path, symbols: Sequence[Symbol], shapes: Shapes) -> tuple[Layer
     fit = Fit.of(symbols)
     most = {each.name: each.most for each in symbols}
     one, other = (imported(path, shapes(sizes)) for sizes in (most, fit.twin_sizes))
-    return open_graph((one.graph, one.weights), (other.graph, other.weights), fit), one
+    turned, twin = (channels_last((each.graph, each.weights)) for each in (one, other))
+    return open_graph(turned, twin, fit), replace(one, weights=turned[1])
 
 
 def chosen(graph: LayerGraph, by_kernels: bool) -> dict[str, Variant]:
@@ -146,6 +148,32 @@ def test_layers_of_rows_get_kernels(tmp_path: Path) -> None:
     graph, _ = opened(path, [ROWS], lambda sizes: {"x": (sizes["rows"], 24)})
     assert all(each.implementation.kernel is not None for each in chosen(graph, by_kernels=True).values())
     assert {str(each.type) for each in (*graph.inputs, *graph.outputs)} == {"tensor<?x24xf32>", "tensor<?x19xf32>"}
+
+
+HEIGHT, SIDE, LINE = Symbol("height", 3, 21), Symbol("width", 2, 24, 2), Symbol("width", 4, 37)
+
+
+def test_a_detector_is_right_for_any_height_and_width(tmp_path: Path) -> None:
+    path = saved(detector(), tmp_path / "model.onnx")
+    symbols = Symbol("n", 1, 2), HEIGHT, SIDE
+    graph, model = opened(path, symbols, lambda sizes: {"x": (sizes["n"], 3, sizes["height"], sizes["width"])})
+    products = {"stem.nhwc", "wide.nhwc", "coarse.nhwc", "boxes.nhwc"}
+    assert {name for name, each in chosen(graph, by_kernels=True).items() if each.routine == "product"} == products
+    session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=True)
+    reference = OnnxRuntimeReference(path, threads=1)
+    for shape in [(1, 3, 21, 24), (1, 3, 3, 2), (2, 3, 5, 22), (1, 3, 17, 14), (2, 3, 4, 6), (1, 3, 20, 10)]:
+        x = np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+        assert relative_error(session.run(None, {"x": x}), reference({"x": x})) < 1e-5, shape
+
+
+def test_a_recogniser_is_right_for_any_width(tmp_path: Path) -> None:
+    path = saved(recogniser(), tmp_path / "model.onnx")
+    graph, model = opened(path, [LINE], lambda sizes: {"x": (1, 1, 8, sizes["width"])})
+    session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=True)
+    reference = OnnxRuntimeReference(path, threads=1)
+    for width in (37, 4, 5, 7, 11, 16, 29, 36):
+        x = np.random.default_rng(width).standard_normal((1, 1, 8, width)).astype(np.float32)
+        assert relative_error(session.run(None, {"x": x}), reference({"x": x})) < 1e-5, width
 
 
 def _of_length(build: Callable[[Builder], str], width: int = 6) -> ModelProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,16 +37,27 @@ class Symbol:
 
 @dataclass(frozen=True, order=True)
 class Extent:
-    """A size that follows from symbols: ``factor`` times their product, plus ``offset``."""
+    """A size that follows from symbols: ``factor`` times their product, plus ``offset``, divided and rounded down."""
 
     symbols: tuple[Symbol, ...]
     factor: int = 1
     offset: int = 0
+    divisor: int = 1
+
+    @staticmethod
+    def of(symbols: Sequence[Symbol], factor: int, offset: int = 0, divisor: int = 1) -> Extent:
+        """The formula in lowest terms: two that are equal for all sizes that symbols allow are the same."""
+        ordered = tuple(sorted(symbols))
+        step = factor * math.prod(each.multiple for each in ordered)
+        offset -= offset % math.gcd(step, divisor)
+        common = math.gcd(factor, offset, divisor)
+        return Extent(ordered, factor // common, offset // common, divisor // common)
 
     def __str__(self) -> str:
         """The formula by the symbols' names."""
         names = [*([str(self.factor)] if self.factor != 1 else []), *(each.name for each in self.symbols)]
-        return " * ".join(names) + (f" + {self.offset}" if self.offset else "")
+        total = " * ".join(names) + (f" + {self.offset}" if self.offset else "")
+        return total if self.divisor == 1 else f"({total}) / {self.divisor}"
 
     @property
     def most(self) -> int:
@@ -55,21 +67,49 @@ class Extent:
     @property
     def symbol(self) -> Symbol | None:
         """The one symbol that this size is, None for any other formula."""
-        is_plain = len(self.symbols) == 1 and (self.factor, self.offset) == (1, 0)
+        is_plain = len(self.symbols) == 1 and (self.factor, self.offset, self.divisor) == (1, 0, 1)
         return self.symbols[0] if is_plain else None
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The size for sizes of the symbols, by their names."""
-        return self.factor * math.prod(sizes[each.name] for each in self.symbols) + self.offset
+        return (self.factor * math.prod(sizes[each.name] for each in self.symbols) + self.offset) // self.divisor
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a part or a multiple of the symbols' product, without a rest."""
+        step = self.factor * math.prod(each.multiple for each in self.symbols)
+        return not self.offset and step % self.divisor == 0
+
+    @staticmethod
+    def of_symbol(symbol: Symbol) -> Extent:
+        """The size that callers choose."""
+        return Extent((symbol,))
+
+    def times(self, other: Extent) -> Extent:
+        """The product of two products."""
+        return Extent.of((*self.symbols, *other.symbols), self.factor * other.factor, 0, self.divisor * other.divisor)
+
+    def plus(self, number: int) -> Extent:
+        """So much more."""
+        return Extent.of(self.symbols, self.factor, self.offset + number * self.divisor, self.divisor)
+
+    def over(self, divisor: int) -> Extent:
+        """The quotient, rounded down."""
+        return Extent.of(self.symbols, self.factor, self.offset, self.divisor * divisor)
 
 
 Dim: TypeAlias = int | Extent
 """The size of a dimension: known when code is made, or only when it runs."""
 
 
+def most_of(count: Count) -> int:
+    """A number, or the largest that it may be."""
+    return count if isinstance(count, int) else count.most
+
+
 def at_most(dims: Iterable[Dim]) -> tuple[int, ...]:
     """Each size, or the largest that it may be."""
-    return tuple(each if isinstance(each, int) else each.most for each in dims)
+    return tuple(map(most_of, dims))
 
 
 def symbols_in(dims: Iterable[Dim]) -> tuple[Symbol, ...]:
@@ -77,19 +117,45 @@ def symbols_in(dims: Iterable[Dim]) -> tuple[Symbol, ...]:
     return tuple(dict.fromkeys(symbol for each in dims if isinstance(each, Extent) for symbol in each.symbols))
 
 
-def product(dims: Sequence[Dim]) -> Dim:
-    """The number of elements of these dimensions.
+@dataclass(frozen=True)
+class Product:
+    """A number of elements: ``factor`` times sizes, of which not all are multiples of symbols."""
 
-    Raises:
-        ValueError: if it is no multiple of a product of symbols.
-    """
-    factor, symbols = 1, list[Symbol]()
-    for each in dims:
-        if isinstance(each, int):
-            factor *= each
-            continue
-        if each.offset and len(dims) > 1:
-            raise ValueError(f"{' x '.join(map(str, dims))} elements are no product of sizes")
-        factor, symbols = factor * each.factor, [*symbols, *each.symbols]
-    offset = sum(each.offset for each in dims if isinstance(each, Extent))
-    return Extent(tuple(sorted(symbols)), factor, offset) if symbols else factor
+    parts: tuple[Extent, ...]
+    factor: int
+
+    def __str__(self) -> str:
+        """The formula by the symbols' names."""
+        return " * ".join([str(self.factor), *(f"({each})" for each in self.parts)])
+
+    @property
+    def most(self) -> int:
+        """The number where all symbols are the largest."""
+        return self.factor * math.prod(each.most for each in self.parts)
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The number for sizes of the symbols, by their names."""
+        return self.factor * math.prod(each.at(sizes) for each in self.parts)
+
+
+Count: TypeAlias = Dim | Product
+"""A number of elements, as of adjacent dimensions: known when code is made, or only when it runs."""
+
+
+def count_of(dims: Iterable[Dim]) -> Count:
+    """How many elements dimensions have together."""
+    listed = [*dims]
+    factor = math.prod(each for each in listed if isinstance(each, int))
+    opened = sorted(each for each in listed if isinstance(each, Extent))
+    if (len(opened) < 2 and factor == 1) or not opened:
+        return opened[0] if opened else factor
+    if not all(each.is_product for each in opened):
+        return Product(tuple(opened), factor)
+    whole = functools.reduce(Extent.times, opened)
+    return Extent.of(whole.symbols, whole.factor * factor, 0, whole.divisor)
+
+
+def adjacent_counts(dims: Sequence[Dim]) -> tuple[Count, ...]:
+    """How many elements each run of adjacent dimensions has."""
+    runs = ((first, end) for first in range(len(dims)) for end in range(first + 1, len(dims) + 1))
+    return tuple(dict.fromkeys(count_of(dims[first:end]) for first, end in runs))

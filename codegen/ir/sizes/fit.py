@@ -10,14 +10,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
-from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol
+from sartor.codegen.ir.sizes.dims import Count, Dim, Extent, Symbol, adjacent_counts
 
 _MOST_OFFSET = 64
 _MOST_FACTORS = 2
+
+
+_Formula = TypeVar("_Formula", bound=Count)
 
 
 class SeveralFitError(ValueError):
@@ -31,10 +35,14 @@ class Fit:
     Attributes:
         symbols: what callers choose; the first import has the largest size of each.
         twin: size of each in the second import, in the same order.
+        known: sizes that others are likely to be, or to be a multiple of.
+        counts: numbers of elements that other numbers, as distances in memory, are likely to be.
     """
 
     symbols: tuple[Symbol, ...]
     twin: tuple[int, ...]
+    known: tuple[Extent, ...] = ()
+    counts: tuple[Count, ...] = ()
 
     @staticmethod
     def of(symbols: Sequence[Symbol]) -> Fit:
@@ -51,6 +59,25 @@ class Fit:
         """Size of each symbol in the second import, by name."""
         return {symbol.name: size for symbol, size in zip(self.symbols, self.twin, strict=True)}
 
+    def knowing(self, extents: Iterable[Dim]) -> Fit:
+        """The fit that takes sizes for these where it can: what an operand has, or a window makes of it."""
+        opened = [each for each in extents if isinstance(each, Extent)]
+        return replace(self, known=tuple(dict.fromkeys((*self.known, *opened))))
+
+    def counting(self, shapes: Iterable[Sequence[Dim]]) -> Fit:
+        """The fit that takes numbers for those of adjacent dimensions of these shapes where it can."""
+        counts = (count for dims in shapes for count in adjacent_counts(dims) if not isinstance(count, int))
+        return replace(self, counts=tuple(dict.fromkeys((*self.counts, *counts))))
+
+    def count(self, one: int, other: int) -> Count:
+        """The number of elements that is ``one`` in the first import and ``other`` in the second.
+
+        Raises:
+            ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
+        """
+        found = [each for each in self.counts if self._values(each) == (one, other)]
+        return self._only(found, one, other) if one != other and found else self.dim(one, other)
+
     def dim(self, one: int, other: int) -> Dim:
         """The size that is ``one`` in the first import and ``other`` in the second.
 
@@ -59,35 +86,59 @@ class Fit:
         """
         if one == other:
             return one
-        fitting = [each for part in self._products for each in self._with_factor(part, one, other)]
-        fitting = fitting or [each for part in self._products for each in self._with_offset(part, one, other)]
-        if not fitting:
+        for candidates in (self._known, self._multiples, self._sums):
+            if fitting := tuple(dict.fromkeys(candidates(one, other))):
+                break
+        else:
             raise ValueError(f"a size that is {one} or {other} is no product of them")
+        return self._only(fitting, one, other)
+
+    @staticmethod
+    def _only(fitting: Sequence[_Formula], one: int, other: int) -> _Formula:
+        """The only formula."""
         if len(fitting) > 1:
             raise SeveralFitError(f"a size that is {one} or {other} may be {' or '.join(map(str, fitting))}")
         return fitting[0]
 
+    def _known(self, one: int, other: int) -> Iterator[Extent]:
+        return (each for each in self.known if self._values(each) == (one, other))
+
+    def _multiples(self, one: int, other: int) -> Iterator[Extent]:
+        """The products of sizes, with a factor."""
+        for part in self._products:
+            most, twin = self._values(part)
+            factor, rest = divmod(one, most)
+            if factor and not rest and factor * twin == other:
+                yield Extent.of(part.symbols, part.factor * factor, 0, part.divisor)
+
+    def _sums(self, one: int, other: int) -> Iterator[Extent]:
+        """The symbol or known size, or a multiple, with a small offset, as of a token before a sequence."""
+        for part in (*map(Extent.of_symbol, self.symbols), *(each for each in self.known if len(each.symbols) == 1)):
+            most, twin = self._values(part)
+            factor, rest = divmod(one - other, most - twin) if most != twin else (0, 1)
+            offset = one - factor * most
+            if rest or factor < 1 or not 0 < abs(offset) <= _MOST_OFFSET:
+                continue
+            if factor == 1:
+                yield part.plus(offset)
+            elif part.is_product:
+                yield Extent.of(part.symbols, part.factor * factor, 0, part.divisor).plus(offset)
+
     @cached_property
     def _products(self) -> tuple[Extent, ...]:
-        """The products of symbols that sizes may be multiples of."""
-        return _products(self.symbols)
+        """The products of symbols, and of known sizes, that sizes may be multiples of."""
+        known = [each for each in self.known if each.is_product and len(each.symbols) == 1]
+        pairs = itertools.combinations_with_replacement(known, _MOST_FACTORS)
+        return (*_products(self.symbols), *known, *(one.times(other) for one, other in pairs))
 
-    def _with_factor(self, part: Extent, one: int, other: int) -> Iterator[Extent]:
-        factor, rest = divmod(one, part.most)
-        if factor and not rest and factor * part.at(self.twin_sizes) == other:
-            yield Extent(part.symbols, factor)
-
-    def _with_offset(self, part: Extent, one: int, other: int) -> Iterator[Extent]:
-        """The formula with a factor and a small offset, as of a token before a sequence."""
-        distance = part.most - part.at(self.twin_sizes)
-        factor, rest = divmod(one - other, distance) if distance else (0, 1)
-        offset = one - factor * part.most
-        if factor > 0 and not rest and 0 < abs(offset) <= _MOST_OFFSET and len(part.symbols) == 1:
-            yield Extent(part.symbols, factor, offset)
+    def _values(self, count: Count) -> tuple[int, int]:
+        """What a size is in the two imports."""
+        return (count, count) if isinstance(count, int) else (count.most, count.at(self.twin_sizes))
 
 
 def twin_sizes(symbols: Sequence[Symbol]) -> list[int]:
-    """Sizes for a second import: primes times what each symbol is a multiple of, all of them different.
+    """Sizes for a second import: primes times what each symbol is a multiple of, all of them different, and differently
+    far from the largest sizes.
 
     They are just below the largest size, as a model may have tables of that length, and above it where that leaves less
     than three, as code for sizes of one leaves dimensions out.
@@ -97,7 +148,9 @@ def twin_sizes(symbols: Sequence[Symbol]) -> list[int]:
     for each in symbols:
         below = range(each.most // each.multiple - 1, 2, -1)
         above = itertools.count(max(3, each.most // each.multiple + 1))
-        found.append(_first_prime(each, itertools.chain(below, above), taken))
+        distances = {symbol.most - size for symbol, size in zip(symbols, found, strict=False)}
+        alike = {each.most - distance for distance in distances}
+        found.append(_first_prime(each, itertools.chain(below, above), taken | alike))
         taken.add(found[-1])
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.ir.size_text import SizeText
-from sartor.codegen.ir.sizes.dims import Symbol, product
+from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.gpu.invocations import InvocationAssembler
@@ -206,10 +206,9 @@ def _as_number(index: int) -> str:
 
 def _memory(tensor: TensorType, space: str, sizes: SizeText) -> str:
     """Type of a buffer of one dimension, with its size behind it if that is open."""
-    elements = product(tensor.dims or tensor.shape)
-    if isinstance(elements, int):
-        return f"memref<{elements}x{tensor.dtype}{space}>"
-    return f"memref<?x{tensor.dtype}{space}>{{{sizes.name(elements)}}}"
+    if tensor.dims is None:
+        return f"memref<{tensor.elements}x{tensor.dtype}{space}>"
+    return f"memref<?x{tensor.dtype}{space}>{{{sizes.elements(tensor.dims)}}}"
 
 
 def _alignment(target: Target, dtype: str) -> int:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from sartor.codegen.ir.sizes.dims import Dim, Symbol
+from sartor.codegen.ir.sizes.dims import Count, Product, Symbol
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
 Index: TypeAlias = int | ir.Value
@@ -37,14 +37,16 @@ class IndexArithmetic:
                 self._constants[index] = arith.constant(ir.IndexType.get(), index)
         return self._constants[index]
 
-    def size(self, dim: Dim) -> Index:
-        """The size of a dimension."""
+    def size(self, dim: Count) -> Index:
+        """The size of a dimension, or of several together."""
         if isinstance(dim, int):
             return dim
+        if isinstance(dim, Product):
+            return functools.reduce(self.times, map(self.size, dim.parts), dim.factor)
         total: Index = dim.factor
         for symbol in dim.symbols:
             total = self.times(total, self.symbols[symbol])
-        return self.add(total, dim.offset)
+        return self.divide(self.add(total, dim.offset), dim.divisor)[0]
 
     def add(self, *terms: Index) -> Index:
         """The sum. Constants are added last, where address computation makes them free."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sartor.codegen.ir.layer import Stage, Task
-from sartor.codegen.ir.sizes.dims import Dim
+from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.attention.attention_layer import attention_stages, computes_softmax
 from sartor.codegen.kernels.loops.epilogue import check_region, constant_of
@@ -33,7 +33,7 @@ class Strided:
     """
 
     memory: int
-    steps: tuple[Dim, ...]
+    steps: tuple[Count, ...]
 
 
 Operand: TypeAlias = Strided | ir.Attribute | ir.Value
@@ -68,7 +68,7 @@ class AttentionForm:
         result: like queries, of the result.
     """
 
-    extents: tuple[Dim, ...]
+    extents: tuple[Count, ...]
     depth: int
     columns: int
     queries: Strided
@@ -124,7 +124,7 @@ def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> A
     return AttentionForm(shape, depth, columns, queries, keys, values, product, tuple(steps), result)
 
 
-def _stored(value: ir.Value, turned: Sequence[Rewrite]) -> tuple[Dim, ...]:
+def _stored(value: ir.Value, turned: Sequence[Rewrite]) -> tuple[Count, ...]:
     """Strides along the dimensions of what the second product computes, which a last stage may transpose."""
     if not turned:
         return view_of_shape(tensor_parts(value)[0])
@@ -132,7 +132,7 @@ def _stored(value: ir.Value, turned: Sequence[Rewrite]) -> tuple[Dim, ...]:
     return stored_as(body_of(rewrite.function).arguments[0], _returned(rewrite))
 
 
-def view_of_shape(shape: Sequence[int]) -> tuple[Dim, ...]:
+def view_of_shape(shape: Sequence[int]) -> tuple[Count, ...]:
     """Strides of a tensor in rows."""
     steps = [1]
     for size in list(shape)[:0:-1]:
@@ -257,6 +257,6 @@ def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Valu
     raise ValueError("scores are not computed alike for all sizes")
 
 
-def _fitted(one: Sequence[Dim], other: Sequence[Dim], fit: Fit) -> tuple[Dim, ...]:
+def _fitted(one: Sequence[Count], other: Sequence[Count], fit: Fit) -> tuple[Count, ...]:
     numbers = [[each for each in dims if isinstance(each, int)] for dims in (one, other)]
-    return tuple(fit.dim(*pair) for pair in zip(*numbers, strict=True))
+    return tuple(fit.count(*pair) for pair in zip(*numbers, strict=True))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.sizes.dims import at_most
+from sartor.codegen.ir.sizes.dims import most_of
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.control_flow import Body
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -57,7 +57,7 @@ class OpenAttention:
     @property
     def padded_keys(self) -> int:
         """Most scores of a query, in whole vectors."""
-        most = at_most(self.form.extents)[-1]
+        most = most_of(self.form.extents[-1])
         return -(-most // self.lanes) * self.lanes
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.packing import Storage
-from sartor.codegen.ir.sizes.dims import Dim
+from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -34,7 +34,7 @@ class OpenRows:
     """
 
     tiles: Contraction
-    rows: Dim
+    rows: Count
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -99,7 +99,7 @@ def open_rows(layer: ProductLayer, fit: Fit, tiling: Tiling, weights: Storage | 
     one, other = (unjoined_contraction(each, tiling, None, weights).joined(tiling.columns) for each in (layer, twin))
     if _described(one) != _described(other) or layer.rewrite.packings != twin.rewrite.packings:
         raise ValueError("more than the number of rows is known only when it runs")
-    return OpenRows(replace(one, nest=replace(one.nest, rows=_alone(1))), fit.dim(layer.rows, twin.rows))
+    return OpenRows(replace(one, nest=replace(one.nest, rows=_alone(1))), fit.count(layer.rows, twin.rows))
 
 
 def _described(contraction: Contraction) -> tuple[object, ...]:

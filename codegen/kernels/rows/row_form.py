@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sartor.codegen.ir.sizes.dims import Dim
+from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -47,8 +47,8 @@ class Given:
     """
 
     memory: int
-    extents: tuple[Dim, ...]
-    steps: tuple[Dim, ...]
+    extents: tuple[Count, ...]
+    steps: tuple[Count, ...]
     is_repeated: bool
 
     def offset(self, asm: Assembler, row: Index) -> Index:
@@ -114,7 +114,7 @@ class RowForm:
         result: result of the last step.
     """
 
-    rows: Dim
+    rows: Count
     length: int
     steps: dict[ir.Value, Step]
     result: ir.Value
@@ -176,7 +176,7 @@ def open_form(one: RowForm, other: RowForm, fit: Fit) -> RowForm:
     pairs = [*zip(one.steps.values(), other.steps.values(), strict=True)]
     twins = {step.result: twin.result for step, twin in pairs}
     steps = {step.result: _open_step(step, twin, twins, fit) for step, twin in pairs}
-    return replace(one, rows=fit.dim(one.count, other.count), steps=steps)
+    return replace(one, rows=fit.count(one.count, other.count), steps=steps)
 
 
 def _open_step(one: Step, other: Step, twins: Mapping[ir.Value, ir.Value], fit: Fit) -> Step:
@@ -192,7 +192,7 @@ def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Valu
         if (one.memory, one.is_repeated) != (other.memory, other.is_repeated):
             raise ValueError("rows are not read alike for all sizes")
         extents, steps = (
-            tuple(fit.dim(_known(first), _known(second)) for first, second in zip(*each, strict=True))
+            tuple(fit.count(_known(first), _known(second)) for first, second in zip(*each, strict=True))
             for each in ((one.extents, other.extents), (one.steps, other.steps))
         )
         return replace(one, extents=extents, steps=steps)
@@ -203,7 +203,7 @@ def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Valu
     raise ValueError("rows are not computed alike for all sizes")
 
 
-def _known(size: Dim) -> int:
+def _known(size: Count) -> int:
     if not isinstance(size, int):
         raise ValueError(f"{size} is known only when the layer runs")
     return size

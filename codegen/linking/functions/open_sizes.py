@@ -44,10 +44,17 @@ class OpenSizes(SizeText):
 
 
 def _within(name: str, symbol: Symbol) -> Iterator[str]:
-    """Lines that end a call whose size is out of range, as code reads tables up to the size."""
+    """Lines that end a call whose size is out of range, as code reads tables up to the size, and divides it."""
     yield f"{name}_least = arith.constant {symbol.least} : index"
     yield f"{name}_most = arith.constant {symbol.most} : index"
     yield f"{name}_from = arith.cmpi uge, {name}, {name}_least : index"
     yield f"{name}_to = arith.cmpi ule, {name}, {name}_most : index"
     yield f"{name}_within = arith.andi {name}_from, {name}_to : i1"
-    yield f"cf.assert {name}_within, {quoted(f'a size is not in the range {symbol}')}"
+    if symbol.multiple != 1:
+        yield f"{name}_multiple = arith.constant {symbol.multiple} : index"
+        yield f"{name}_rest = arith.remui {name}, {name}_multiple : index"
+        yield f"{name}_none = arith.constant 0 : index"
+        yield f"{name}_whole = arith.cmpi eq, {name}_rest, {name}_none : index"
+        yield f"{name}_allowed = arith.andi {name}_within, {name}_whole : i1"
+    allowed = f"{name}_within" if symbol.multiple == 1 else f"{name}_allowed"
+    yield f"cf.assert {allowed}, {quoted(f'a size is not in the range {symbol}')}"

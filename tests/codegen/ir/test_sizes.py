@@ -6,7 +6,7 @@ import pytest
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.size_text import SizeText
-from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol, product, symbols_in
+from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol, symbols_in
 from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError, small_sizes, twin_sizes
 
 BATCH, TOKENS = Symbol("batch", 1, 8), Symbol("tokens", 1, 512)
@@ -63,13 +63,47 @@ def test_a_tensor_of_open_sizes_has_a_type_for_each_size() -> None:
     assert TensorType((4, 3), "f32").at({}) == TensorType((4, 3), "f32")
 
 
-def test_a_product_of_sizes_is_a_size() -> None:
-    assert product([2, T, 3, B]) == Extent((BATCH, TOKENS), 6)
-    assert product([2, 3]) == 6
-    assert product([Extent((TOKENS,), 1, 1)]) == Extent((TOKENS,), 1, 1)
-    with pytest.raises(ValueError, match="no product of sizes"):
-        product([Extent((TOKENS,), 1, 1), 3])
+def test_symbols_are_listed_once() -> None:
     assert symbols_in([3, T, B, T]) == (TOKENS, BATCH)
+
+
+WIDTH, SIDE = Symbol("width", 5, 640), Symbol("side", 32, 640, 32)
+W, S = Extent((WIDTH,)), Extent((SIDE,))
+
+
+def test_formulas_that_are_equal_for_all_sizes_are_the_same() -> None:
+    halves = W.plus(1).over(2)
+    assert [halves.at({"width": each}) for each in (5, 6, 7)] == [3, 3, 4]
+    assert halves.plus(1).over(2) == W.plus(3).over(4) != W.over(4)
+    assert S.plus(1).over(2) == S.plus(0).over(2) == Extent((SIDE,), 1, 0, 2)
+    assert S.over(2).times(S.over(8)) == Extent((SIDE, SIDE), 1, 0, 16)
+    assert Extent.of((SIDE,), 4, 8, 4) == S.plus(2)
+    assert (S.over(4).is_product, W.over(4).is_product, S.over(64).is_product) == (True, False, False)
+    assert str(W.plus(-3).over(4)) == "(width + -3) / 4"
+
+
+def test_what_is_known_tells_which_formula_a_size_follows() -> None:
+    fit = Fit.of((WIDTH, SIDE)).knowing([W.plus(3).over(4), S.over(8), 7])
+    values = {each: (each.most, each.at(fit.twin_sizes)) for each in (W.plus(3).over(4), S.over(8), S.over(8).times(S))}
+    assert {each: fit.dim(*pair) for each, pair in values.items()} == {each: each for each in values}
+    one, other = values[W.plus(3).over(4)]
+    assert fit.dim(one + 2, other + 2) == W.plus(11).over(4)
+    assert fit.dim(3 * values[S.over(8)][0], 3 * values[S.over(8)][1]) == Extent((SIDE,), 3, 0, 8)
+    with pytest.raises(ValueError, match="no product of them"):
+        Fit.of((WIDTH, SIDE)).dim(one, other)
+
+
+def test_elements_are_computed_from_sizes() -> None:
+    text = SizeText({WIDTH: "%w", SIDE: "%s"})
+    assert text.elements([1, W.over(2), 3, S]) == "%size4"
+    assert text.lines == [
+        "%size0 = arith.constant 2 : index",
+        "%size1 = arith.divui %w, %size0 : index",
+        "%size2 = arith.muli %size1, %s : index",
+        "%size3 = arith.constant 3 : index",
+        "%size4 = arith.muli %size2, %size3 : index",
+    ]
+    assert SizeText({}).elements([2, 3]) == "%size0"
 
 
 def test_a_symbol_allows_what_is_in_its_range() -> None:

@@ -1,0 +1,186 @@
+"""Turns images of networks of open sizes to channels last, where convolutions are products of any number of rows.
+
+What a window reads is gathered for each place of the result, so that a convolution multiplies rows by a matrix, as the
+kernels for open sizes do: by 1x1 filters without a stride the image itself is these rows. Other ops over images follow,
+as long as they allow any layout; in between a layer of its own transposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Layer, LayerKind, NetworkValue, Task, TensorType, ValueRef
+from sartor.codegen.ir.layouts import CHANNELS_LAST, IMAGE_RANK, image_layout
+from sartor.codegen.ir.packing import Packing
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, moves
+from sartor.codegen.mlir.rewriting.convert import Converted, convert_images
+from sartor.codegen.mlir.snippet import inline
+from sartor.codegen.subgraphs.fusion import task_of
+from sartor.dialect_passes.opening.patches import patched
+from sartor.dialect_passes.opening.transposes_apart import transpose_task
+
+Weights = Mapping[str, np.ndarray]
+Network = tuple[LayerGraph, Weights]
+
+_LAST, _PLAIN = f".{CHANNELS_LAST}", ".nchw"
+_PATCHES = ".patches"
+_WINDOWED = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.POOLING)
+# A product or a recurrence over tensors of four dimensions is no op over images.
+_NEVER = (LayerKind.CONTRACTION, LayerKind.RECURRENCE)
+
+
+def channels_last(network: Network) -> Network:
+    """The network with images in NHWC behind convolutions and poolings, and the weights that these need."""
+    graph, weights = network
+    if not any(each.task.kind in _WINDOWED for each in graph.layers):
+        return network
+    turning = _Turning(weights)
+    for layer in graph.layers:
+        turning.take(layer)
+    outputs = tuple(map(turning.output, graph.outputs))
+    return replace(graph, layers=tuple(turning.layers), outputs=outputs), {**weights, **turning.weights}
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """A layer over images in NHWC.
+
+    Attributes:
+        gathering: the activation in whose place patches are read, and the task that gathers them; None without.
+        task: what follows.
+        packings: of its weights.
+    """
+
+    gathering: tuple[int, Task] | None
+    task: Task
+    packings: tuple[Packing, ...]
+
+
+class _Turning:
+    """Collects the layers of the new network, with the references of each value in both layouts."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.layers: list[Layer] = []
+        self.weights: dict[str, np.ndarray] = {}
+        self._stored = weights
+        self._turned: dict[str, _Turned | None] = {}
+        self._last: dict[ValueRef, ValueRef] = {}
+        self._plain: dict[ValueRef, ValueRef] = {}
+
+    def take(self, layer: Layer) -> None:
+        """Add a layer, in the layout that suits it."""
+        turned = self._turn(layer.task) if self._wants(layer) else None
+        if turned is None:
+            inputs = tuple(map(self._in_plain, layer.inputs, layer.task.inputs))
+            self.layers.append(replace(layer, inputs=inputs))
+            return
+        inputs = tuple(map(self._in_last, layer.inputs, layer.task.inputs))
+        name = f"{layer.name}{_LAST}"
+        if turned.gathering is not None:
+            slot, task = turned.gathering
+            gathering = f"{layer.name}{_PATCHES}"
+            self.layers.append(Layer(gathering, layer.nodes, task, (inputs[slot],), ()))
+            inputs = (*inputs[:slot], ValueRef(gathering, 0), *inputs[slot + 1 :])
+        weights = tuple(map(self._packed, layer.weights, turned.packings))
+        self.layers.append(Layer(name, layer.nodes, turned.task, inputs, weights))
+        for index, result in enumerate(layer.task.results):
+            places = self._last if _is_image(result) else self._plain
+            places[ValueRef(layer.name, index)] = ValueRef(name, index)
+
+    def output(self, value: NetworkValue) -> NetworkValue:
+        """An output of the network, in ONNX's layout."""
+        return value if value.source is None else replace(value, source=self._in_plain(value.source, value.type))
+
+    def _wants(self, layer: Layer) -> bool:
+        """Whether a layer computes windows of images, or reads an image that is in NHWC."""
+        if layer.task.kind in _NEVER:
+            return False
+        return layer.task.kind in _WINDOWED or any(self._is_last(ref) for ref in layer.inputs)
+
+    def _is_last(self, ref: ValueRef) -> bool:
+        return ref in self._last and ref not in self._plain
+
+    def _turn(self, task: Task) -> _Turned | None:
+        """A task over images in NHWC; None if it depends on ONNX's layout."""
+        if task.key not in self._turned:
+            converted = convert_images(task, CHANNELS_LAST)
+            self._turned[task.key] = _turned(converted) if isinstance(converted, Converted) else None
+        return self._turned[task.key]
+
+    def _in_last(self, ref: ValueRef, tensor: TensorType) -> ValueRef:
+        if not _is_image(tensor):
+            return self._plain.get(ref, ref)
+        if ref not in self._last:
+            turn = transpose_task(image_layout(CHANNELS_LAST).order, tensor)
+            self._last[ref] = self._transposed(ref, self._plain.get(ref, ref), turn, _LAST)
+            self._plain.setdefault(ref, ref)
+        return self._last[ref]
+
+    def _in_plain(self, ref: ValueRef, tensor: TensorType) -> ValueRef:
+        if self._is_last(ref):
+            layout = image_layout(CHANNELS_LAST)
+            back = [layout.order.index(axis) for axis in range(IMAGE_RANK)]
+            turn = transpose_task(back, layout.physical(TensorType(tensor.shape, tensor.dtype)))
+            self._plain[ref] = self._transposed(ref, self._last[ref], turn, _PLAIN)
+        return self._plain.get(ref, ref)
+
+    def _transposed(self, ref: ValueRef, source: ValueRef, turn: Task, suffix: str) -> ValueRef:
+        name = f"{ref.source or 'input'}.{ref.index}{suffix}"
+        self.layers.append(Layer(name, (), turn, (source,), ()))
+        return ValueRef(name, 0)
+
+    def _packed(self, name: str, packing: Packing) -> str:
+        """The name of a weight as a task reads it."""
+        if not packing.steps:
+            return name
+        packed = f"{name}{_LAST}"
+        if packed not in self.weights:
+            self.weights[packed] = packing.apply(self._stored[name])
+        return packed
+
+
+def _turned(converted: Converted) -> _Turned:
+    task = converted.task
+    _name_fills(converted.function)
+    product = patched(converted) if task.kind is LayerKind.CONVOLUTION else None
+    inputs, results = (
+        tuple(image_layout(CHANNELS_LAST).physical(each) if _is_image(each) else each for each in tensors)
+        for tensors in (task.inputs, task.results)
+    )
+    weights = tuple(packing.type_of(each) for each, packing in zip(task.weights, converted.packings, strict=True))
+    kind, gathering = LayerKind.FIXED if product is None else LayerKind.CONTRACTION, None
+    if product is not None and product.task is not None:
+        gathering = product.slot, product.task
+        inputs = (*inputs[: product.slot], product.task.results[0], *inputs[product.slot + 1 :])
+    text = str(converted.function.get_asm(use_local_scope=True))
+    return _Turned(gathering, task_of(kind, text, inputs, weights, results), converted.packings)
+
+
+def _is_image(tensor: TensorType) -> bool:
+    return len(tensor.shape) == IMAGE_RANK
+
+
+def _name_fills(function: ir.Operation) -> None:
+    """Make fills of the generic ops that fill a tensor with a number, in place.
+
+    IREE 3.13 rejects a pooling of open width behind a generic one: "write affecting operations on global resources are
+    restricted to workgroup distributed contexts".
+    """
+    with function.context, ir.Location.unknown(function.context):
+        for op in [view.operation for view in body_of(function).operations]:
+            if not moves(op):
+                continue
+            number, tensor = op.operands
+            if isinstance(number.type, ir.RankedTensorType):
+                continue
+            text = f"""util.func private @fill(%number: {number.type}, %tensor: {tensor.type}) -> {tensor.type} {{
+  %filled = linalg.fill ins(%number : {number.type}) outs(%tensor : {tensor.type}) -> {tensor.type}
+  util.return %filled : {tensor.type}
+}}"""
+            op.results[0].replace_all_uses_with(inline(text, [number, tensor], ir.InsertionPoint(op))[0])
+            op.erase()

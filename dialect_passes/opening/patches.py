@@ -1,0 +1,149 @@
+"""Takes the windows of a convolution out of it: what is left multiplies the patch of each window by a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import LayerKind, Task, TensorType
+from sartor.codegen.mlir.iree_compiler import ir, shared_context
+from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps, loop_sizes
+from sartor.codegen.mlir.rewriting.chain import root_of
+from sartor.codegen.mlir.rewriting.convert import Converted
+from sartor.codegen.subgraphs.fusion import task_of
+from sartor.dialect_passes.opening.window_sizes import Window
+
+_RANK = 4
+
+
+@dataclass(frozen=True)
+class Patched:
+    """A convolution that reads patches.
+
+    Attributes:
+        slot: the activation that they are gathered from, and in whose place they are read.
+        task: gathers them; None if the image itself is what is read.
+    """
+
+    slot: int
+    task: Task | None
+
+
+def patched(converted: Converted) -> Patched | None:
+    """Let a convolution over images in NHWC read patches, in place; None if it is left as it is.
+
+    It is, if the image is read by something else in the layer too, or padded by other values than zeros.
+    """
+    with shared_context() as context, ir.Location.unknown(context):
+        root = root_of(converted.function)
+        found = None if root is None else _Convolution.of(root, converted)
+        return None if found is None else found.patched()
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A convolution over images in NHWC.
+
+    Attributes:
+        root: its reduction.
+        function: the layer.
+        slot: number of the image among the arguments.
+        pad: pads the image; None if nothing does.
+        windows: along H and W.
+    """
+
+    root: ir.Operation
+    function: ir.Operation
+    slot: int
+    pad: ir.Operation | None
+    windows: tuple[Window, Window]
+
+    @staticmethod
+    def of(root: ir.Operation, converted: Converted) -> _Convolution | None:
+        """The convolution of a root, if it multiplies one image by a weight, and nothing else reads the image."""
+        image, pad = root.operands[0], defining_op(root.operands[0])
+        if pad is not None:
+            image = pad.operands[0]
+            if pad.name != "tensor.pad" or len(list(pad.results[0].uses)) > 1 or not _pads_zeros(pad):
+                return None
+        inputs = list(body_of(converted.function).arguments)[: len(converted.task.inputs)]
+        if image not in inputs or len(list(image.uses)) > 1:
+            return None
+        places = list(indexing_maps(root)[0].results)
+        kinds = ir.ArrayAttr(root.attributes["iterator_types"])
+        reduced = [loop for loop, kind in enumerate(kinds) if "reduction" in str(kind)]
+        windows = [Window.of(each, reduced) for each in places[1:3]]
+        if len(places) != _RANK or windows[0] is None or windows[1] is None:
+            return None
+        if not all(isinstance(places[axis], ir.AffineDimExpr) for axis in (0, 3)):
+            return None
+        return _Convolution(root, converted.function, inputs.index(image), pad, (windows[0], windows[1]))
+
+    def patched(self) -> Patched:
+        """Let it read patches."""
+        high, wide = self.windows
+        sizes, argument = loop_sizes(self.root), list(body_of(self.function).arguments)[self.slot]
+        is_plain = self.pad is None and all((sizes[each.reduced], each.stride) == (1, 1) for each in self.windows)
+        maps = indexing_maps(self.root)
+        batch, *_, channel = (each.position for each in maps[0].results if isinstance(each, ir.AffineDimExpr))
+        # An image of patches of one pixel is the image, with a dimension of one for each side of the window.
+        loops = [batch, high.moved, wide.moved, *([] if is_plain else [high.reduced, wide.reduced]), channel]
+        maps[0] = ir.AffineMap.get(maps[0].n_dims, 0, [ir.AffineDimExpr.get(each) for each in loops])
+        image = TensorType.parse(str(argument.type))
+        patches = TensorType(tuple(sizes[each] for each in loops), image.dtype)
+        task = None if is_plain else self._gathering(image, patches)
+        argument.set_type(ir.Type.parse(str(patches)))
+        if self.pad is not None:
+            self.pad.results[0].replace_all_uses_with(argument)
+            self.pad.erase()
+        self.root.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+        _sign(self.function)
+        return Patched(self.slot, task)
+
+    def _gathering(self, image: TensorType, patches: TensorType) -> Task:
+        """A task that gathers patches, as ``[N, OH, OW, KH, KW, C]``."""
+        high, wide = (f"d{axis} * {each.stride} + d{2 + axis} * {each.dilation}" for axis, each in self._axes)
+        padded, before = image, ""
+        if self.pad is not None:
+            padded = TensorType.parse(str(self.pad.results[0].type))
+            low, top = (list(ir.DenseI64ArrayAttr(self.pad.attributes[f"static_{each}"])) for each in ("low", "high"))
+            before = f"""  %zero = arith.constant 0.0 : {image.dtype}
+  %padded = tensor.pad %arg0 low{low} high{top} {{
+  ^bb0(%n: index, %h: index, %w: index, %c: index):
+    tensor.yield %zero : {image.dtype}
+  }} : {image} to {padded}
+"""
+        loops = ", ".join(f"d{axis}" for axis in range(len(patches.shape)))
+        kinds = ", ".join(['"parallel"'] * len(patches.shape))
+        text = f"""util.func public @layer(%arg0: {image}) -> {patches} {{
+{before}  %empty = tensor.empty() : {patches}
+  %patches = linalg.generic {{indexing_maps = [affine_map<({loops}) -> (d0, {high}, {wide}, d5)>,
+      affine_map<({loops}) -> ({loops})>], iterator_types = [{kinds}]}}
+      ins(%{"padded" if before else "arg0"} : {padded}) outs(%empty : {patches}) {{
+  ^bb0(%in: {image.dtype}, %out: {image.dtype}):
+    linalg.yield %in : {image.dtype}
+  }} -> {patches}
+  util.return %patches : {patches}
+}}"""
+        return task_of(LayerKind.FIXED, text, (image,), (), (patches,))
+
+    @property
+    def _axes(self) -> Sequence[tuple[int, Window]]:
+        return [*enumerate(self.windows, 1)]
+
+
+def _pads_zeros(pad: ir.Operation) -> bool:
+    """Whether a pad fills the border with zeros."""
+    (yielded,) = list(pad.regions[0].blocks[0].operations)[-1].operation.operands
+    value = defining_op(yielded)
+    if value is None or value.name != "arith.constant" or not isinstance(value.attributes["value"], ir.FloatAttr):
+        return False
+    return bool(ir.FloatAttr(value.attributes["value"]).value == 0)
+
+
+def _sign(function: ir.Operation) -> None:
+    """Set the function's signature from its body."""
+    block = body_of(function)
+    returned = list(block.operations)[-1].operation.operands
+    kind = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in returned])
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)

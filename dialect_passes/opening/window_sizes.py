@@ -1,0 +1,118 @@
+"""Sizes that windows make: of a convolution or pooling the number of windows that fit into its padded operand.
+
+Two values do not tell whether half of an odd size was rounded up or down, but the window, its stride and the operand's
+size do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.sizes.dims import Extent
+from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.mlir.iree_compiler import ir, run_passes, shared_context
+from sartor.codegen.mlir.operations import body_of, indexing_maps, loop_sizes
+from sartor.codegen.mlir.snippet import tensor_parts
+
+_GENERALIZE = "builtin.module(util.func(linalg-generalize-named-ops))"
+# Named ops with windows, and maps of generic ones.
+_WINDOWS = re.compile(r"linalg\.(conv|depthwise|pooling)|d\d+( \* \d+)? \+ d\d+")
+
+
+_POSITION = re.compile(r"d(\d+)(?: \* (\d+))? \+ d(\d+)(?: \* (\d+))?")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where a window reads along one dimension: a stride for each step of one loop, a dilation for each of another.
+
+    Attributes:
+        moved: the loop over windows.
+        stride: what it steps by.
+        reduced: the loop within a window.
+        dilation: what that steps by.
+    """
+
+    moved: int
+    stride: int
+    reduced: int
+    dilation: int
+
+    @staticmethod
+    def of(expression: ir.AffineExpr, inner: Collection[int]) -> Window | None:
+        """The window that reads at an index, of loops of which the ``inner`` ones are within windows; None if it is no
+        window."""
+        match = _POSITION.fullmatch(str(expression))
+        if match is None:
+            return None
+        terms = [(int(match[1]), int(match[2] or 1)), (int(match[3]), int(match[4] or 1))]
+        terms.sort(key=lambda term: term[0] in inner)
+        is_inner = [loop in inner for loop, _ in terms]
+        return Window(*terms[0], *terms[1]) if is_inner == [False, True] else None
+
+    def count(self, size: Extent, kernel: int) -> Extent:
+        """How many windows of ``kernel`` elements fit into a size."""
+        return size.plus(self.stride - 1 - (kernel - 1) * self.dilation).over(self.stride)
+
+
+def knowing_windows(one: Task, other: Task, fit: Fit) -> Fit:
+    """The fit that knows how many windows there are along the open sizes of a task's operands.
+
+    Args:
+        one: the task with the largest sizes.
+        other: the same task with other sizes.
+        fit: knows the sizes of the task's activations.
+    """
+    if _WINDOWS.search(one.body) is None:
+        return fit
+    with shared_context() as context, ir.Location.unknown(context):
+        modules = [ir.Module.parse(each.body) for each in (one, other)]
+        for module in modules:
+            run_passes(module, _GENERALIZE)
+        blocks = [body_of(module.body.operations[0].operation).operations for module in modules]
+        for op, twin in zip(*([view.operation for view in block] for block in blocks), strict=False):
+            # Windows of windows, and of what is padded, follow from what is known already.
+            if op.name == twin.name == "linalg.generic":
+                fit = fit.knowing(_window_counts(op, twin, fit))
+            elif op.name == twin.name == "tensor.pad":
+                fit = fit.knowing(_padded(op, twin, fit))
+    return fit
+
+
+def _padded(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[Extent]:
+    """The sizes of a padded tensor."""
+    low, high = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{each}"])) for each in ("low", "high"))
+    one, other = (tensor_parts(each.operands[0])[0] for each in (op, twin))
+    for before, behind, extent in zip(low, high, _extents(one, other, fit), strict=True):
+        if extent is not None:
+            yield extent.plus(before + behind)
+
+
+def _extents(one: Sequence[int], other: Sequence[int], fit: Fit) -> Iterator[Extent | None]:
+    """What each size follows from; None where it is known, or cannot be told."""
+    for pair in zip(one, other, strict=True):
+        try:
+            dim = fit.dim(*pair)
+        except ValueError:
+            dim = 0
+        yield dim if isinstance(dim, Extent) else None
+
+
+def _window_counts(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[Extent]:
+    counts = loop_sizes(op), loop_sizes(twin)
+    # A window is as large for all sizes.
+    inner = [loop for loop, (one, other) in enumerate(zip(*counts, strict=True)) if one == other]
+    for operand, other, indexing in zip(op.operands, twin.operands, indexing_maps(op), strict=True):
+        if not isinstance(operand.type, ir.RankedTensorType):
+            continue
+        extents = _extents(tensor_parts(operand)[0], tensor_parts(other)[0], fit)
+        for extent, expression in zip(extents, indexing.results, strict=True):
+            window = Window.of(expression, inner)
+            if window is None or extent is None:
+                continue
+            found = window.count(extent, counts[0][window.reduced])
+            if (found.most, found.at(fit.twin_sizes)) == tuple(each[window.moved] for each in counts):
+                yield found
