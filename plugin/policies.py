@@ -131,6 +131,7 @@ class ImportPolicy:
         exponents: of channels of tensors that are equalised before products; none unless samples were seen.
         double: the type in which float64 is computed.
         states: which inputs and outputs are states; by default none.
+        simplifies: whether onnxslim simplifies the model.
     """
 
     target: Target
@@ -142,6 +143,7 @@ class ImportPolicy:
     exponents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     double: Double = Double.F32
     states: StatePolicy = field(default_factory=StatePolicy)
+    simplifies: bool = True
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ def run_import(
     seconds: float = math.inf,
     double: Double = Double.F32,
     states: StatePolicy | None = None,
+    simplifies: bool = True,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -107,10 +108,11 @@ def run_import(
         seconds: what the whole compilation may take from now.
         double: the type in which float64 is computed.
         states: which inputs and outputs are states; None for none.
+        simplifies: whether onnxslim simplifies the model.
     """
     end = time.monotonic() + seconds
     splitting = _Splitting(target or Target.create("cpu"), asked or AskedChildren())
-    fixed = _Fixed(shapes, bindings or {}, exponents or {}, double, states or StatePolicy())
+    fixed = _Fixed(shapes, bindings or {}, exponents or {}, double, states or StatePolicy(), simplifies)
     try:
         with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
             # Needed once the model is prepared, part of which another process does; whether it fails is seen then.
@@ -129,6 +131,7 @@ class _Fixed:
         exponents: of channels.
         double: the type in which float64 is computed.
         states: which inputs and outputs are states.
+        simplifies: whether onnxslim simplifies it.
     """
 
     shapes: Shapes
@@ -136,6 +139,7 @@ class _Fixed:
     exponents: Exponents
     double: Double
     states: StatePolicy
+    simplifies: bool
 
 
 @dataclass(frozen=True)
@@ -200,6 +204,7 @@ def _imported(
         has_definitions=read.has_definitions,
         noise=prepared.noise,
         states=read.states,
+        is_simplified=read.is_simplified,
     )
 
 
@@ -212,6 +217,12 @@ class _Read:
     has_definitions: bool
     external: tuple[Path, ...]
     states: tuple[State, ...]
+    is_simplified: bool
+
+
+def _as_it_is(_: ModelProto) -> tuple[str, ...]:
+    """Simplify nothing."""
+    return ()
 
 
 def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
@@ -219,7 +230,8 @@ def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
         loaded, external = read_model(path)
         dumper.write_model("loaded.onnx", partial(serialised, loaded))
         declared = DeclaredStates.of(loaded, fixed.states, fixed.bindings)
-        prepared = prepare(loaded, fixed.shapes, partial(simplify, process=process), declared.bindings)
+        simplifier = partial(simplify, process=process) if fixed.simplifies else _as_it_is
+        prepared = prepare(loaded, fixed.shapes, simplifier, declared.bindings)
         states = states_of(declared, prepared.inputs, prepared.outputs, fixed.states)
         if fixed.double is Double.F64:
             # In the model's hash, as layers are others.
@@ -227,7 +239,9 @@ def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
         equalise_products(prepared.model, fixed.exponents)
         dumper.write_model("prepared.onnx", partial(serialised, prepared.model))
         dumper.write_model("rewrites.txt", lambda: [f"{change}\n".encode() for change in prepared.changes])
-        return _Read(prepared, rounds(loaded), is_vouched_by_definitions(loaded), external, states)
+        is_simplified = fixed.simplifies and not process.has_failed
+        definitions = is_vouched_by_definitions(loaded)
+        return _Read(prepared, rounds(loaded), definitions, external, states, is_simplified)
 
 
 @dataclass(frozen=True)

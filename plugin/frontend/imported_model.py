@@ -64,6 +64,7 @@ class ImportedModel:
         has_definitions: whether definitions of operators may have to vouch for rewrites, as ONNX Runtime cannot.
         states: inputs and outputs that the module keeps between calls.
         caches: inputs and outputs that it keeps as caches that grow.
+        is_simplified: whether onnxslim simplified it, which it was not asked to, or failed to, if it did not.
     """
 
     path: Path
@@ -91,3 +92,4 @@ class ImportedModel:
     noise: tuple[Noise, ...] = ()
     states: tuple[State, ...] = ()
     caches: tuple[Cache, ...] = ()
+    is_simplified: bool = True

@@ -22,7 +22,7 @@ from sartor.frontend.target_check import check_target
 from sartor.policies import Double, ImportPolicy
 from sartor.progress import Progress
 from sartor.tuning.selection.problem.pin import Pin
-from sartor.tuning.workers.calls import Opening, call, open_pool
+from sartor.tuning.workers.calls import Opening, call_each, open_pool
 from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.sharing import machine_turns
 
@@ -87,26 +87,55 @@ def import_network(
         ReferenceFailedError: if one inference by ONNX Runtime takes too long for any module to be compared with it.
         UsageError: if an option names what the model does not have.
     """
+    return import_networks(model, [(policy, directory)], pool, progress, end)[0]
+
+
+def import_networks(
+    model: Path,
+    settings: Sequence[tuple[ImportPolicy, Path | None]],
+    pool: WorkerPool,
+    progress: Progress,
+    end: float = math.inf,
+) -> list[ImportedModel]:
+    """As ``import_network``, with several settings for the same target, each with a directory of its own, at once."""
     progress("importing", 0, 1)
-    job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
-    job |= {"target": policy.target, "bindings": dict(policy.bindings)}
-    job |= {"asked": AskedChildren(policy.pins, frozenset(policy.named)), "exponents": dict(policy.exponents)}
-    job |= {"seconds": max(0.0, end - time.monotonic()), "double": policy.double, "states": policy.states}
+    jobs = [_job(model, policy, directory, end) for policy, directory in settings]
+    first, _ = settings[0]
     with ThreadPoolExecutor(1) as beside:
         # Whether it fails is seen where it is needed.
-        beside.submit(_get_ready, policy.target)
-        imported = call(pool, run_import, job, f"importing '{model}'")
-    for name in imported.nan_weights:
+        beside.submit(_get_ready, first.target)
+        networks = call_each(pool, run_import, jobs, f"importing '{model}'")
+    for name in networks[0].nan_weights:
         _LOG.warning("the weight '%s' holds NaN; export the model again if that is not meant", name)
-    _check_pins(imported, policy.pins)
-    passed = [each.name for each in (*imported.graph.inputs, *imported.graph.outputs) if each.dtype == "float64"]
-    if passed and policy.double is Double.F32:
+    for imported, (policy, _) in zip(networks, settings, strict=True):
+        _check_pins(imported, policy.pins)
+    ends = (*networks[0].graph.inputs, *networks[0].graph.outputs)
+    passed = [each.name for each in ends if each.dtype == "float64"]
+    if passed and first.double is Double.F32:
         _LOG.warning(
             "'%s' is passed as float64 and computed in float32, with its seven digits and its range; --double f64 "
             "computes in float64, by IREE's own code",
             passed[0],
         )
-    return imported
+    return networks
+
+
+def _job(model: Path, policy: ImportPolicy, directory: Path | None, end: float) -> dict[str, object]:
+    """Arguments of ``run_import``."""
+    return {
+        "path": model,
+        "shapes": dict(policy.shapes),
+        "dump": policy.dump_directory,
+        "directory": directory,
+        "target": policy.target,
+        "bindings": dict(policy.bindings),
+        "asked": AskedChildren(policy.pins, frozenset(policy.named)),
+        "exponents": dict(policy.exponents),
+        "seconds": max(0.0, end - time.monotonic()),
+        "double": policy.double,
+        "states": policy.states,
+        "simplifies": policy.simplifies,
+    }
 
 
 def _get_ready(target: Target) -> None:

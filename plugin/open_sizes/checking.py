@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.config import CompileConfig
 from sartor.frontend.imported_model import ImportedModel
 from sartor.open_sizes.calls import odd_size
-from sartor.open_sizes.importing import OpenImport, import_at
+from sartor.open_sizes.importing import OpenImport, import_sizes
 from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
 from sartor.profiling.builder import Builder
 from sartor.profiling.cache_check import CachingModel
@@ -44,20 +44,27 @@ def sized_nets(
         caching: the model whose caches builds keep; None if they keep none.
     """
     largest, *timed = opened.model.graph.calls
-    models = [(call, opened.at(call.by_name)) for call in timed]
+    calls = [*timed]
     known = [call.by_name for call in (largest, *timed)]
     further = [*(sizes for sizes, _ in opened.others if _is_allowed(opened, sizes)), *checked_sizes(opened.symbols)]
     for index, sizes in enumerate(further):
         if sizes not in known and sizes not in further[:index]:
-            models.append((SizedCall(tuple(sizes.items()), 0.0), opened.at(sizes)))
-    others = []
-    for call, known_model in models:
-        model = known_model or import_at(opened.model.path, call.by_name, opened.dims, config, bench)
-        others.append(SizedRuns(call, _runner(model, config, bench)))
+            calls.append(SizedCall(tuple(sizes.items()), 0.0))
+    models = _models([call.by_name for call in calls], opened, config, bench)
+    others = [SizedRuns(call, _runner(model, config, bench)) for call, model in zip(calls, models, strict=True)]
     builder = _builder(opened.model, config, bench)
     budget = budget_of_model(config.error_budget, opened.model, samples)
-    hurried = bench.time.is_bounded
-    return SizedNets(builder, samples, budget, largest.share, others, caching=caching, is_hurried=hurried)
+    return SizedNets(builder, samples, budget, largest.share, others, caching=caching)
+
+
+def _models(
+    sizes: Sequence[Mapping[str, int]], opened: OpenImport, config: CompileConfig, bench: Bench
+) -> list[ImportedModel]:
+    """The model with each of these sizes, imported unless it was before."""
+    new = [each for each in sizes if opened.at(each) is None]
+    simplifies = opened.model.is_simplified
+    imported = iter(import_sizes(opened.model.path, new, opened.dims, config, bench, simplifies=simplifies))
+    return [opened.at(each) or next(imported) for each in sizes]
 
 
 def _runner(model: ImportedModel, config: CompileConfig, bench: Bench) -> NetRunner:

@@ -17,19 +17,22 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.config import CompileConfig
+from sartor.dialect_passes.opening.channels_last import channels_last
 from sartor.dialect_passes.opening.open_graph import open_graph, unconfirmed
 from sartor.errors import SartorError, UnsupportedModelError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.frontend.loading import import_network
+from sartor.frontend.loading import import_networks
 from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls
 from sartor.open_sizes.symbols import OpenDims, declared_dims
 from sartor.profiling.compilation.tuned_network import Bench
 from sartor.settings.size_range import OpenShapes
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.protocol import WorkerError
+from sartor.tuning.workers.shared_arrays import StoredArrays
 
 _LOG = logging.getLogger(__name__)
 Imported = tuple[LayerGraph, Mapping[str, np.ndarray]]
+Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class OpenImport:
     symbols: tuple[Symbol, ...]
     dims: OpenDims
 
-    def at(self, sizes: Mapping[str, int]) -> ImportedModel | None:
+    def at(self, sizes: Sizes) -> ImportedModel | None:
         """The model with these sizes, if it was imported with them beside the largest ones."""
         return next((model for known, model in self.others if known == sizes), None)
 
@@ -72,13 +75,15 @@ def import_open(
     dims = OpenDims(call(bench.pool, declared_dims, {"path": path}, f"reading '{path}'"), shapes)
     counts = None if log is None else log.counts(dims.symbols)
     fits = Fit.of(dims.symbols), Fit.of_small(dims.symbols)
-    sizes = [each.twin_sizes for each in fits]
+    twins = [each.twin_sizes for each in fits]
     most = {each.name: each.most for each in dims.symbols}
-    one, *others = (import_at(path, each, dims, config, bench) for each in (most, sizes[0]))
     # Each has files of its own, and small ranges have no other primes.
-    others.append(others[0] if sizes[0] == sizes[1] else import_at(path, sizes[1], dims, config, bench))
-    job = {"networks": [(each.graph, each.weights) for each in (one, *others)], "fits": fits}
-    graph, unknown = call(bench.pool, opened_graph, job, "opening the model's sizes")
+    sizes = [most, *twins] if twins[0] != twins[1] else [most, twins[0]]
+    one, *others = _alike(path, sizes, dims, config, bench)
+    others = [others[0], others[-1]]
+    networks = [(each.graph, each.weights) for each in (one, *others)]
+    job = {"networks": networks, "fits": fits, "path": bench.directory / "opened.bin"}
+    graph, weights, unknown = call(bench.pool, opened_graph, job, "opening the model's sizes")
     if unknown:
         _LOG.warning(
             "%d of %d layers are others where sizes are small, as '%s': only the runs at several sizes check what they "
@@ -88,30 +93,53 @@ def import_open(
     calls = usual_calls(graph, dims.symbols) if counts is None else logged_calls(counts, dims.symbols)
     ranges = " ".join(map(str, dims.symbols))
     sha256 = hashlib.sha256(f"{one.sha256} {ranges}".encode()).hexdigest()
-    model = replace(one, graph=replace(graph, calls=calls), sha256=sha256)
-    return OpenImport(model, tuple(zip(sizes, others, strict=True)), dims.symbols, dims)
+    model = replace(one, graph=replace(graph, calls=calls), weights=weights, sha256=sha256)
+    return OpenImport(model, tuple(zip(twins, others, strict=True)), dims.symbols, dims)
 
 
-def import_at(
-    path: Path, sizes: Mapping[str, int], dims: OpenDims, config: CompileConfig, bench: Bench
-) -> ImportedModel:
-    """The model with these sizes, with files in a folder of its own."""
-    folder = bench.directory / ("sizes" + "x".join(map(str, sizes.values())))
-    folder.mkdir(exist_ok=True)
-    importing = replace(config.importing, shapes=dims.shapes(sizes))
-    return import_network(path, importing, bench.pool, bench.progress, folder, bench.time.end)
+def _alike(
+    path: Path, sizes: Sequence[Sizes], dims: OpenDims, config: CompileConfig, bench: Bench
+) -> list[ImportedModel]:
+    """The model with each of these sizes: all simplified, or none, as layers are compared with each other."""
+    networks = import_sizes(path, sizes, dims, config, bench)
+    if all(each.is_simplified for each in networks) or not any(each.is_simplified for each in networks):
+        return networks
+    _LOG.warning("with some sizes the model was not simplified: it is imported again, with no size simplified")
+    return import_sizes(path, sizes, dims, config, bench, simplifies=False)
+
+
+def import_sizes(
+    path: Path,
+    sizes: Sequence[Sizes],
+    dims: OpenDims,
+    config: CompileConfig,
+    bench: Bench,
+    *,
+    simplifies: bool = True,
+) -> list[ImportedModel]:
+    """The model with each of these sizes, with files in a folder of its own."""
+    settings = []
+    for each in sizes:
+        folder = bench.directory / ("sizes" + "x".join(map(str, each.values())))
+        folder.mkdir(exist_ok=True)
+        policy = replace(config.importing, shapes=dims.shapes(each), simplifies=simplifies)
+        settings.append((policy, folder))
+    return import_networks(path, settings, bench.pool, bench.progress, bench.time.end) if settings else []
 
 
 def opened_graph(
-    networks: Sequence[Imported], fits: tuple[Fit, Fit]
-) -> tuple[LayerGraph, tuple[str, ...]] | WorkerError:
-    """Worker side: as ``open_graph`` of the first two networks, with what the third does not confirm."""
-    one, other, small = networks
+    networks: Sequence[Imported], fits: tuple[Fit, Fit], path: Path
+) -> tuple[LayerGraph, StoredArrays, tuple[str, ...]] | WorkerError:
+    """Worker side: as ``open_graph`` of the first two networks, with its weights and with what the third does not
+    confirm; weights in another layout are written to ``path``."""
+    one, other, small = map(channels_last, networks)
     try:
         graph = open_graph(one, other, fits[0])
-        return graph, unconfirmed(graph, one, small, fits[1])
+        unknown = unconfirmed(graph, one, small, fits[1])
     except SartorError as error:
         return WorkerError(error)
+    weights = one[1] if isinstance(one[1], StoredArrays) else StoredArrays.write(path, one[1])
+    return graph, weights, unknown
 
 
 def check_open(model: ImportedModel) -> None:

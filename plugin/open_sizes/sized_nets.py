@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +41,7 @@ class SizedNets(NetRunner):
     """Runs builds of one model of open sizes.
 
     Args:
-        builder, samples, budget, is_hurried: as for ``NetRunner``, with the largest sizes.
+        builder, samples, budget: as for ``NetRunner``, with the largest sizes.
         share: how many of all calls have these.
         others: with other sizes.
         caching: the model whose caches builds keep; None if they keep none.
@@ -55,12 +56,14 @@ class SizedNets(NetRunner):
         others: Sequence[SizedRuns],
         *,
         caching: CachingModel | None = None,
-        is_hurried: bool = False,
     ) -> None:
-        super().__init__(builder, samples, budget, is_hurried=is_hurried)
+        # Several sizes are timed in place of several processes.
+        super().__init__(builder, samples, budget, is_hurried=True)
         self._share, self._caching = share, caching
         self.others = tuple(others)
         self._timed = tuple(each for each in others if each.call.share)
+        # Of each build with the largest sizes, and with those of others.
+        self._seconds: dict[str, list[float]] = {}
 
     @property
     def criterion(self) -> str:
@@ -71,6 +74,8 @@ class SizedNets(NetRunner):
         """As ``NetRunner.profile``; times are means over calls, and the first failure at any size counts."""
         found = [(self._share, super().profile(builds))]
         found += [(each.call.share, each.runner.profile(builds)) for each in self._timed]
+        for each in builds:
+            self._seconds[each.digest] = [runs[each.digest].seconds for _, runs in found]
         return {each.digest: _mean([(share, runs[each.digest]) for share, runs in found]) for each in builds}
 
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
@@ -80,11 +85,23 @@ class SizedNets(NetRunner):
         return {count: _mean_samples([(share, taken[count]) for share, taken in found]) for count in counts}
 
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
-        """As ``NetRunner.dispatches``, in the mean over calls."""
-        found = [(self._share, super().dispatches(builds))]
-        found += [(each.call.share, each.runner.dispatches(builds)) for each in self._timed]
+        """As ``NetRunner.dispatches``, in the mean over calls, with each size as often as its own time allows."""
+        runners = [
+            (self._share, super().dispatches),
+            *((each.call.share, each.runner.dispatches) for each in self._timed),
+        ]
+        own = [
+            [(build, self._own_seconds(build, index, mean)) for build, mean in builds] for index in range(len(runners))
+        ]
+        found = [(share, dispatches(timed)) for (share, dispatches), timed in zip(runners, own, strict=True)]
         common = [build.digest for build, _ in builds if all(build.digest in passes for _, passes in found)]
         return {each: _mean_passes([(share, passes[each]) for share, passes in found]) for each in common}
+
+    def _own_seconds(self, build: Build, index: int, mean: float) -> float:
+        """The time of an inference with the sizes of a timed call; at most, if an earlier run timed the build."""
+        known = self._seconds.get(build.digest)
+        share = (self._share, *(each.call.share for each in self._timed))[index]
+        return known[index] if known is not None else mean / share if share else math.inf
 
     def judged(self, build: Build) -> NetRun:
         """The judged run at all sizes: the first failure, or the run with the largest error; if it keeps caches, by

@@ -12,6 +12,7 @@ import typer
 from sartor.cli.database.options import existing_database
 from sartor.cli.options.common import DeviceOption, JsonOption, ThreadsOption, read_threads
 from sartor.cli.options.plan_choice import PlanLevelOption, PlanShapesOption, read_choice
+from sartor.cli.options.sizes import SizeOption, sized_inputs
 from sartor.cli.options.used_files import model_files, module_files
 from sartor.cli.output.terminal import show_json, tuning_progress
 from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
@@ -98,6 +99,7 @@ def report(
         ),
     ] = None,
     shape: PlanShapesOption = None,
+    size: SizeOption = None,
     device: DeviceOption = None,
     cpu: PlanLevelOption = None,
     threads: ThreadsOption = None,
@@ -113,8 +115,9 @@ def report(
             )
     if peers is not None and not (measure and vs):
         raise UsageError("--peers are timed with --measure on the model of --vs; give both, or leave --peers out")
-    if threads is not None and not (measure or vs):
-        raise UsageError("--threads is for --measure and --vs; give one of them, or leave it out")
+    for option, is_given in {"--threads": threads is not None, "--size": bool(size)}.items():
+        if is_given and not (measure or vs):
+            raise UsageError(f"{option} is for --measure and --vs; give one of them, or leave it out")
     if tuning_db is not None:
         existing_database(tuning_db)
     check_file_limit()
@@ -128,17 +131,18 @@ def report(
     for index, path in enumerate(modules):
         subject = with_stored(open_subject(path, Plan.load(plan[index]) if plan else None, choice), database)
         subject = replace(subject, cold=read_cold(cold[index]).runs) if cold else subject
-        subject = _with_errors(subject, path, vs, choice, threads) if vs else subject
-        subjects.append(_with_times(subject, path, vs, names, choice, threads) if measure else subject)
+        feeds = _random_feeds(path, choice, size) if measure or vs else {}
+        subject = _with_errors(subject, path, vs, choice, threads, feeds) if vs else subject
+        subjects.append(_with_times(subject, path, vs, names, choice, threads, feeds) if measure else subject)
     with publication() as new:
         new.write(target, report_page(subjects))
         for path, data in zip(explorer, (graph_collections, node_data), strict=False):
             new.write(path, json_text(data(subjects[0])))
-    size = target.stat().st_size
+    written = target.stat().st_size
     if json:
-        show_json({"path": str(target), "size_bytes": size})
+        show_json({"path": str(target), "size_bytes": written})
     else:
-        print(f"'{target}', {show_size(size)}")
+        print(f"'{target}', {show_size(written)}")
 
 
 def _peer_names(peers: str) -> tuple[str, ...]:
@@ -168,15 +172,22 @@ def _check_targets(
     check_apart(dict(zip(options, targets, strict=False)), [*used, *(model_files(vs) if vs else [])])
 
 
-def _random_feeds(path: Path, choice: PlanChoice) -> Mapping[str, Array]:
-    return make_feeds(module_signature(path, choice=choice).inputs, {}, bound_inputs(path), noise_inputs(path))
+def _random_feeds(path: Path, choice: PlanChoice, sizes: Sequence[str] | None) -> Mapping[str, Array]:
+    specs = sized_inputs(path, module_signature(path, choice=choice).inputs, sizes)
+    return make_feeds(specs, {}, bound_inputs(path), noise_inputs(path))
 
 
 def _with_times(
-    subject: Subject, path: Path, vs: Path | None, peers: tuple[str, ...], choice: PlanChoice, threads: int | None
+    subject: Subject,
+    path: Path,
+    vs: Path | None,
+    peers: tuple[str, ...],
+    choice: PlanChoice,
+    threads: int | None,
+    feeds: Mapping[str, Array],
 ) -> Subject:
     """The subject with times of whole inferences, interleaved with those of peers, and of its layers within one."""
-    manifest, feeds = subject.manifest, _random_feeds(path, choice)
+    manifest = subject.manifest
     here = module_manifest(path, replace(choice, level=None)) if choice.level is not None else None
     if here is not None and here.levels != manifest.levels:
         raise UsageError(f"this machine runs the level {', '.join(here.levels)}, so {choice.level} cannot be timed")
@@ -215,14 +226,12 @@ def _with_times(
     return with_dispatches(subject, statistics.dispatches, samples[SELF].median)
 
 
-def _with_errors(subject: Subject, path: Path, model: Path, choice: PlanChoice, threads: int | None) -> Subject:
+def _with_errors(
+    subject: Subject, path: Path, model: Path, choice: PlanChoice, threads: int | None, feeds: Mapping[str, Array]
+) -> Subject:
     """The subject with its layers' errors against the reference, and why routines do not support them."""
     layered_manifest(path, choice)
-    usual, signature, feeds = (
-        usual_error(path, choice),
-        module_signature(path, choice=choice),
-        _random_feeds(path, choice),
-    )
+    usual, signature = usual_error(path, choice), module_signature(path, choice=choice)
     with open_pool(1) as (pool, _):
         right = ask(
             pool, Question(model, signature, feeds, usual, None, usual > DEFAULT_MAX_ERROR, subject.manifest.bound)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,9 +22,12 @@ from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 
 _log = logging.getLogger(__name__)
 
-# About ten times what it takes. Some models would keep it busy for ever, as nested Concats that it flattens.
-_TIMEOUT_SECONDS = 25.0
+# Of a processor, on any machine about ten times what it takes. Some models would keep it busy for ever, as
+# nested Concats that it flattens.
+_LIMIT_SECONDS = 25.0
 _SECONDS_PER_NODE = 0.05
+# Beside other programs it is waited for so many times as long.
+_PATIENCE = 8
 _MOST_SAID = 200
 _WEIGHT_ELEMENTS = 2**10
 
@@ -48,10 +50,6 @@ def simplify(model: ModelProto, process: SimplifyProcess | None = None) -> tuple
     light = weights_as_inputs(model)
     simplified = _run_worker(light) if process is None else process.simplified(light)
     if simplified is None:
-        return ()
-    problem = _difference(light, simplified)
-    if problem:
-        _log.warning("the model is not simplified: onnxslim %s", problem)
         return ()
     before = producer_names(model)
     restore_names(simplified, before)
@@ -83,7 +81,12 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
     """A process that runs onnxslim. It imports onnxslim right away, as that takes longer than to simplify most models.
 
     It serves one model. Leaving the context ends it.
+
+    Attributes:
+        has_failed: whether a model was left as it was, because it could not be simplified.
     """
+
+    has_failed = False
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -101,28 +104,31 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
 
     def simplified(self, model: ModelProto) -> ModelProto | None:
         """Let onnxslim simplify ``model``; returns None and logs a warning if that fails."""
+        result, problem = None, ""
         try:
             with tempfile.TemporaryDirectory(prefix="sartor-") as folder:
                 Path(folder, simplify_worker.SOURCE).write_bytes(model.SerializeToString())
-                problem = self._finish(folder, _TIMEOUT_SECONDS + _SECONDS_PER_NODE * len(model.graph.node))
-                if problem:
-                    _log.warning("the model is not simplified: onnxslim failed (%s)", problem)
-                    return None
-                result: ModelProto = ModelProto.FromString(Path(folder, simplify_worker.TARGET).read_bytes())
-                return result
+                problem = self._finish(folder, _LIMIT_SECONDS + _SECONDS_PER_NODE * len(model.graph.node))
+                if not problem:
+                    result = ModelProto.FromString(Path(folder, simplify_worker.TARGET).read_bytes())
+                    problem = _difference(model, result)
         except (OSError, subprocess.SubprocessError, DecodeError, EncodeError, ValueError) as error:
-            _log.warning("the model is not simplified: onnxslim could not be run (%s)", type(error).__name__)
-            return None
+            problem = f"could not be run ({type(error).__name__})"
+        if problem:
+            _log.warning("the model is not simplified: onnxslim %s", problem)
+            self.has_failed = True
+        return None if problem else result
 
-    def _finish(self, folder: str, timeout: float) -> str:
-        """Let the process work and wait for its end; returns the reason of a failure, or an empty string."""
+    def _finish(self, folder: str, seconds: float) -> str:
+        """Let the process work for so many seconds and wait for its end; returns what went wrong, if anything."""
         if self._process is None:
             raise FileNotFoundError(sys.executable)
-        _, printed = self._process.communicate(os.fsencode(folder), timeout=timeout)
+        start = simplify_worker.start(folder, seconds)
+        _, printed = self._process.communicate(start, timeout=_PATIENCE * seconds)
         code = self._process.returncode
         # Of a traceback the last line is the error.
         last = printed.decode(errors="replace").strip().rpartition("\n")[2]
-        return (last[:_MOST_SAID] or str(code)) if code else ""
+        return f"failed ({last[:_MOST_SAID] or code})" if code else ""
 
 
 def _run_worker(model: ModelProto) -> ModelProto | None:

@@ -1,7 +1,7 @@
 """``python -m sartor.onnx_model.preparing.simplify_worker``: run onnxslim within limits, silent unless it fails.
 
-It imports onnxslim, then waits for the name of a folder on standard input, in which it reads ``SOURCE``, writes
-``TARGET``, and keeps temporary files.
+It imports onnxslim, then waits for what ``start`` gives on standard input: the name of a folder, in which it reads
+``SOURCE``, writes ``TARGET``, and keeps temporary files.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,11 @@ _MEMORY_BASE = 3 * 2**30
 _SELDOM = (100_000, 50, 50)
 
 
+def start(folder: str, seconds: float) -> bytes:
+    """What lets the worker begin on standard input, in a folder, for so many seconds of a processor."""
+    return f"{math.ceil(seconds)}\n".encode() + os.fsencode(folder)
+
+
 @contextlib.contextmanager
 def seldom_collected() -> Iterator[None]:
     """Let Python collect garbage seldom: a model of thousands of nodes is many objects, which stay, and each collection
@@ -40,15 +46,17 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _limit_memory(size: int) -> None:
+def limit(size: int, seconds: int) -> None:
+    """Limit memory, and time of processors from now on, which other programs do not use up."""
     try:
         import resource
     except ImportError:  # not on Windows
         return
-    soft_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
-    limit = size if soft_limit == resource.RLIM_INFINITY else min(size, soft_limit)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, soft_limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    end = math.ceil(used.ru_utime + used.ru_stime) + seconds
+    for kind, least in ((resource.RLIMIT_AS, size), (resource.RLIMIT_CPU, end), (resource.RLIMIT_CORE, 0)):
+        most = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (least if most == resource.RLIM_INFINITY else min(least, most), most))
 
 
 def simplify_bytes(data: bytes) -> bytes:
@@ -77,13 +85,13 @@ def _is_fusion(matchers: list[object]) -> bool:
 
 def _serve() -> None:
     load_onnxslim()
-    folder = os.fsdecode(sys.stdin.buffer.read())
+    seconds, folder = sys.stdin.buffer.readline(), os.fsdecode(sys.stdin.buffer.read())
     if not folder:
         return
     os.environ["TMPDIR"] = folder
     os.chdir(folder)
     data = Path(SOURCE).read_bytes()
-    _limit_memory(_MEMORY_BASE + _MEMORY_FACTOR * len(data))
+    limit(_MEMORY_BASE + _MEMORY_FACTOR * len(data), int(seconds))
     with seldom_collected():
         Path(TARGET).write_bytes(simplify_bytes(data))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ class Fixed(NetRunner):
 
     def __init__(self, seconds: float, status: Status = Status.OK) -> None:
         self._seconds, self._status = seconds, status
+        self.asked = list[float]()
 
     def profile(self, builds: object) -> dict[str, NetRun]:
         return {"d": NetRun(self._status, (self._seconds, 2 * self._seconds), 1e-7 * self._seconds)}
@@ -30,7 +32,8 @@ class Fixed(NetRunner):
     def with_threads(self, build: object, counts: object) -> dict[int, tuple[float, ...]]:
         return {1: (self._seconds,), 2: (self._seconds / 2,)}
 
-    def dispatches(self, builds: object) -> dict[str, list[tuple[Dispatch, ...]]]:
+    def dispatches(self, builds: Sequence[tuple[object, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
+        self.asked += [seconds for _, seconds in builds]
         return {"d": [(Dispatch("a", 2, self._seconds), Dispatch("b", 1, 1.0))]}
 
 
@@ -51,6 +54,17 @@ def test_times_are_means_over_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.error == pytest.approx(8e-7)
     assert found.with_threads(BUILD, [1, 2]) == {1: (5.0,), 2: (2.5,)}
     assert found.dispatches([(BUILD, 5.0)]) == {"d": [(Dispatch("a", 2, 5.0), Dispatch("b", 1, 1.0))]}
+
+
+def test_layers_are_timed_as_often_as_the_time_of_each_size_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Fixed(0.5)
+    found = nets(monkeypatch, (0.75, small))
+    found.dispatches([(BUILD, 6.0)])
+    # Of a build that an earlier compilation timed the most is known.
+    assert small.asked == [8.0]
+    found.profile([BUILD])
+    found.dispatches([(BUILD, 6.0)])
+    assert small.asked == [8.0, NetRun(Status.OK, (0.5, 1.0)).seconds]
 
 
 def test_a_network_that_fails_at_one_size_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,7 +23,7 @@ from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase, may_be_short
 from sartor.tuning.measuring.compile_job import compile_cases
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_case
-from sartor.tuning.measuring.runs.sized_runner import SizedRunner
+from sartor.tuning.measuring.runs.sized_runner import SizedRunner, TimedCall
 from sartor.tuning.measuring.runs.variant_runner import VariantRunner
 from sartor.tuning.records.measurement import Status
 from tests.open_models import feed_forward, saved
@@ -89,6 +90,14 @@ def test_a_time_is_the_mean_of_calls_that_have_a_share(case: BenchmarkCase) -> N
     for seconds, each in enumerate(made, 1):
         each.timed = lambda overhead, seconds=seconds: seconds - overhead  # type: ignore[method-assign,misc]
         each.least_seconds = float(seconds)
-    runner._timed = [(0.75, made[1]), (0.25, made[2])]
+    runner._timed = [(0.75, TimedCall(made[1])), (0.25, TimedCall(made[2]))]
     assert runner.timed(1.0) == 0.75 * 1 + 0.25 * 2
     assert runner.least_seconds == 0.75 * 2 + 0.25 * 3
+
+
+@pytest.mark.parametrize(("scale", "runs"), [(1.0, 3), (1e-6, 6)])
+def test_long_calls_are_timed_a_few_times_and_short_ones_as_often_as_asked(scale: float, runs: int) -> None:
+    taken = iter([9 * scale, 1 * scale, 2 * scale, *[7 * scale] * 9])
+    call = TimedCall(Mock(timed=lambda _: next(taken)))
+    samples = [call.timed(0.0) for _ in range(6)]
+    assert samples == [9 * scale, 1 * scale, 2 * scale, *([2 * scale] * 3 if runs == 3 else [7 * scale] * 3)]

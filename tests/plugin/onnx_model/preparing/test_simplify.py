@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from onnx import ModelProto
@@ -15,6 +18,7 @@ from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.preparing import simplify as module
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
+from sartor.onnx_model.preparing.simplify_worker import limit as limits
 from sartor.onnx_model.preparing.simplify_worker import seldom_collected
 from tests.plugin.onnx_model.builders import FLOAT, model, node, relative_error, run, weights
 
@@ -61,7 +65,7 @@ def test_models_with_sequences_are_left_alone(monkeypatch: pytest.MonkeyPatch) -
         ("raise SystemExit('cannot')", "cannot"),
         ("raise OSError(28, 'No room')", "onnxslim failed (OSError: [Errno 28] No room)"),
         ("pass", "could not be run"),
-        ("open(sys.stdin.read() + '/out.onnx', 'wb').write(b'rubbish')", "could not be run"),
+        ("open(sys.stdin.read().splitlines()[1] + '/out.onnx', 'wb').write(b'rubbish')", "could not be run"),
     ],
 )
 def test_failure_is_a_warning(
@@ -82,10 +86,25 @@ def test_failure_is_a_warning(
 def test_changed_signature_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     other = _redundant()
     other.graph.output[0].name = "c"
-    monkeypatch.setattr(module, "_run_worker", lambda _: other)
-    with caplog.at_level(logging.WARNING):
-        assert simplify(_redundant()) == ()
+    with SimplifyProcess() as process, caplog.at_level(logging.WARNING):
+        monkeypatch.setattr(module, "ModelProto", Mock(wraps=ModelProto, FromString=lambda _: other))
+        assert simplify(_redundant(), process) == ()
+        assert process.has_failed
     assert "changed the outputs" in caplog.text
+
+
+def test_a_model_that_keeps_a_processor_busy_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Time of a processor counts, which other programs do not use up."""
+    busy = f"from {limits.__module__} import limit; limit(1 << 40, 0)\nwhile True: pass"
+    with SimplifyProcess() as process, caplog.at_level(logging.WARNING):
+        assert process._process is not None
+        process._process.kill()
+        process._process = subprocess.Popen(
+            [sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert simplify(_redundant(), process) == ()
+        assert process.has_failed
+    assert f"onnxslim failed ({-signal.SIGXCPU})" in caplog.text
 
 
 def test_prepare_reports_what_it_did() -> None:
