@@ -18,8 +18,6 @@ _PAIRS = frozenset({(LayerKind.DEPTHWISE, LayerKind.CONVOLUTION)})
 
 
 _EXPONENTIAL = "math.exp"
-# Position of the keys among the operands of the first product.
-_KEYS = 1
 _MOVING = ("linalg.transpose", "tensor.expand_shape", "tensor.collapse_shape", "tensor.empty", "util.return")
 _ATTENTION = (LayerKind.CONTRACTION, LayerKind.FIXED, LayerKind.CONTRACTION)
 
@@ -73,12 +71,12 @@ def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterat
                 continue
             tasks = cached(tuple(each.task for each in members), (0, slot))
             yield _joined(members, tasks, (*first.inputs, *_others(last, slot)))
-            keys = first.inputs[_KEYS] if len(first.inputs) > _KEYS else None
-            turn = layers.get(keys.source or "") if keys is not None and reads[keys] == 1 else None
-            if turn is not None and _only_moves(turn.task):
-                tasks = cached(tuple(each.task for each in (turn, *members)), (_KEYS, 0, slot))
-                inputs = (*turn.inputs, *_others(first, _KEYS), *_others(last, slot))
-                yield _joined((turn, *members), tasks, inputs)
+            for place, keys in enumerate(first.inputs):
+                turn = layers.get(keys.source or "") if reads[keys] == 1 else None
+                if turn is not None and _only_moves(turn.task):
+                    tasks = cached(tuple(each.task for each in (turn, *members)), (place, 0, slot))
+                    inputs = (*turn.inputs, *_others(first, place), *_others(last, slot))
+                    yield _joined((turn, *members), tasks, inputs)
 
 
 def _joined(members: Sequence[Layer], task: Task, inputs: tuple[ValueRef, ...]) -> Fusion:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class Decoder:
         width: of a head.
         words: number of tokens that it knows.
         has_mask: whether it takes a mask of all positions.
+        is_fused: whether its attentions are ONNX Runtime's GroupQueryAttention, which read lengths from the mask.
     """
 
     layers: int = 2
@@ -32,9 +34,11 @@ class Decoder:
     width: int = 8
     words: int = 11
     has_mask: bool = False
+    is_fused: bool = False
 
     def model(self) -> ModelProto:
-        """The model as Optimum exports it: keys and values are appended by Concat, and repeated for heads."""
+        """The model as Optimum exports it: keys and values are appended by Concat, and repeated for heads; or as ONNX
+        Runtime's model builder makes it."""
         return _Builder(self).model()
 
 
@@ -66,8 +70,9 @@ class _Builder:
         words, places = self.weight(size.words, self._depth), self.weight(POSITIONS, self._depth)
         x = self("Add", self("Gather", words, "input_ids"), self("Gather", places, "position_ids"))
         hidden = self._hidden() if size.has_mask else ""
+        attention = self._fused() if size.is_fused else partial(self._attention, hidden=hidden)
         for layer in range(size.layers):
-            x = self("Add", x, self._attention(x, layer, hidden))
+            x = self("Add", x, attention(x, layer))
         self("MatMul", x, self.weight(self._depth, size.words), output="logits")
         graph = helper.make_graph(
             self._nodes,
@@ -76,7 +81,8 @@ class _Builder:
             [*_values({"logits": ("batch", "sequence", size.words)}), *_values(self._caches("present", "total"))],
             [numpy_helper.from_array(array, name) for name, array in self._held.items()],
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid("com.microsoft", 1)] * size.is_fused)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
         onnx.checker.check_model(model)
         return model
 
@@ -93,6 +99,39 @@ class _Builder:
         mask = self("Unsqueeze", self("Cast", "attention_mask", to=1), self.numbers(1, 2))
         shown = self("Sub", mask, self.hold(np.array(1, np.float32)))
         return self("Mul", shown, self.hold(np.array(1e4, np.float32)))
+
+    def _fused(self) -> Callable[[str, int], str]:
+        """An attention with rotary embedding, packed operands in every other layer, and lengths that the mask tells."""
+        size = self.decoder
+        total = self("Cast", self("Gather", self("Shape", "attention_mask"), self.numbers(1)), to=6)
+        lengths = self("Sub", self("ReduceSum", "attention_mask", self.numbers(1)), self.numbers(1))
+        last = self("Cast", self("Squeeze", lengths, self.numbers(1)), to=6)
+        angles = np.outer(np.arange(POSITIONS), 30.0 ** -np.linspace(0, 1, size.width // 2))
+        tables = [self.hold(each.astype(np.float32)) for each in (np.cos(angles), np.sin(angles))]
+
+        def attention(x: str, layer: int) -> str:
+            counts = (size.heads, size.groups, size.groups)
+            widths = [sum(counts)] if layer % 2 else [*counts]
+            operands = [self("MatMul", x, self.weight(self._depth, each * size.width)) for each in widths]
+            caches = [f"past_key_values.{layer}.{kind}" for kind in ("key", "value")]
+            presents = [f"present.{layer}.{kind}" for kind in ("key", "value")]
+            inputs = [*operands, *[""] * (3 - len(operands)), *caches, last, total, *tables]
+            name = f"attention_{layer}"
+            self._nodes.append(
+                helper.make_node(
+                    "GroupQueryAttention",
+                    inputs,
+                    [name, *presents],
+                    name=name,
+                    domain="com.microsoft",
+                    do_rotary=1,
+                    num_heads=size.heads,
+                    kv_num_heads=size.groups,
+                )
+            )
+            return self("MatMul", name, self.weight(self._depth, self._depth))
+
+        return attention
 
     def _attention(self, x: str, layer: int, hidden: str) -> str:
         size = self.decoder

@@ -182,8 +182,13 @@ class _Opening:
 
 
 def _attends(fusion: Fusion) -> bool:
-    """Whether a fusion is a product, a softmax and a product, perhaps with a transpose of the keys or the result."""
-    return LayerKind.CONTRACTION in [each.task.kind for each in fusion.layer.task.stages[:2]]
+    """Whether a fusion is a product, a softmax and a product, perhaps with a transpose of the result, or of keys that
+    are an input of the network, as a cache; other keys may be written as they are read.
+    """
+    first, second, *_ = fusion.layer.task.stages
+    if first.task.kind is LayerKind.CONTRACTION:
+        return True
+    return second.task.kind is LayerKind.CONTRACTION and fusion.layer.inputs[0].source is None
 
 
 def _sizes(fit: Fit) -> str:

@@ -103,41 +103,52 @@ def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> A
     if middle.inputs != (None,) or not computes_softmax(row_form(rewrites[1].function), middle.task.results[0]):
         raise ValueError("there is no softmax between the products")
     scores, context = rewrites[0].root, rewrites[2].root
-    queries, keys = (_of_batches(each, first, rewrites[0]) for each in list(scores.operands)[:2])
     product, steps, ended = _steps(scores, first, rewrites[0])
     shape, _ = tensor_parts(ended)
     if ended != _returned(rewrites[0]) or len(shape) != _RANK or tuple(middle.task.inputs[0].shape) != shape:
         raise ValueError("the scores are not by batches, heads, queries and keys")
+    heads = shape[1]
+    queries, keys = (_of_batches(each, first, rewrites[0], heads) for each in list(scores.operands)[:2])
     share = _unfolded(context.operands[0])
-    values = _of_batches(context.operands[1], last, rewrites[2])
+    values = _of_batches(context.operands[1], last, rewrites[2], heads)
     if share != list(body_of(rewrites[2].function).arguments)[last.inputs.index(None)]:
         raise ValueError("the second product does not multiply what the softmax computes")
     found = _returned(rewrites[2])
-    if _unfolded(found) != context.results[0] or len(tensor_parts(found)[0]) != _RANK:
+    if _unfolded(found) != context.results[0]:
         raise ValueError("something follows the second product")
-    columns, depth = tensor_parts(found)[0][-1], tensor_parts(scores.operands[0])[0][-1]
+    columns, depth = (tensor_parts(each)[0][-1] for each in (context.results[0], scores.operands[0]))
     if 1 not in keys.steps[-2:] or values.steps[-1] != 1 or queries.steps[-1] != 1:
         raise ValueError("elements of a query or a value, or keys, are not adjacent")
-    result = Strided(len(task.inputs), _stored(found, rewrites[_STAGES:]))
+    result = Strided(len(task.inputs), _stored(context.results[0], found, heads, rewrites[_STAGES:]))
     if result.steps[-1] != 1:
         raise ValueError("elements of a result are not adjacent")
     return AttentionForm(shape, depth, columns, queries, keys, values, product, tuple(steps), result)
 
 
-def _stored(value: ir.Value, turned: Sequence[Rewrite]) -> tuple[Count, ...]:
-    """Strides along the dimensions of what the second product computes, which a last stage may transpose."""
+def _stored(product: ir.Value, value: ir.Value, heads: int, turned: Sequence[Rewrite]) -> tuple[Count, ...]:
+    """Strides along batches, heads, and both dimensions of what the second product computes.
+
+    Args:
+        product: the second product, for batches and heads together.
+        value: what its stage returns, a reshape of it.
+        heads: their number.
+        turned: the last stage, if that transposes ``value``.
+    """
     if not turned:
-        return view_of_shape(tensor_parts(value)[0])
+        return _apart(stored_as(product, value), heads)
     (rewrite,) = turned
+    if len(tensor_parts(value)[0]) != _RANK:
+        raise ValueError("what is transposed is not by batches and heads")
     return stored_as(body_of(rewrite.function).arguments[0], _returned(rewrite))
 
 
-def view_of_shape(shape: Sequence[int]) -> tuple[Count, ...]:
-    """Strides of a tensor in rows."""
-    steps = [1]
-    for size in list(shape)[:0:-1]:
-        steps.insert(0, steps[0] * size)
-    return tuple(steps)
+def _apart(steps: Sequence[int], heads: int) -> tuple[int, ...]:
+    """Strides with batches and heads apart, which were one dimension."""
+    if len(steps) == _RANK:
+        return tuple(steps)
+    if len(steps) != _RANK - 1:
+        raise ValueError("a product is not by batches and heads")
+    return (heads * steps[0], *steps)
 
 
 def _returned(rewrite: Rewrite) -> ir.Value:
@@ -153,14 +164,12 @@ def _unfolded(value: ir.Value) -> ir.Value:
     return value if op is None or op.name not in _RESHAPES else _unfolded(op.operands[0])
 
 
-def _of_batches(value: ir.Value, stage: Stage, rewrite: Rewrite) -> Strided:
-    """An operand of a product with its batches and heads apart, which a reshape joins."""
+def _of_batches(value: ir.Value, stage: Stage, rewrite: Rewrite, heads: int) -> Strided:
+    """An operand of a product with its batches and heads apart, which a reshape joins, or which are joined before."""
     op = defining_op(value)
     tensor = op.operands[0] if op is not None and op.name == _RESHAPES[0] else value
-    if len(tensor_parts(tensor)[0]) != _RANK:
-        raise ValueError("an operand is not by batches and heads")
-    view = view_of(tensor)
-    return Strided(_memory(view.origin, stage, rewrite), view.strides)
+    view = view_of(tensor if len(tensor_parts(tensor)[0]) == _RANK else value)
+    return Strided(_memory(view.origin, stage, rewrite), _apart(view.strides, heads))
 
 
 def _memory(value: ir.Value, stage: Stage, rewrite: Rewrite) -> int:

@@ -10,6 +10,7 @@ from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.kernels.attention.attention_layer import attention_stages
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.open_sizes.attention_form import attention_form, open_attention_form
@@ -24,7 +25,8 @@ _MOST_FEW = 8
 
 def _few(task: Task) -> tuple[tuple[int, int], ...]:
     """Tiles for the queries of a decoder, which has a few for each head of keys."""
-    shape = task.stages[0].task.results[0].dims or task.stages[0].task.results[0].shape
+    (scores,) = attention_stages(task)[0].task.results
+    shape = scores.dims or scores.shape
     queries = shape[-2] if len(shape) > 1 else 0
     return ((queries, 1),) if isinstance(queries, int) and 0 < queries <= _MOST_FEW else ()
 

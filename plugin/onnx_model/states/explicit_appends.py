@@ -1,0 +1,118 @@
+"""Writes ONNX Runtime's GroupQueryAttention over caches that grow as nodes: what appends to a cache is one of them.
+
+A call has one new position, the last of all, so that it sees every key, and lengths only place it. Definition:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention
+"""
+
+from __future__ import annotations
+
+import math
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
+
+OPERATOR = "GroupQueryAttention"
+_MICROSOFT = "com.microsoft"
+_KEY, _PAST_KEY, _PAST_VALUE, _LENGTHS, _COSINES, _SINES, _POSITIONS = 1, 3, 4, 5, 7, 8, 9
+_LAST_USUAL = 10
+_ATTRIBUTES = frozenset(
+    {"do_rotary", "kv_num_heads", "local_window_size", "num_heads", "rotary_interleaved", "scale", "smooth_softmax"}
+)
+_OFF = {"local_window_size": -1, "smooth_softmax": 0}
+_RANK = 4
+
+
+def append_explicitly(model: ModelProto) -> tuple[str, ...]:
+    """Replace attentions over caches that are inputs of open length; returns the names of their nodes."""
+    editor = GraphEditor(model.graph)
+    return editor.rewrite(lambda node: _explicit(node, editor))
+
+
+def _explicit(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != OPERATOR or node.domain != _MICROSOFT or not _is_usual(node):
+        return None
+    dims = [_dims(optional_input(node, index), editor) for index in (_PAST_KEY, _PAST_VALUE)]
+    if any(len(each) != _RANK or each[2] or not each[3] for each in dims):
+        return None
+    return _Attention(node, editor, dims[0][3]).nodes()
+
+
+def _is_usual(node: NodeProto) -> bool:
+    """Whether the node has nothing beside rotary embedding and a scale."""
+    found = attributes(node)
+    is_off = all(found.get(name, off) in (off, 0.0) for name, off in _OFF.items())
+    others = any(node.input[_LAST_USUAL:]) or any(node.output[3:])
+    return set(found) <= _ATTRIBUTES and is_off and not others and all(len(node.output) > index for index in (1, 2))
+
+
+def _dims(name: str, editor: GraphEditor) -> list[int]:
+    """Sizes of an input, 0 where they are open; none of what is no input."""
+    kind = editor.type(name) if name and editor.producer(name) is None else None
+    return [] if kind is None else [max(0, dim.dim_value) for dim in kind.tensor_type.shape.dim]
+
+
+class _Attention:
+    def __init__(self, node: NodeProto, editor: GraphEditor, width: int) -> None:
+        self._node, self._emit, self._width = node, Emitter(editor, node), width
+        self._found = attributes(node)
+        self._heads, self._groups = int(self._found["num_heads"]), int(self._found["kv_num_heads"])
+
+    def nodes(self) -> list[NodeProto]:
+        """The nodes: heads that share keys are rows of one product."""
+        emit, node = self._emit, self._node
+        query, key, value = self._operands()
+        if self._found.get("do_rotary"):
+            query, key = (self._turned(name, count) for name, count in ((query, self._heads), (key, self._groups)))
+        keys = self._appended(key, node.input[_PAST_KEY], node.output[1], "keys")
+        values = self._appended(value, node.input[_PAST_VALUE], node.output[2], "values")
+        grouped = emit("Reshape", query, self._shape(0, self._groups, -1, self._width), part="group")
+        turned = emit("Transpose", keys, part="turn_keys", perm=[0, 1, 3, 2])
+        scores = emit("MatMul", grouped, turned, part="scores")
+        scale = self._found.get("scale") or 1 / math.sqrt(self._width)
+        scores = emit("Mul", scores, emit.like(scale, node.input[_PAST_KEY], "scale"), part="scale")
+        context = emit("MatMul", emit("Softmax", scores, part="softmax", axis=-1), values)
+        flat = self._shape(0, 1, self._heads * self._width)
+        emit("Reshape", context, flat, part="flatten_heads", output=node.output[0])
+        return emit.nodes
+
+    def _operands(self) -> list[str]:
+        names = [optional_input(self._node, index) for index in range(3)]
+        if names[_KEY]:
+            return names
+        sizes = [count * self._width for count in (self._heads, self._groups, self._groups)]
+        parts = self._emit.constant(sizes, "sizes")
+        return list(self._emit.many("Split", names[0], parts, part="unpack", outputs=("", "", ""), axis=-1))
+
+    def _turned(self, name: str, count: int) -> str:
+        """Rotary embedding of one position."""
+        emit, node = self._emit, self._node
+        positions = optional_input(node, _POSITIONS)
+        if not positions:
+            column = emit("Reshape", node.input[_LENGTHS], self._shape(-1, 1), part="positions")
+            positions = emit("Cast", column, part="positions", to=TensorProto.INT64)
+        table = emit.editor.shape(node.input[_COSINES])
+        # Told only of heads that are turned in part.
+        turned = 2 * table[1] if table is not None and 2 * table[1] < self._width else None
+        return emit(
+            "RotaryEmbedding",
+            name,
+            positions,
+            node.input[_COSINES],
+            node.input[_SINES],
+            part="turn",
+            domain=_MICROSOFT,
+            interleaved=int(self._found.get("rotary_interleaved", 0)),
+            num_heads=None if turned is None else count,
+            rotary_embedding_dim=turned,
+        )
+
+    def _appended(self, new: str, past: str, present: str, part: str) -> str:
+        """The cache with the new position, [batch, groups, positions, width]."""
+        split = self._emit("Reshape", new, self._shape(0, 1, self._groups, self._width), part=f"{part}_heads")
+        by_head = self._emit("Transpose", split, part=f"{part}_by_head", perm=[0, 2, 1, 3])
+        return self._emit("Concat", past, by_head, part=part, output=present, axis=2)
+
+    def _shape(self, *sizes: int) -> str:
+        return self._emit.constant(list(sizes), "shape")
