@@ -14,6 +14,7 @@ from sartor.codegen.linking.functions.quoted import quoted
 
 MANIFEST_KEY = "sartor.manifest"
 BOUND_SUFFIX = "$bound"
+_APART_SUFFIX = "$apart"
 _FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
 _STUB = 'iree.abi.model = "coarse-fences", iree.abi.stub'
 
@@ -80,7 +81,7 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
     """A function that takes a buffer view for each input and then for each output, writes the latter, and waits."""
     taken = [f"%in{index}" for index in range(len(entry.inputs))]
     filled = [f"%to{index}" for index in range(len(returned))]
-    heading = f"public @{entry.name}{BOUND_SUFFIX}({typed_views([*taken, *filled])})"
+    symbol = f"{entry.name}{BOUND_SUFFIX}"
     aliases, sizes = list[str](), OpenSizes(entry)
     for index, (value, memory, port) in enumerate(zip(returned, filled, entry.outputs, strict=True)):
         aliases += [
@@ -92,22 +93,48 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
     written = ", ".join(f"%a{index}" for index in range(len(returned)))
     types = ", ".join(str(each.type) for each in entry.outputs)
     many = f":{len(returned)}" if len(returned) > 1 else ""
-    return "\n".join(
-        [
-            f"util.func {heading} attributes {{iree.abi.stub}} {{",
-            "%wait = util.null : !hal.fence",
-            *new_fence("%signal"),
-            *sizes.read(),
-            *sizes.lines,
-            *imports,
-            *lines,
-            *aliases,
-            f"%b{many} = hal.tensor.barrier join({written} : {types}) => %signal : !hal.fence",
-            *await_fence("%signal"),
-            "util.return",
-            "}",
-        ]
-    )
+    computed = [
+        "%wait = util.null : !hal.fence",
+        *sizes.read(),
+        *sizes.lines,
+        *imports,
+        *lines,
+        *aliases,
+        f"%b{many} = hal.tensor.barrier join({written} : {types}) => %signal : !hal.fence",
+    ]
+    function, called, _ = computed_apart(symbol, [*taken, *filled], [], computed)
+    heading = f"public @{symbol}({typed_views([*taken, *filled])})"
+    stub = [f"util.func {heading} attributes {{iree.abi.stub}} {{", *called, "util.return", "}"]
+    return "\n".join([function, *stub])
+
+
+def computed_apart(
+    symbol: str, taken: Sequence[str], given: Sequence[str], lines: Sequence[str]
+) -> tuple[str, list[str], list[str]]:
+    """A function of its own for what is computed, which its caller waits for.
+
+    In a function that branches, IREE 3.13 orders ops anew by the values that connect them alone: a wait in the same
+    function came before what signals its fence, and so never ended.
+
+    Args:
+        symbol: of the caller.
+        taken: buffer views that it takes.
+        given: buffer views that ``lines`` define.
+        lines: what is computed; they signal ``%signal``.
+
+    Returns:
+        The function, the caller's lines that call it and wait, and the names of what it gives there.
+    """
+    name, results = f"@{symbol}{_APART_SUFFIX}", views(len(given))
+    arguments = ", ".join([*(f"{each}: !hal.buffer_view" for each in taken), "%signal: !hal.fence"])
+    types = ", ".join([*["!hal.buffer_view"] * len(taken), "!hal.fence"])
+    returned = f"util.return {', '.join(given)} : {results}" if given else "util.return"
+    heading = f"private {name}({arguments}) -> ({results}) attributes {{inlining_policy = #util.inline.never}}"
+    function = "\n".join([f"util.func {heading} {{", *lines, returned, "}"])
+    defined = {0: "", 1: "%given = "}.get(len(given), f"%given:{len(given)} = ")
+    call = f"{defined}util.call {name}({', '.join([*taken, '%signal'])}) : ({types}) -> ({results})"
+    names = [f"%given#{index}" for index in range(len(given))] if len(given) > 1 else ["%given"][: len(given)]
+    return function, [*new_fence("%signal"), call, *await_fence("%signal")], names
 
 
 def typed_views(names: Iterable[str]) -> str:

@@ -18,7 +18,14 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.states import StatePair
 from sartor.codegen.linking.functions.borrowed_inputs import as_own
 from sartor.codegen.linking.functions.entries import Entry
-from sartor.codegen.linking.functions.entry_functions import BOUND_SUFFIX, await_fence, new_fence, typed_views, views
+from sartor.codegen.linking.functions.entry_functions import (
+    BOUND_SUFFIX,
+    await_fence,
+    computed_apart,
+    new_fence,
+    typed_views,
+    views,
+)
 from sartor.codegen.linking.functions.quoted import quoted
 
 STATEFUL_SUFFIX, RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX = "$stateful", "$reset", "$states", "$restore"
@@ -183,7 +190,6 @@ class _Step:
         results = [] if is_bound else [f"%o{index}" for index in self._given]
         values, types = [f"%a{index}" for index in range(len(outputs))], [each.type for each in outputs]
         name = f"{self._storage.entry.name}{STATEFUL_SUFFIX}{BOUND_SUFFIX if is_bound else ''}"
-        heading = f"public @{name}({typed_views([*arguments, *targets])}) -> ({views(len(results))})"
         many = len(outputs) > 1
         exports = [
             f"%o{index} = hal.tensor.export %b{f'#{index}' if many else ''} {quoted(outputs[index].name)} : "
@@ -191,21 +197,25 @@ class _Step:
             for index in self._given
             if not is_bound
         ]
+        computed = [
+            "%wait = util.null : !hal.fence",
+            *([] if is_bound else (*DEVICE, *ALLOCATOR)),
+            *self._imports(),
+            *self._lines,
+            *(line for index in range(len(outputs)) for line in self._placed(index, is_bound=is_bound)),
+            barrier("%b", values, types),
+            *exports,
+        ]
+        function, called, given = computed_apart(name, [*arguments, *targets], results, computed)
+        heading = f"public @{name}({typed_views([*arguments, *targets])}) -> ({views(len(results))})"
         return "\n".join(
             [
+                function,
                 f"util.func {heading} attributes {{iree.abi.stub}} {{",
                 *BEGUN,
-                "%wait = util.null : !hal.fence",
-                *new_fence("%signal"),
-                *([] if is_bound else ALLOCATOR),
-                *self._imports(),
-                *self._lines,
-                *(line for index in range(len(outputs)) for line in self._placed(index, is_bound=is_bound)),
-                barrier("%b", values, types),
-                *exports,
-                *await_fence("%signal"),
+                *called,
                 *self._exchange(),
-                f"util.return {', '.join(results)} : {views(len(results))}" if results else "util.return",
+                f"util.return {', '.join(given)} : {views(len(given))}" if given else "util.return",
                 "}",
             ]
         )
@@ -216,10 +226,8 @@ class _Step:
             if number is None:
                 source, kind = f"%in{index}", "!hal.buffer_view"
             else:
-                read, written = _buffers(number)
                 source, kind = f"%read{number}", _BUFFER
-                yield f"{source} = util.global.load {read} : {_BUFFER}"
-                yield f"%written{number} = util.global.load {written} : {_BUFFER}"
+                yield from _loaded(number)
             named = f"{source} {quoted(port.name)} : {kind} -> {port.type}"
             yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {named}"
             yield as_own(f"%t{index}", f"%borrowed{index}", port.type)
@@ -260,8 +268,16 @@ class _Step:
         """Lines after which the next call reads what this one wrote."""
         for number in range(len(self._storage.states)):
             read, written = _buffers(number)
+            yield from _loaded(number)
             yield f"util.global.store %written{number}, {read} : {_BUFFER}"
             yield f"util.global.store %read{number}, {written} : {_BUFFER}"
+
+
+def _loaded(number: int) -> Iterator[str]:
+    """Lines that load the buffers of a state."""
+    read, written = _buffers(number)
+    yield f"%read{number} = util.global.load {read} : {_BUFFER}"
+    yield f"%written{number} = util.global.load {written} : {_BUFFER}"
 
 
 def beginning(entry: str, allocating: Sequence[str]) -> list[str]:

@@ -144,7 +144,7 @@ def test_states_are_computed_in_place(imported: ImportedModel) -> None:
     (parts,) = stitchings(net, imported.weights, TARGET).values()
     planned = translate(inlined(stitch(parts, TARGET, "").text), TARGET.flags, to="stream", start="flow")
     functions = {text.partition("(")[0]: text for text in planned.split("util.func ")}
-    for name in ("public @main_graph$stateful", "public @main_graph$stateful$bound"):
+    for name in ("private @main_graph$stateful$apart", "private @main_graph$stateful$bound$apart"):
         # Two outputs equal a state before and after the call; they have memory of their own.
         assert functions[name].count("stream.cmd.copy") == 2
         assert functions[name].count("stream.resource.alloca ") == 0
