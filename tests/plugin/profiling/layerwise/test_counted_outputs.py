@@ -75,9 +75,13 @@ def test_a_module_is_compared_by_the_outputs_that_a_session_returns(
     def call(_: object, function: Any, job: dict[str, Any], __: str) -> object:
         return function(**job)
 
+    def call_each(_: object, function: Any, jobs: list[dict[str, Any]], __: str) -> list[Any]:
+        return [function(**job) for job in jobs]
+
     path = _file(tmp_path)
     monkeypatch.setattr(LayerJudge, "_run", run)
     monkeypatch.setattr(layer_verdict, "call", call)
+    monkeypatch.setattr(layer_verdict, "call_each", call_each)
     monkeypatch.setattr(layer_verdict, "shown_results", lambda *_: [])
     sizes = {"y": ((6, 3), "f32"), "found": ((2, 24), "i64"), OUTPUTS[2]: ((), "i64"), OUTPUTS[3]: ((), "i64")}
     recipe, imported = Mock(), Mock(path=path, bound=())
