@@ -144,7 +144,7 @@ class NetRunner:
             DisturbedError: if the worker was disturbed.
             ReferenceFailedError: if ONNX Runtime crashes.
         """
-        self._example.begin()
+        _ = self._example.value
         started = time.monotonic()
         runs = {build: [run] for build, run in self._survived(profile_nets, builds).items()}
         near = self._near(builds, {build: run for build, (run,) in runs.items()})

@@ -20,7 +20,7 @@ from sartor.costing.predicted_costs import TimelyConversions, predicted_tables
 from sartor.costing.resource_costs import measure_resource_costs, measure_starts
 from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import Candidates, all_of
-from sartor.errors import InfeasibleError
+from sartor.errors import InfeasibleError, SartorError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network
 from sartor.frontend.value_ranges import with_children
@@ -48,7 +48,7 @@ from sartor.profiling.refiner import Refined, Refiner
 from sartor.profiling.verdicts import budget_of_model
 from sartor.progress import Progress
 from sartor.samples.checked_samples import check_measure
-from sartor.samples.rewritten_samples import check_rewrites
+from sartor.samples.rewritten_samples import RewriteCheck
 from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.kept.code import KeptCode
@@ -99,12 +99,14 @@ class Candidacy:
         imported: the model.
         calibration: its samples and ranges.
         candidates: the variants of each layer.
+        checking: the comparison of its rewrites with definitions of operators, which may go on.
         begun: what builds and runs its networks, and has begun already; None if nothing has.
     """
 
     imported: ImportedModel
     calibration: Calibration
     candidates: Candidates
+    checking: RewriteCheck
     begun: NetRunner | None = None
 
 
@@ -144,7 +146,13 @@ def find_variants(
         UsageError: if the user's samples or measure fail.
         RewriteError: if a rewrite computes something else than the operator's definition.
     """
-    check_rewrites(bench.pool, imported, config.calibrating.samples)
+    is_hurried = has_floor(config, bench.time)
+    checking = RewriteCheck(bench.pool, imported, config.calibrating.samples)
+    if is_hurried and is_tuned_here:
+        # A plan that is predicted is built meanwhile: nothing is measured that a wrong rewrite would waste.
+        checking.begin()
+    else:
+        checking.finish()
     imported = equalised(imported, config, bench)
     calibration = calibrate(imported, config.calibrating, bench.pool, bench.progress)
     calibration = with_permitted_error(
@@ -153,11 +161,10 @@ def find_variants(
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
     imported = replace(imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges}))
     begun = _begun(imported, calibration.samples, config, bench) if is_tuned_here else None
-    is_hurried = has_floor(config, bench.time) and not config.planning.pins
-    narrow = foreseen(bench.store, config.target) if is_hurried else all_of
+    narrow = foreseen(bench.store, config.target) if is_hurried and not config.planning.pins else all_of
     with _checking_rewrites(imported, calibration.samples, config, bench) if is_tuned_here else nullcontext():
         candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False, narrow=narrow)
-    return Candidacy(imported, calibration, candidates, begun)
+    return Candidacy(imported, calibration, candidates, checking, begun)
 
 
 def _checking_rewrites(
@@ -229,13 +236,23 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
         bench: what plans are made with.
         folder: on whose disk cold reads are measured.
         whole: whether the model that IREE compiles whole may be shipped.
+
+    Raises:
+        RewriteError: if a rewrite computes something else than the operator's definition.
     """
     if not has_floor(config, bench.time):
+        found.checking.finish()
         return _tuned(found, config, bench, folder, whole=whole)
     begin = monotonic()
     runner = found.begun or _runner(found.imported, found.calibration.samples, config, bench)
     found = replace(found, begun=runner)
-    floor = _tuned(found, config, replace(bench, time=bench.time.spent()), folder, whole=whole, predicts=True)
+    try:
+        floor = _tuned(found, config, replace(bench, time=bench.time.spent()), folder, whole=whole, predicts=True)
+    except SartorError:
+        # If no plan is right since a rewrite is wrong, that is what is told.
+        found.checking.finish()
+        raise
+    found.checking.finish()
     finishing = _AGAIN * (monotonic() - begin)
     if not bench.time.leaves(_ENOUGH + finishing):
         if bench.time.seconds:

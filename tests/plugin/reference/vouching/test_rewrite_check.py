@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -28,6 +29,8 @@ from sartor.reference.vouching import node_rewrites
 from sartor.reference.vouching.node_rewrites import NodeRewrites
 from sartor.reference.vouching.rewrite_check import Checked, checked_rewrites
 from sartor.samples import rewritten_samples
+from sartor.samples.rewritten_samples import RewriteCheck
+from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.protocol import WorkerError
 from tests.importing import imported_model
 from tests.plugin.amplifying_networks import image, quantised
@@ -204,6 +207,35 @@ def test_the_user_is_told_what_was_not_checked(
     (record,) = caplog.records
     assert record.getMessage().startswith("model.onnx: rewrites of its nodes are not checked")
     assert told in record.getMessage()
+
+
+def test_a_check_that_goes_on_beside_the_rest_ends_as_one_that_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constants = {"g": weights(4), "b": weights(4, seed=1)}
+    item = node("GroupNorm", ["x", "g", "b"], ["y"], domain=MS, groups=2, activation=1)
+    built, path = model([item], [("x", (1, 2, 2, 4), FLOAT)], ["y"], constants), tmp_path / "model.onnx"
+    path.write_bytes(built.SerializeToString())
+    right = preparing.prepare(built).model
+    wrong = ModelProto.FromString(right.SerializeToString())
+    scaled = next(each for each in wrong.graph.initializer if each.data_type == FLOAT)
+    scaled.CopyFrom(numpy_helper.from_array(np.float32(1.5) * numpy_helper.to_array(scaled), scaled.name))
+    source = SimpleNamespace(since=lambda _: iter([sample_inputs(right, 0)]))
+    monkeypatch.setattr(rewritten_samples, "sample_set", lambda *_, **__: SimpleNamespace(source=source))
+    with WorkerPool(1) as pool:
+        checks = [
+            RewriteCheck(
+                pool,
+                Mock(has_definitions=True, path=path, prepared=each.SerializeToString(), bound=(), tie_spread=0.0),
+                None,
+            )
+            for each in (right, wrong)
+        ]
+        for each in checks:
+            each.begin()
+        checks[0].finish()
+        with pytest.raises(RewriteError, match="differs from the definition of GroupNorm"):
+            checks[1].finish()
 
 
 def test_every_rewrite_of_what_onnx_runtime_cannot_run_has_planted_faults() -> None:
