@@ -1,4 +1,7 @@
-"""Look up the traits of a variant by its descriptor, which is all that a tuning database or a plan stores."""
+"""Look up routines, and the traits of a variant by its descriptor, which is all that databases and plans store.
+
+Routines are imported when they are first looked up.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,47 @@ import fnmatch
 import functools
 import itertools
 import re
+from collections.abc import Iterable, Mapping
 
 from sartor.codegen.ir.layer import ELEMENT_TYPES
 from sartor.codegen.ir.target import DEVICES
 from sartor.codegen.ir.variants.descriptor import CHILDNET, Descriptor
 from sartor.codegen.ir.variants.routine import OPERATIONS, Rounding, Routine, Storing
 from sartor.codegen.ir.variants.traits import LOWERED, DescribedVariant, Traits
-from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 
 _HEAD_SIGNS = frozenset(":/.")
+
+
+def all_routines() -> tuple[Routine, ...]:
+    """All routines, candidate 0 first.
+
+    Their modules are imported when this is first called: for a fifth of a second, in which a compilation has already
+    begun to import its model.
+    """
+    from sartor.codegen.routines import ROUTINES
+
+    return ROUTINES
+
+
+def fused_routines() -> tuple[Routine, ...]:
+    """Routines for fused tasks, after candidate 0."""
+    from sartor.codegen.routines import FUSED_ROUTINES
+
+    return FUSED_ROUTINES
+
+
+def low_precision() -> Mapping[str, tuple[Routine, ...]]:
+    """Routines that round to a narrower type what they store or multiply, by that type."""
+    from sartor.codegen.routines import LOW_PRECISION
+
+    return LOW_PRECISION
+
+
+def routines_for(types: Iterable[str]) -> tuple[Routine, ...]:
+    """Routines for tasks that are not fused: those in the model's own types, then those that store in ``types``."""
+    from sartor.codegen import routines
+
+    return routines.routines_for(types)
 
 
 def described(descriptor: str) -> DescribedVariant:
@@ -33,13 +68,13 @@ def described(descriptor: str) -> DescribedVariant:
 @functools.cache
 def routine_names() -> frozenset[str]:
     """Names of all routines, without the operations they compute."""
-    return frozenset(each.name for each in ROUTINES)
+    return frozenset(each.name for each in all_routines())
 
 
 @functools.cache
 def families() -> tuple[str, ...]:
     """Families of all routines, in the order of the list of routines."""
-    found = (each.traits.family for each in ROUTINES)
+    found = (each.traits.family for each in all_routines())
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
@@ -57,8 +92,8 @@ def may_name(glob: str) -> bool:
 @functools.cache
 def _heads() -> tuple[str, ...]:
     """Descriptors that there can be, without parameters."""
-    names = dict.fromkeys(each.name for each in ROUTINES)
-    types = dict.fromkeys((*ELEMENT_TYPES, *LOW_PRECISION))
+    names = dict.fromkeys(each.name for each in all_routines())
+    types = dict.fromkeys((*ELEMENT_TYPES, *low_precision()))
     parts = itertools.product(DEVICES, types, OPERATIONS, names)
     return tuple(f"{device}:{dtype}/{operation}.{name}" for device, dtype, operation, name in parts)
 
@@ -66,7 +101,7 @@ def _heads() -> tuple[str, ...]:
 @functools.cache
 def size_names() -> tuple[str, ...]:
     """Names of the sizes of all routines, in the order of the list of routines."""
-    return tuple(dict.fromkeys(name for each in ROUTINES for name in each.traits.sizes))
+    return tuple(dict.fromkeys(name for each in all_routines() for name in each.traits.sizes))
 
 
 @functools.cache
@@ -76,7 +111,7 @@ def _traits() -> dict[tuple[str, str | None], Traits]:
     Routines for different layers may share both; then their traits agree.
     """
     found: dict[tuple[str, str | None], Traits] = {}
-    for each in ROUTINES:
+    for each in all_routines():
         found.setdefault((each.name, _computes_in(each)), each.traits)
     return found
 

@@ -6,7 +6,7 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
-from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
+from sartor.codegen.routine_registry import fused_routines, low_precision, routines_for
 from sartor.costing.useful_views import with_useful_views
 from sartor.dialect_passes.annotate import Candidates, Narrow, all_of, annotate, annotated_module, never
 from sartor.dialect_passes.dump import Dumper
@@ -36,12 +36,12 @@ def find_candidates(
         narrow: as for ``annotate``.
     """
     skip = never if everything or policy.pins else is_superfluous
-    routines = routines_for(LOW_PRECISION) if everything else eligible_routines(imported, policy.precision)
+    routines = routines_for(low_precision()) if everything else eligible_routines(imported, policy.precision)
     if not (everything or policy.pins) and not {Quantity.COLD, Quantity.MEMORY} & {*policy.quantities}:
         # They save bytes, and time only where these are read.
         routines = tuple(each for each in routines if not each.traits.transforms_filters)
     found = [
-        annotate(imported.graph, routines, each, FUSED_ROUTINES, skip, fewer_workgroups, narrow)
+        annotate(imported.graph, routines, each, fused_routines(), skip, fewer_workgroups, narrow)
         for each in policy.target.each
     ]
     candidates = reduce(add, found)

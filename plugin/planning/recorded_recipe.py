@@ -9,7 +9,7 @@ from sartor.codegen.ir.schema import FOUR_BITS
 from sartor.codegen.ir.target import DEVICES, Target
 from sartor.codegen.ir.variants.descriptor import dtype_in
 from sartor.codegen.ir.variants.routine import Variant
-from sartor.codegen.routines import LOW_PRECISION
+from sartor.codegen.routine_registry import low_precision
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
@@ -73,8 +73,8 @@ def precision_of(plan: Plan) -> Precision:
     """The precision of a plan: f32, or mixed if a layer computes in a narrower type, weights in 4 bits apart."""
     types = {dtype_in(each.variant) for each in plan.layers}
     if FOUR_BITS in types:
-        return Precision.MIXED_WEIGHTS if types & {*LOW_PRECISION.keys()} > {FOUR_BITS} else Precision.INT4_WEIGHTS
-    return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
+        return Precision.MIXED_WEIGHTS if types & {*low_precision()} > {FOUR_BITS} else Precision.INT4_WEIGHTS
+    return Precision.MIXED if types & low_precision().keys() else Precision.F32
 
 
 def _advice(plan: Plan) -> str:

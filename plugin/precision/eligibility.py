@@ -12,7 +12,7 @@ from sartor.codegen.ir.layer import Layer, ValueRef
 from sartor.codegen.ir.packing import Narrow, Packing
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.routine import Routine, Storing, Variant, dtype_of
-from sartor.codegen.routines import LOW_PRECISION, routines_for
+from sartor.codegen.routine_registry import low_precision, routines_for
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values
@@ -23,14 +23,14 @@ IsEligible = Callable[[Layer, Variant], bool]
 
 def narrower_type(variant: Variant, layer: Layer) -> str | None:
     """The element type that a variant rounds a layer's values to, if it is not the layer's own."""
-    return variant.dtype if variant.dtype in LOW_PRECISION and variant.dtype != dtype_of(layer.task) else None
+    return variant.dtype if variant.dtype in low_precision() and variant.dtype != dtype_of(layer.task) else None
 
 
 def eligible_routines(imported: ImportedModel, precision: Precision) -> tuple[Routine, ...]:
     """The routines of the precision that the user allows, and 8-bit routines if the model is quantised."""
     asked = tuple(each for each in routines_for(precision.types) if _is_asked_for(each, precision))
     if imported.is_quantised and not precision.quantises_values:
-        own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
+        own = (each for each in low_precision()[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
         asked = (*asked, *own)
     whole = any(each.is_integer for each in imported.ranges.values())
     return tuple(each for each in asked if whole or not each.traits.needs_run_time_ranges)

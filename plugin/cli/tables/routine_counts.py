@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.ir.variants.descriptor import algorithm_of, without_parameters
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routine_registry import all_routines
 from sartor.tuning.records.plan import Plan
 
-_STOCK = ROUTINES[0].name
 # From this share of the time on, stock code is worth a line of the summary.
 _MUCH = 0.2
 _MOST_NAMED = 3
@@ -43,7 +42,7 @@ def routine_counts(plan: Plan) -> dict[str, int]:
 
 def rounded_rows(plan: Plan) -> tuple[str, ...]:
     """Names of the layers whose kernels round the rows that they multiply to 8 bits."""
-    rounding = {routine.name for routine in ROUTINES if routine.traits.scales_rows}
+    rounding = {routine.name for routine in all_routines() if routine.traits.scales_rows}
     return tuple(each.layer for each in plan.layers if algorithm_of(each.variant).rpartition(".")[2] in rounding)
 
 
@@ -58,7 +57,7 @@ def stock_time(plan: Plan) -> StockTime:
     times = {each.layer: each.seconds if each.in_place is None else each.in_place for each in plan.layers}
     known = {layer: seconds for layer, seconds in times.items() if seconds}
     routines = {each.layer: algorithm_of(each.variant).rpartition(".")[2] for each in plan.layers}
-    stock = [layer for layer in known if routines[layer] == _STOCK]
+    stock = [layer for layer in known if routines[layer] == all_routines()[0].name]
     total = sum(known.values())
     share = sum(known[layer] for layer in stock) / total if total else 0.0
     return StockTime(share, tuple(sorted(stock, key=lambda layer: -known[layer])))
