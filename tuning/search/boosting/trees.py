@@ -58,17 +58,21 @@ class Trees:
 
     def predict(self, rows: NDArray[np.float64]) -> NDArray[np.float32]:
         """The sums for rows of features, of shape (rows, features)."""
-        numbers, lines = rows.astype(np.float32), np.arange(len(rows))[:, None]
-        nodes = np.repeat(self.roots[None], len(rows), axis=0)
+        count, width = rows.shape
+        flat, lines = rows.astype(np.float32).ravel(), np.arange(0, count * width, width)[:, None]
+        nodes = np.repeat(self.roots[None].astype(np.intp), count, axis=0)
         for _ in range(self._depth):
-            nodes += self._left[nodes] + (numbers[lines, self._features[nodes]] >= self._limits[nodes])
-        summands = np.insert(self.numbers[nodes], 0, self.base, axis=1)
+            is_right = flat.take(self._features.take(nodes) + lines) >= self._limits.take(nodes)
+            nodes += self._left.take(nodes)
+            nodes += is_right
+        summands = self.numbers.take(nodes)
+        summands[:, 0] += self.base
         # One after the other in this type, as XGBoost adds them.
         return np.add.accumulate(summands, axis=1)[:, -1]
 
     @cached_property
-    def _left(self) -> NDArray[np.int32]:
-        return self.left.astype(np.int32)
+    def _left(self) -> NDArray[np.intp]:
+        return self.left.astype(np.intp)
 
     @cached_property
     def _features(self) -> NDArray[np.intp]:
