@@ -13,7 +13,6 @@ from pathlib import Path
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.machine import get_ready
-from sartor.codegen.routine_registry import all_routines
 from sartor.codegen.source_digest import source_digest
 from sartor.errors import UsageError
 from sartor.frontend.asked_children import AskedChildren
@@ -141,7 +140,6 @@ def _job(model: Path, policy: ImportPolicy, directory: Path | None, end: float) 
 
 def _get_ready(target: Target) -> None:
     """What this process needs next, and can be had while another imports the model."""
-    all_routines()
     get_ready(target)
     source_digest(_DIGESTED)
 
