@@ -11,9 +11,9 @@ from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import register_shapes
 from sartor.codegen.mlir.machine import Machine
 
-# Vectors of a panel. One row needs no more than hide latencies; with more rows, each word that is decoded should serve
-# as many as the registers hold.
-_WIDTHS_OF_ROW = (4, 2, 8, 1)
+# Vectors of a panel. For one row long runs of adjacent words are read fastest, if registers hold the sums; with more
+# rows, each word that is decoded should serve as many as the registers hold.
+_WIDTHS_OF_ROW, _FEW_REGISTERS, _WIDTHS_OF_FEW = (8, 2, 4, 1), 16, (4, 2, 8, 1)
 _WIDTHS = (4, 2, 1)
 _MOST_ROWS = 8
 # Registers of a tile beside sums: for each vector a scale, words and an element, or words and codes in bytes; and the
@@ -28,7 +28,8 @@ _LEAST_ROWS = 8
 def tilings_of_codes(shape: MatmulShape, machine: Machine, *, in_bytes: bool = False) -> list[Tiling]:
     """Sizes for codes that are decoded in registers, best guess first; ``in_bytes`` for products of integers."""
     rows, vectors = shape.rows or 1, -(-shape.columns // machine.lanes)
-    widths: Sequence[int] = _WIDTHS_OF_ROW if rows == 1 else _WIDTHS
+    of_row = _WIDTHS_OF_FEW if machine.registers <= _FEW_REGISTERS else _WIDTHS_OF_ROW
+    widths: Sequence[int] = of_row if rows == 1 else _WIDTHS
     found = []
     for wide in widths:
         if wide > vectors and wide > 1:

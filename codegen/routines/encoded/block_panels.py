@@ -15,6 +15,9 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
 
+# Of decoding a panel, which serves all rows.
+_DECODING = 1.1
+
 
 @dataclass(frozen=True)
 class BlockPanels(BlockRoutine):
@@ -24,7 +27,7 @@ class BlockPanels(BlockRoutine):
 
     @property
     def traits(self) -> Traits:
-        return Traits(family="block_panels", sizes=Tiling.names())
+        return Traits(family="block_panels", sizes=Tiling.names(), slowdown=_DECODING)
 
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
         return refused_panels(shape)

@@ -18,6 +18,9 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
 
+# Each code becomes a number by two instructions, where four bytes take one or two together.
+_DECODING = 1.2
+
 
 @dataclass(frozen=True)
 class BlockProduct(BlockRoutine):
@@ -27,7 +30,7 @@ class BlockProduct(BlockRoutine):
 
     @property
     def traits(self) -> Traits:
-        return Traits(family="block_product", sizes=Tiling.names())
+        return Traits(family="block_product", sizes=Tiling.names(), slowdown=_DECODING)
 
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
         return None
