@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset, optional_input
 from sartor.onnx_model.graphs.infer import infer_node, infer_shapes
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import subgraphs
@@ -165,6 +165,8 @@ def _selected(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto)
         return None
     branches = [attributes(node)[name] for name in ("then_branch", "else_branch")]
     inner = [GraphEditor(branch, editor) for branch in branches]
+    for branch, known in zip(branches, inner, strict=True):
+        _select_inside(branch, known, version)
     if not any(map(_is_open, branches, inner)) and not all(map(_is_scalar, branches, inner)):
         return None
     for branch, known in zip(branches, inner, strict=True):
@@ -190,11 +192,45 @@ def _selected(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto)
     return emit.nodes
 
 
+def _select_inside(branch: GraphProto, editor: GraphEditor, version: OperatorSetIdProto) -> None:
+    """Select among the branches of each ``If`` in a branch, as far as they allow it."""
+    if any(node.op_type == "If" for node in branch.node):
+        _infer(branch, editor, version)
+        known = {name: kind for name in _computed(branch) if (kind := editor.type(name)) is not None}
+        if editor.rewrite(lambda node: _selected(node, editor, version)):
+            # An edit forgets types that the graph does not declare.
+            for name, kind in known.items():
+                editor.set_type(name, kind)
+            _infer(branch, editor, version)
+
+
+def _computed(branch: GraphProto) -> list[str]:
+    return [name for node in branch.node for name in node.output if name]
+
+
 def _infer(branch: GraphProto, editor: GraphEditor, version: OperatorSetIdProto) -> None:
     """Infer a branch's types with the constants around it."""
     for node in branch.node:
         for name, kind in infer_node(node, editor, version).items():
             editor.set_type(name, kind)
+        if (part := _sliced_type(node, editor)) is not None:
+            editor.set_type(node.output[0], part)
+
+
+def _sliced_type(node: NodeProto, editor: GraphEditor) -> TypeProto | None:
+    """The type of a slice by bounds that are computed: ONNX's inference opens the other dimensions as well."""
+    if node.op_type != "Slice" or node.domain or editor.shape(node.output[0]) is not None:
+        return None
+    shape, bounds = editor.shape(node.input[0]), editor.shape(node.input[1])
+    given = optional_input(node, 3)
+    if shape is None or bounds is None:
+        return None
+    axes = editor.constant(given) if given else np.arange(bounds[0])
+    if axes is None:
+        return None
+    sliced = {int(axis) % len(shape) for axis in axes}
+    dims = [None if axis in sliced else size for axis, size in enumerate(shape)]
+    return helper.make_tensor_type_proto(editor.element_type(node.input[0]), dims)
 
 
 def _is_open(branch: GraphProto, editor: GraphEditor) -> bool:

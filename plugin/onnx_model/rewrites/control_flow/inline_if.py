@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import defined_names, subgraphs
 
 
 def inline_if(model: ModelProto) -> tuple[str, ...]:
-    """Inline the taken branch of every ``If`` with a constant condition into the main graph.
+    """Inline the taken branch of every ``If`` with a constant condition into the graph around it, also within bodies.
 
     Nodes of the branch keep their names; its values are renamed to ``<If>/<value>``. Returns the names of the inlined
     nodes.
     """
-    editor = GraphEditor(model.graph)
-    return editor.rewrite(lambda node: _inlined(node, editor))
+    changed: list[str] = []
+    for editor in editors(model.graph):
+        changed.extend(editor.rewrite(partial(_inlined, editor=editor)))
+    return tuple(changed)
 
 
 def _inlined(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:

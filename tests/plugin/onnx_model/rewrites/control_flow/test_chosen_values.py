@@ -73,6 +73,38 @@ def test_rows_behind_a_list_that_is_there_already(first: tuple[int, ...], prepar
         np.testing.assert_allclose(run(prepared, feeds)["total"], run(built, feeds)["total"], rtol=1e-6)
 
 
+def test_branches_within_branches_are_selected_too(prepare_quickly: Prepare) -> None:
+    """The mean of some rows, their sum in a condition that is known, and zeros where there is none (EmbeddingBag)."""
+    text = """<ir_version: 9, opset_import: ["" : 18]>
+    agraph (float[5,3] x, int64[1] first, int64[1] end) => (float[1,3] y)
+    <int64[1] axis = {0}, int64[1] two = {2}, bool is_last = {0}> {
+        is_empty = Equal (first, end)
+        y = If (is_empty) <
+            then_branch = none () => (float[1,3] z) { z = Constant <value = float[1,3] {0, 0, 0}> () },
+            else_branch = some () => (float[1,3] r) {
+                rows = Slice (x, first, end)
+                r = If (is_last) <
+                    then_branch = a () => (float[1,3] sum) { sum = ReduceSum (rows, axis) },
+                    else_branch = b () => (float[1,3] q) {
+                        mean = ReduceMean (rows, axis)
+                        is_late = Greater (first, two)
+                        q = If (is_late) <
+                            then_branch = c () => (float[1,3] n) { n = Neg (mean) },
+                            else_branch = d () => (float[1,3] m) { m = Identity (mean) }
+                        >
+                    }
+                >
+            }
+        >
+    }"""
+    built = parser.parse_model(text)
+    prepared = prepare_quickly(built).model
+    assert all(each.op_type != "If" for each in prepared.graph.node)
+    for first, end in ((0, 0), (0, 5), (1, 3), (3, 5), (4, 4)):
+        feeds = {"x": weights(5, 3), "first": np.array([first]), "end": np.array([end])}
+        np.testing.assert_allclose(run(prepared, feeds)["y"], run(built, feeds)["y"], rtol=1e-6)
+
+
 def test_a_branch_that_may_fail_stays_one(prepare_quickly: Prepare) -> None:
     """It divides integers only where none of them is zero."""
     text = """<ir_version: 9, opset_import: ["" : 18]> agraph (int64[4] x, bool a) => (int64 y) <int64[1] axis = {0}> {
