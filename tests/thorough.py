@@ -44,6 +44,12 @@ TESTS = (
         f"plugin/profiling/layerwise/test_layer_verdict.py::test_planted_faults_are_seen[{case}]"
         for case in ("residual-a2-channel's scale", "residual-b1-zero point", "residual-b3-swapped channels")
     ),
+    # The module of a decoder is made and checked step by step in CI, with caches that Concat appends to.
+    *(
+        f"plugin/open_sizes/test_caches.py::test_{each}"
+        for each in ("tokens_are_those_of_the_model", "commands_generate_and_tell_of_caches")
+    ),
+    "plugin/profiling/test_cache_check.py::test_attentions_of_one_operator_append_and_read_as_others_do",
     # Other processors compute the same, and what runs is compiled too.
     "codegen/routines/widened/test_word_pairs.py::test_sums_are_those_of_the_definition[skylake-avx512]",
     "codegen/routines/encoded/test_block_product.py::test_variants_compile_for_aarch64",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
+from sartor.cli.commands.generate import generate_tokens
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Variant
@@ -258,3 +260,24 @@ def test_tokens_are_generated_from_what_the_session_holds(module: Path) -> None:
         assert drawn[0] == drawn[1]
         with pytest.raises(UsageError, match="full"):
             list(generate(session, [1] * POSITIONS, 2))
+
+
+def test_a_command_generates_tokens_and_tells_how_long_they_took(
+    module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generate_tokens(module, "3,7 1", max_new_tokens=5, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    with Session(module, threads=1) as session:
+        assert found["tokens"] == list(generate(session, [3, 7, 1], 5))
+    assert found["first_token_seconds"] > 0
+    assert found["tokens_per_second"] > 0
+    generate_tokens(module, "3 7 1", max_new_tokens=5)
+    shown = capsys.readouterr()
+    assert shown.out.strip() == ",".join(map(str, found["tokens"]))
+    assert "5 tokens, the first after" in shown.err
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text(json.dumps({"other": 1}))
+    with pytest.raises(UsageError, match="'hello' is no list of tokens"):
+        generate_tokens(module, "hello")
+    with pytest.raises(UsageError, match=r"needs the package tokenizers|is no tokenizer\.json"):
+        generate_tokens(module, "hello", tokenizer=tokenizer)

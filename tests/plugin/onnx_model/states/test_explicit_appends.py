@@ -1,0 +1,60 @@
+"""GroupQueryAttention over caches that grow, as nodes: they give what ONNX Runtime's operator gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, helper
+
+from sartor.onnx_model.states.explicit_appends import OPERATOR, append_explicitly
+from sartor.open_sizes.caches import Cutting, cut_file
+from sartor.policies import StatePolicy
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.reference import OnnxRuntimeReference
+from tests.cache_models import Decoder
+
+DECODER = Decoder(width=16, has_mask=True, is_fused=True)
+PAST = 5
+
+
+def feeds(tokens: int = 1) -> dict[str, Array]:
+    random, shape = np.random.default_rng(0), (1, DECODER.groups, PAST, DECODER.width)
+    caches = [f"past_key_values.{layer}.{kind}" for layer in range(DECODER.layers) for kind in ("key", "value")]
+    places = {"input_ids": np.full((1, tokens), 3), "position_ids": PAST + np.arange(tokens)[None]}
+    mask = {"attention_mask": np.ones((1, PAST + tokens), np.int64)}
+    return {**places, **mask, **{name: random.standard_normal(shape).astype(np.float32) for name in caches}}
+
+
+def outputs(model: ModelProto, given: Mapping[str, Array]) -> list[Array]:
+    return OnnxRuntimeReference(model.SerializeToString(), threads=1)(dict(given))
+
+
+def test_nodes_give_what_the_operator_gives() -> None:
+    model = DECODER.model()
+    assert append_explicitly(model) == ("attention_0", "attention_1")
+    assert OPERATOR not in {node.op_type for node in model.graph.node}
+    for one, other in zip(outputs(model, feeds()), outputs(DECODER.model(), feeds()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("attribute", [{"softcap": 20.0}, {"local_window_size": 3}, {"smooth_softmax": 1}])
+def test_what_nodes_would_not_do_stays_an_operator(attribute: dict[str, float]) -> None:
+    model = DECODER.model()
+    for node in model.graph.node:
+        if node.op_type == OPERATOR:
+            node.attribute.extend(helper.make_attribute(name, value) for name, value in attribute.items())
+    assert not append_explicitly(model)
+
+
+def test_several_tokens_a_call_leave_the_caches_to_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "decoder.onnx"
+    onnx.save(DECODER.model(), path)
+    (tmp_path / "cut").mkdir()
+    found = cut_file(path, StatePolicy(finds=True), {"input_ids": (1, 4), "position_ids": (1, 4)}, tmp_path / "cut")
+    assert isinstance(found, Cutting)
+    assert found.file is None
+    assert "appends one position a call" in found.reason

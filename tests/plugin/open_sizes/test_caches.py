@@ -1,0 +1,72 @@
+"""The whole way for a decoder whose caches grow: compiled without an option, checked, generated with, inspected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import sartor
+from sartor.artifact import Artifact
+from sartor.config import CompileConfig
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.manifest import read_manifest
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from tests.cache_models import POSITIONS, Decoder
+from tests.plugin.calling import assert_refused, call, parsed
+
+DECODER = Decoder(layers=1, has_mask=True)
+PROMPT = (3, 7, 1)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("decoder") / "decoder.onnx"
+    onnx.save(DECODER.model(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def artifact(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    folder = tmp_path_factory.mktemp("out")
+    config = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", time_budget=0)
+    return sartor.compile(model, config, output=folder / "decoder.vmfb")
+
+
+def continued(model: Path, count: int) -> list[int]:
+    """The likeliest tokens by ONNX Runtime, which gets and gives caches in each call."""
+    reference, tokens = OnnxRuntimeReference(model, threads=1), [*PROMPT]
+    names = [name for name in reference.input_names if name.startswith("past")]
+    held: dict[str, Array] = {name: np.zeros((1, DECODER.groups, 0, DECODER.width), np.float32) for name in names}
+    for before in range(len(PROMPT) + count - 1):
+        ids, places = (np.array([[each]], np.int64) for each in (tokens[before], before))
+        mask = np.ones((1, before + 1), np.int64)
+        feeds: dict[str, Array] = {"input_ids": ids, "position_ids": places, "attention_mask": mask, **held}
+        found = dict(zip(reference.output_names, reference(feeds), strict=True))
+        held = {name: found[name.replace("past_key_values", "present")] for name in names}
+        if before >= len(PROMPT) - 1:
+            tokens.append(int(found["logits"][0, -1].argmax()))
+    return tokens[len(PROMPT) :]
+
+
+def test_tokens_are_those_of_the_model(artifact: Artifact, model: Path) -> None:
+    assert artifact.sizes[0] == f"positions=1..{POSITIONS}, as long as the table 'c1'"
+    assert [each.axis for each in read_manifest(artifact.path).caches] == [2, 2]
+    with Session(artifact.path, threads=1) as session:
+        assert list(sartor.generate(session, PROMPT, 16)) == continued(model, 16)
+
+
+def test_commands_generate_and_tell_of_caches(artifact: Artifact, model: Path) -> None:
+    found = parsed(call("sartor", "generate", artifact.path, "3,7,1", "--max-new-tokens", 5, "--json"))
+    assert found["tokens"] == continued(model, 5)
+    assert found["tokens_per_second"] > 0
+    plain = call("sartor", "generate", artifact.path, "3 7 1", "--max-new-tokens", 5)
+    assert plain.stdout.strip() == ",".join(map(str, found["tokens"]))
+    assert "5 tokens, the first after" in plain.stderr
+    assert f"grows to {POSITIONS}" in call("sartor", "inspect", artifact.path).stdout
+    ran = parsed(call("sartor", "run", artifact.path, "--size", "positions=1", "--json"))
+    assert [each["name"] for each in ran["outputs"]] == ["logits"]
+    assert_refused(call("sartor", "compare", artifact.path, "--vs", model), 2, "takes none; compile it with --no-state")
