@@ -94,7 +94,7 @@ def detector(channels: int = 16) -> ModelProto:
     return named(build.model([("x", [1] * 4)], [("y", [1] * 4)]), {"x": image, "y": ["n", 5, "h", "w"]})
 
 
-def recogniser(height: int = 8, channels: int = 16, hidden: int = 12, classes: int = 11) -> ModelProto:
+def recogniser(height: int = 8, channels: int = 16, hidden: int = 40, classes: int = 11) -> ModelProto:
     """A line of text as probabilities of characters: convolutions, poolings, an LSTM in both directions, a product."""
     build = Builder()
     x = build.op("Relu", "r0", build.conv("first", "x", (1, channels)))

@@ -47,6 +47,7 @@ from sartor.tuning.workers.pool import WorkerPool
 _LOG = logging.getLogger(__name__)
 # Tilings of a routine that are measured by a software driver, which compiles each kernel for half a second.
 _GUESSES = 2
+_ROUNDS_OF_SIZES = 1
 
 
 def make_tuner(
@@ -218,7 +219,9 @@ def _measured(
     guided_by = None if kind is None or not tuner.is_bounded else shipped_guide(*kind)
     described = [each.described for case in cases for each in case.variants[1:]]
     settings = settings_for(described, shipped, key_threads(tuner.target.device, tuner.target.threads))
-    settings = replace(settings, until=until)
+    # Each variant of any size is measured with several, which takes as much longer.
+    rounds = min(settings.rounds, _ROUNDS_OF_SIZES) if imported.graph.calls else settings.rounds
+    settings = replace(settings, until=until, rounds=rounds)
     core = core_of(tuner.target) if tuner.target.has_models else WIDE
     search = SearchRun(tuner, cases, counts, settings, found, shipped, guided_by=guided_by, core=core)
     if tuner.is_late:

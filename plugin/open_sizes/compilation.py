@@ -199,7 +199,9 @@ class _Making:
     def tuned(self) -> Artifact:
         """Tune a plan, and publish its file."""
         load_search(self.bench.store, self.config.target, self.config.search)
-        found = find_variants(self.opened.model, self.config, self.bench)
+        # Definitions take long with the largest sizes.
+        _, small = self.opened.others[-1]
+        found = find_variants(self.opened.model, self.config, self.bench, rewritten=small)
         runner = sized_nets(found.calibration.samples, self.opened, self.config, self.bench, self.cached)
         tuned = tune_network(replace(found, begun=runner), self.config, self.bench, self.output.parent, whole=False)
         publisher = Publisher(tuned.builder, runner, self.output, self.publication)

@@ -169,6 +169,8 @@ def test_a_detector_is_right_for_any_height_and_width(tmp_path: Path) -> None:
 def test_a_recogniser_is_right_for_any_width(tmp_path: Path) -> None:
     path = saved(recogniser(), tmp_path / "model.onnx")
     graph, model = opened(path, [LINE], lambda sizes: {"x": (1, 1, 8, sizes["width"])})
+    routines = [each.routine for each in chosen(graph, by_kernels=True).values()]
+    assert (routines.count("recurrent"), routines.count("product")) == (2, 5)
     session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=True)
     reference = OnnxRuntimeReference(path, threads=1)
     for width in (37, 4, 5, 7, 11, 16, 29, 36):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from sartor.codegen.ir.sizes.dims import Count
+from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, copies, defining_op, indexing_maps, is_elementwise
 from sartor.codegen.mlir.snippet import tensor_parts
@@ -101,7 +103,7 @@ class Recurrence:
         last_state: number of the state that is written to the row after the last step; None for none.
     """
 
-    steps: int
+    steps: Count
     batch: int
     hidden: int
     inputs: int
@@ -113,6 +115,21 @@ class Recurrence:
     next: tuple[Operand, ...]
     hidden_state: int
     last_state: int | None
+
+    def opened(self, twin: Recurrence, fit: Fit) -> Recurrence:
+        """The layer for any number of steps.
+
+        Args:
+            twin: the same layer with another number, whose code differs in nothing else.
+            fit: finds what the number follows from.
+
+        Raises:
+            ValueError: if more than the number of steps is known only when it runs.
+        """
+        fixed = [(each.batch, each.hidden, each.input_columns, each.is_reversed) for each in (self, twin)]
+        if fixed[0] != fixed[1]:
+            raise ValueError("more than the number of steps is known only when it runs")
+        return replace(self, steps=fit.count(_known_count(self.steps), _known_count(twin.steps)))
 
     def phase(self, operand: Operand) -> int:
         """How many products have to be complete, one after the other, before a value can be computed."""
@@ -267,3 +284,9 @@ def _is_zero(value: ir.Value) -> bool:
         return False
     constant = defining_op(op.operands[0])
     return constant is not None and str(constant.attributes["value"]).startswith("0.000000e+00")
+
+
+def _known_count(count: Count) -> int:
+    if not isinstance(count, int):
+        raise ValueError(f"{count} is known only when the layer runs")
+    return count

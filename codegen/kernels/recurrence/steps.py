@@ -135,17 +135,18 @@ class _Writer:
     def write(self) -> None:
         """Emit all steps."""
         asm, form = self._asm, self._of.form
+        steps = asm.size(form.steps)
         self._begin()
 
         def step(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
             now, then = carried
-            time = asm.sub(asm.value(form.steps - 1), index) if form.is_reversed else index
+            time = asm.sub(asm.value(asm.sub(steps, 1)), index) if form.is_reversed else index
             place = self._place(asm.add(asm.mul(time, form.batch), self._row), now, then)
             for number in range(1, len(form.products) + 1):
                 self._compute(index, Phase(self._of, asm, self._memories, number, place))
             return [then, now]
 
-        asm.loop(0, form.steps, 1, [asm.value(0), asm.value(self._size)], step)
+        asm.loop(0, steps, 1, [asm.value(0), asm.value(self._size)], step)
         if form.last_state is not None:
             self._end(form.last_state)
 
@@ -176,9 +177,11 @@ class _Writer:
     def _end(self, state: int) -> None:
         """Copy the last value of a state into the row after the last step."""
         form, asm = self._of.form, self._asm
-        memory, begin = self._states[state]
-        last = asm.add(begin, self._size if self._of.multiplied[state] and form.steps % 2 else 0)
-        offset = asm.mul(asm.add(self._row, form.steps * form.batch), form.hidden)
+        steps, (memory, begin) = asm.size(form.steps), self._states[state]
+        # What is kept twice is where the last step of an odd or an even number of them leaves it.
+        turned = asm.mul(asm.divide(steps, 2)[1], self._size) if self._of.multiplied[state] else 0
+        last = asm.add(begin, turned)
+        offset = asm.mul(asm.add(self._row, asm.mul(steps, form.batch)), form.hidden)
         self._copy((memory, last, self._of.padded), (self._memories[self._of.result], offset, form.hidden))
 
     def _copy(self, origin: Rows, target: Rows) -> None:

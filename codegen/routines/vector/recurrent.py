@@ -43,7 +43,7 @@ class Recurrent:
 
     @property
     def traits(self) -> Traits:
-        return Traits(sizes=("vectors", "unroll", "rows", "groups", SHARES))
+        return Traits(sizes=("vectors", "unroll", "rows", "groups", SHARES), opens=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.RECURRENCE:
@@ -59,7 +59,8 @@ class Recurrent:
         found = [_parameters(form, machine, *sizes, groups) for sizes in _SIZES]
         fitting = [each for each in found if each is not None]
         alone = [each for each in fitting if _scratch_bytes(form, machine, each) <= _MOST_SCRATCH_BYTES]
-        shared = [each for given in fitting for each in _shared(form, machine, given)]
+        # The memory that workgroups share is of known size.
+        shared = [each for given in fitting for each in _shared(form, machine, given) if task.opened is None]
         return [*alone, *shared] or Rejected("its state does not fit the scratch memory")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
@@ -76,6 +77,8 @@ class Recurrent:
             raise ValueError(machine.reason)
         rewrite = Rewrite.plain(task)
         form = _form(rewrite)
+        if task.opened is not None:
+            form = form.opened(_form(Rewrite.plain(task.opened.twin)), task.opened.fit)
         sizes = [integer(parameters.get(each, 1)) for each in ("vectors", "unroll", "rows", "groups", SHARES)]
         _, unroll, rows, groups, _ = sizes
         if min(sizes) < 1 or form.batch % (groups * rows):

@@ -132,7 +132,12 @@ class Tuned:
 
 
 def find_variants(
-    imported: ImportedModel, config: CompileConfig, bench: Bench, *, is_tuned_here: bool = False
+    imported: ImportedModel,
+    config: CompileConfig,
+    bench: Bench,
+    *,
+    is_tuned_here: bool = False,
+    rewritten: ImportedModel | None = None,
 ) -> Candidacy:
     """Calibrate a model, and ask every routine about every layer.
 
@@ -141,13 +146,15 @@ def find_variants(
         config: settings.
         bench: what plans are made with.
         is_tuned_here: whether its networks will run on this machine, so that what they need can begin.
+        rewritten: the same model with smaller sizes, on which its rewrites are compared with definitions; None for
+            itself.
 
     Raises:
         UsageError: if the user's samples or measure fail.
         RewriteError: if a rewrite computes something else than the operator's definition.
     """
     is_hurried = has_floor(config, bench.time)
-    checking = RewriteCheck(bench.pool, imported, config.calibrating.samples)
+    checking = RewriteCheck(bench.pool, rewritten or imported, config.calibrating.samples)
     if is_hurried and is_tuned_here:
         # A plan that is predicted is built meanwhile: nothing is measured that a wrong rewrite would waste.
         checking.begin()
