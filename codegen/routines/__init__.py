@@ -93,7 +93,7 @@ ROUTINES: tuple[Routine, ...] = (
     # By weights in blocks of integers.
     BlockProduct(),
     BlockPanels(),
-    LookedUpColumns(),
+    *(LookedUpColumns(vectors) for vectors in (8, 4, 2, 1)),
     # The same for models in f16.
     Half(Direct()),
     Half(Direct("direct_blocked", blocked=True)),

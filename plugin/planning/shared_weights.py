@@ -35,16 +35,24 @@ def with_shared_weights(recipe: Recipe, tables: Tables) -> Recipe:
 
 
 def _reading(layer: Layer, position: int, packing: Packing, chosen: Variant, tables: Tables) -> Variant:
-    """The fastest variant that reads a weight in a form and differs in nothing else that others see, or ``chosen``."""
-    most = _RATIO * _seconds(layer, chosen, tables) + _SECONDS
+    """The fastest variant that reads a weight in a form and differs in nothing else that others see, or ``chosen``.
+
+    One that was not measured counts as if it were as fast.
+    """
+    if chosen.implementation.packings[position] == packing:
+        return chosen
+    key, taken = layer.task.key, _seconds(layer, chosen, tables)
+    known = tables.measured.get(key, {})
+    usable = {variant.descriptor: measurement.time for variant, measurement in tables.usable(key)}
     found = [
-        (measurement.time, variant.descriptor, variant)
-        for variant, measurement in tables.usable(layer.task.key)
-        if _looks_alike(variant, chosen) and variant.implementation.packings[position] == packing
+        (usable.get(variant.descriptor, taken), variant.descriptor, variant)
+        for variant in tables.variants[key]
+        if (variant.descriptor in usable or variant.descriptor not in known)
+        and _looks_alike(variant, chosen)
+        and variant.implementation.packings[position] == packing
     ]
-    fitting = [each for each in found if each[0] <= most]
-    is_so = chosen.implementation.packings[position] == packing
-    return chosen if is_so or not fitting else min(fitting)[-1]
+    fitting = [each for each in found if each[0] <= _RATIO * taken + _SECONDS]
+    return min(fitting)[-1] if fitting else chosen
 
 
 def _looks_alike(variant: Variant, other: Variant) -> bool:

@@ -18,36 +18,39 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 from sartor.codegen.subgraphs.declared_calls import inline
 from sartor.codegen.subgraphs.encoded_look_ups import ATTRIBUTE, LookUp
 
-# Vectors of a panel that products are packed in.
-_VECTORS = (4, 2, 8, 1)
-
 
 @dataclass(frozen=True)
 class LookedUpColumns:
     """IREE's code for a look-up in panels, the form that kernels of products read.
 
-    Parameters: ``lanes`` of a vector and ``vectors`` of a panel.
+    Parameters: ``lanes`` of a vector.
+
+    Attributes:
+        vectors: of a panel. Each number is a routine of its own, as the product decides which is needed.
     """
 
-    name: str = "columns_of_panels"
+    vectors: int
+
+    @property
+    def name(self) -> str:
+        """The algorithm in descriptors."""
+        return f"columns_of_{self.vectors}"
 
     @property
     def traits(self) -> Traits:
-        return replace(LOWERED, family="columns_of_panels", sizes=("vectors",))
+        return replace(LOWERED, family="columns_of_panels")
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if f"{ATTRIBUTE} = " not in task.body:
             return Rejected("it looks nothing up in a weight in blocks of integers")
         if target.device != "cpu":
             return Rejected("products read packed weights on a CPU only")
-        lanes = machine_of(target, "f32").lanes
-        return [{"lanes": lanes, "vectors": vectors} for vectors in _VECTORS]
+        return [{"lanes": machine_of(target, "f32").lanes}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        lanes, vectors = parameters["lanes"], parameters["vectors"]
+        lanes = parameters["lanes"]
         assert isinstance(lanes, int)
-        assert isinstance(vectors, int)
-        return rewritten(Rewrite.plain(task), partial(_pack, lanes=lanes, vectors=vectors), target)
+        return rewritten(Rewrite.plain(task), partial(_pack, lanes=lanes, vectors=self.vectors), target)
 
 
 def _pack(rewrite: Rewrite, lanes: int, vectors: int) -> None:

@@ -45,16 +45,19 @@ def _look_up(imported: ImportedModel) -> Layer:
 
 
 def _listed(layer: Layer) -> object:
-    return LookedUpColumns().parameters(layer.task, _TARGET)
+    return LookedUpColumns(4).parameters(layer.task, _TARGET)
 
 
 def test_rows_are_those_of_the_table(imported: dict[str, ImportedModel]) -> None:
     subjects = {}
     for name, model in imported.items():
         layer = _look_up(model)
-        listed = LookedUpColumns().parameters(layer.task, _TARGET)
-        assert not isinstance(listed, Rejected)
-        built = {f"packed{each['vectors']}": LookedUpColumns().build(layer.task, each, _TARGET) for each in listed}
+        built = {}
+        for vectors in (1, 2, 4, 8):
+            listed = LookedUpColumns(vectors).parameters(layer.task, _TARGET)
+            assert not isinstance(listed, Rejected)
+            (parameters,) = listed
+            built[f"packed{vectors}"] = LookedUpColumns(vectors).build(layer.task, parameters, _TARGET)
         built["stock"] = Stock().build(layer.task, {}, _TARGET)
         known = {key: code for key, code in built.items() if isinstance(code, Implementation)}
         assert len(known) == len(built), built
@@ -83,5 +86,5 @@ def test_other_layers_are_rejected(imported: dict[str, ImportedModel]) -> None:
     head = next(layer for layer in imported["points"].graph.layers if layer.name == "head")
     assert _listed(head) == Rejected("it looks nothing up in a weight in blocks of integers")
     gpu = Target.create("vulkan", "ampere")
-    found = LookedUpColumns().parameters(_look_up(imported["points"]).task, gpu)
+    found = LookedUpColumns(4).parameters(_look_up(imported["points"]).task, gpu)
     assert found == Rejected("products read packed weights on a CPU only")
