@@ -72,7 +72,7 @@ SAMPLES: Mapping[str, Sample] = {
     "FusedGemm": Sample([(3, 8), _values(8, 5), _values(5)], attributes={"activation": "Relu"}, allowed={"T": _FLOATS}),
     "FusedMatMul": Sample([_X, (2, 5, 8)], attributes={"transB": 1, "alpha": 0.5}),
     "GatherBlockQuantized": Sample(
-        [_values(9, 16), _IDS, _values(9, 2)], attributes={"bits": 4, "block_size": 16, "quantize_axis": 1}
+        [_values(9, 16), _IDS, _values(9, 1)], attributes={"bits": 4, "block_size": 32, "quantize_axis": 1}
     ),
     "GatherND": Sample([_X, np.array([[0, 1], [1, 2]])]),
     "Gelu": Sample([_X]),
