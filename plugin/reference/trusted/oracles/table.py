@@ -32,6 +32,8 @@ NARROW_FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """Types in which an operator without a kernel is computed in float32 and rounded."""
 # Attributes that name the element type of a result.
 _TYPES = frozenset({"dtype", "output_datatype", "output_dtype", "to"})
+# Bits of codes in blocks that there is a kernel for, and the largest block of codes of the fewest bits.
+_BITS, _LARGEST_OF_TWO = (2, 4, 8), 256
 _FOUR_BITS = frozenset({TensorProto.INT4, TensorProto.UINT4})
 
 Operator = tuple[str, str]
@@ -75,10 +77,12 @@ def _is_cut_like(node: NodeProto, types: Sequence[int | None]) -> bool:
     return types[1] in _FOUR_BITS and types[0] in (_WIDE_FLOATS | NARROW_FLOATS)
 
 
-def _crosses_bytes(node: NodeProto, types: Sequence[int | None]) -> bool:
+def _has_no_kernel(node: NodeProto, types: Sequence[int | None]) -> bool:
+    """Whether a MatMulNBits has bits or blocks that ONNX Runtime's kernel refuses."""
     del types
-    bits = next((each.i for each in node.attribute if each.name == "bits"), 4)
-    return bits not in (2, 4, 8)
+    numbers = {each.name: each.i for each in node.attribute}
+    bits, block = numbers.get("bits", 4), numbers.get("block_size", 0)
+    return bits not in _BITS or (bits == min(_BITS) and block > _LARGEST_OF_TWO)
 
 
 DEVIATIONS: Mapping[Operator, Deviation] = {
@@ -87,7 +91,9 @@ DEVIATIONS: Mapping[Operator, Deviation] = {
     ),
     ("", "CastLike"): Deviation(_is_cut_like, quantised.cut_to_four_bits, "as of Cast, which it becomes there"),
     (_MICROSOFT, "MatMulNBits"): Deviation(
-        _crosses_bytes, quantised.product_by_blocks, "its CPU kernel takes 2, 4 and 8 bits, and none of those between"
+        _has_no_kernel,
+        quantised.product_by_blocks,
+        "its CPU kernel takes 2, 4 and 8 bits, of which 2 in blocks of up to 256",
     ),
     (_MICROSOFT, "MultiHeadAttention"): Deviation(
         lambda node, types: packed_attention.is_packed(node),

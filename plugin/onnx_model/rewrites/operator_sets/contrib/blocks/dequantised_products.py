@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
@@ -23,6 +24,12 @@ _TYPES: Mapping[int, tuple[int, int]] = {
     TensorProto.UINT4: (4, 0),
     TensorProto.INT8: (8, 128),
     TensorProto.UINT8: (8, 0),
+    TensorProto.INT2: (2, 2),
+    TensorProto.UINT2: (2, 0),
+}
+_REALS: Mapping[int, np.dtype[Any]] = {
+    TensorProto.FLOAT: np.dtype(np.float32),
+    TensorProto.FLOAT16: np.dtype(np.float16),
 }
 _IN_BYTES = (TensorProto.INT8, TensorProto.UINT8)
 _LEAST_BLOCK = 16
@@ -30,7 +37,8 @@ _VERSION = 1
 
 
 def encode_products(model: ModelProto) -> tuple[str, ...]:
-    """Write products of f32 by such weights as ``MatMulNBits``; returns their names."""
+    """Write products of f32 by such weights as ``MatMulNBits``, and those of f16 as ones of f32 between casts; returns
+    their names."""
     editor = GraphEditor(model.graph)
 
     def rule(node: NodeProto) -> list[NodeProto] | None:
@@ -62,11 +70,11 @@ class _Product:
 
     @classmethod
     def of(cls, node: NodeProto, editor: GraphEditor) -> _Product | None:
-        """The product that a node computes; None if it is none of f32 by constant integers of two dimensions."""
+        """The product that a node computes; None if it is none of floats by constant integers of two dimensions."""
         if node.domain or node.op_type not in ("MatMul", "Gemm") or editor.is_nested:
             return None
         found, lhs = attributes(node), editor.shape(node.input[0])
-        if editor.element_type(node.input[0]) != TensorProto.FLOAT or 0 in (lhs or ()) or len(lhs or (0, 0)) < 2:
+        if editor.element_type(node.input[0]) not in _REALS or 0 in (lhs or ()) or len(lhs or (0, 0)) < 2:
             return None
         if found.get("transA") or found.get("alpha", 1.0) != 1.0 or found.get("beta", 1.0) != 1.0:
             return None
@@ -87,7 +95,8 @@ class _Product:
         """The weight in blocks; None if its blocks lie in another way, or are not constant."""
         editor = self.emit.editor
         scales, points = (self._of_blocks(optional_input(self.source, index)) for index in (1, 2))
-        if scales is None or (optional_input(self.source, 2) and points is None) or scales.dtype != np.float32:
+        kind = _REALS[editor.element_type(self.emit.node.input[0])]
+        if scales is None or (optional_input(self.source, 2) and points is None) or scales.dtype != kind:
             return None
         bits, offset = _TYPES[editor.element_type(self.source.input[0])]
         columns = self.values if self.is_turned else self.values.T
@@ -100,7 +109,7 @@ class _Product:
         stored = None
         if (origin != of.middle).any():
             stored = joined_points(origin, of)
-        return BlockWeight.of(self.emit.node, of, packed(codes, bits), scales, stored)
+        return BlockWeight.of(self.emit.node, of, packed(codes, bits), scales.astype(np.float32), stored)
 
     @property
     def _block(self) -> int:
@@ -137,8 +146,14 @@ class _Product:
     def nodes(self, weight: BlockWeight) -> list[NodeProto]:
         """The nodes that compute the product."""
         node, emit = self.emit.node, self.emit
-        bias = optional_input(node, 2)
-        product = encoded_product(emit, node.input[0], weight, "" if bias else node.output[0])
+        bias, lhs, output = optional_input(node, 2), node.input[0], node.output[0]
+        kind = emit.editor.element_type(lhs)
+        is_half = kind == TensorProto.FLOAT16
+        if is_half:
+            lhs = emit("Cast", lhs, part="wide", to=TensorProto.FLOAT)
+        product = encoded_product(emit, lhs, weight, "" if bias or is_half else output)
+        if is_half:
+            product = emit("Cast", product, part="narrow", output="" if bias else output, to=kind)
         if bias:
-            emit("Add", product, bias, part="bias", output=node.output[0])
+            emit("Add", product, bias, part="bias", output=output)
         return emit.nodes

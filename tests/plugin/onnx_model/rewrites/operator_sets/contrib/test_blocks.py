@@ -10,12 +10,14 @@ import pytest
 from onnx import TensorProto
 
 from sartor.errors import UnsupportedModelError
+from sartor.reference.trusted.oracles.call import Call
+from sartor.reference.trusted.oracles.table import definition_of, deviates
 from tests.plugin.onnx_model.builders import FLOAT, INT64, MS, Array, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
 _K, _N = 64, 24
 _ENCODED = "MatMulNBits"
-_LIMITS = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128)}
+_LIMITS = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "int2": (-2, 2), "uint2": (0, 4)}
 
 
 def _integers(dtype: Any, *shape: int, seed: int = 0) -> Array:
@@ -47,6 +49,36 @@ def test_dequantised_blocks_stay(dtype: Any, prepare_quickly: Prepare, *, has_po
     values *= np.repeat(constants["s"].astype(np.float64), 16, axis)
     expected = rows.astype(np.float64) @ (values.T if is_turned else values) + constants["b"]
     assert relative_error(found, expected.astype(np.float32)) < 1e-5
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_products_of_halves_stay_between_casts(prepare_quickly: Prepare, *, has_bias: bool) -> None:
+    scales = (np.abs(weights(_K // 16, _N)) + 0.1).astype(np.float16)
+    constants = {"q": _integers(ml_dtypes.int4, _K, _N), "s": scales, "b": weights(_N).astype(np.float16)}
+    nodes = [node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=16)]
+    nodes.append(node("Gemm", ["x", "w", *(["b"] if has_bias else [])], ["y"]))
+    built = model(nodes, [("x", (3, _K), TensorProto.FLOAT16)], [("y", (3, _N), TensorProto.FLOAT16)], constants, 21)
+    built.ir_version = 10
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node] == ["Cast", _ENCODED, "Cast", *(["Add"] if has_bias else [])]
+    rows = weights(3, _K, seed=3).astype(np.float16)
+    values = constants["q"].astype(np.float64) * np.repeat(scales.astype(np.float64), 16, 0)
+    expected = rows @ values + (constants["b"] if has_bias else 0)
+    found = run(prepared, {"x": rows})["y"].astype(np.float32)
+    assert relative_error(found, expected.astype(np.float32)) < 2e-3
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.int2, ml_dtypes.uint2])
+def test_two_bits_stay(dtype: Any, prepare_quickly: Prepare) -> None:
+    constants = {"q": _integers(dtype, _K, _N), "s": np.abs(weights(_K // 16, _N)) + 0.1}
+    nodes = [node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=16), node("MatMul", ["x", "w"], ["y"])]
+    built = model(nodes, [("x", (3, _K), FLOAT)], ["y"], constants, opset=25)
+    built.ir_version = 13
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node] == [_ENCODED]
+    rows = weights(3, _K, seed=3)
+    values = constants["q"].astype(np.float64) * np.repeat(constants["s"].astype(np.float64), 16, 0)
+    assert relative_error(run(prepared, {"x": rows})["y"], (rows @ values).astype(np.float32)) < 1e-5
 
 
 def test_a_scale_for_each_column_stays(prepare_quickly: Prepare) -> None:
@@ -149,7 +181,13 @@ def test_codes_across_bytes_become_whole_parts_of_bytes(bits: int, points: str, 
     codes = _digits(constants["w"], bits)
     values = ((codes - origin[..., None]) * constants["s"][..., None]).reshape(columns, -1)[:, :depth]
     rows = weights(3, depth, seed=3)
-    assert relative_error(run(prepared, {"x": rows})["y"], (rows @ values.T).astype(np.float32)) < 1e-5
+    expected = (rows @ values.T).astype(np.float32)
+    assert relative_error(run(prepared, {"x": rows})["y"], expected) < 1e-5
+    # ONNX Runtime has no kernel for them, so that a definition vouches.
+    compute = definition_of(product)
+    assert compute is not None
+    assert deviates(product, [])
+    assert relative_error(compute(Call(product, [rows, *constants.values()], 1))[0], expected) < 1e-6
 
 
 def _digits(data: Array, bits: int) -> Array:
