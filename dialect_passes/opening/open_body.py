@@ -275,7 +275,9 @@ class _Opened:
                 if dim.offset:
                     total = self._arithmetic("arith.addi", total, self._size(dim.offset))
                 if dim.divisor != 1:
+                    # From half of an unknown number IREE 3.13 takes vectors to be of up to 2^52 elements, and fails.
                     total = self._arithmetic("arith.divui", total, self._size(dim.divisor))
+                    total = self._create("util.optimization_barrier", ir.IndexType.get(), [total], {})
                 self._sizes[dim] = total
         return self._sizes[dim]
 
