@@ -53,7 +53,6 @@ _ROUNDED = {
     Precision.INT8: 0.15,
     Precision.INT8_WEIGHTS: 0.02,
     Precision.INT4_WEIGHTS: 0.15,
-    Precision.MIXED_WEIGHTS: 0.15,
     Precision.MIXED: 0.15,
 }
 
