@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.advice import End, Followed, followed, options_of
+from benchmarks.advice.follow import End, Followed, followed, options_of
 
 # Those whose models are refused once sizes and constants are freed, of all families.
 _SEEDS = range(20)
