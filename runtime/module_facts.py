@@ -14,6 +14,7 @@ from sartor.runtime.driver.signature import Signature, parse_signature
 from sartor.runtime.files.checksums import checksum, wrong_weights
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
 from sartor.runtime.module import beside, open_module
+from sartor.runtime.opening import ONLY_KEPT
 from sartor.runtime.several.choice import FIRST, LevelHere, PlanChoice, check_known, chosen_plan
 from sartor.runtime.several.levels import likely_level
 
@@ -97,6 +98,17 @@ def _level_here(module: Path) -> str | None:
 
     with Session(module, device="cpu", threads=1, huge_pages=False) as session:
         return session.level
+
+
+def check_passes_all(path: Path) -> None:
+    """Make sure that callers may pass all that a module reads.
+
+    Raises:
+        UsageError: if it keeps caches itself.
+    """
+    manifest = find_manifest(open_module(path), whole=False)
+    if manifest is not None and manifest.caches:
+        raise UsageError(ONLY_KEPT)
 
 
 def module_signature(path: Path, given: str | None = None, choice: PlanChoice = FIRST) -> Signature:

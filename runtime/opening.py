@@ -31,7 +31,7 @@ NO_STATES = (
     "file without keep_states=False"
 )
 
-_ONLY_KEPT = (
+ONLY_KEPT = (
     "the module keeps its caches itself, and takes none; compile it with --no-state to pass them, or leave "
     "keep_states=False out"
 )
@@ -111,7 +111,7 @@ def open_model(
     own = _find_signature(module, manifest, signature, entry)
     has_states = manifest is not None and signature is None and bool(manifest.states or manifest.caches)
     if manifest is not None and has_states and manifest.caches and not keep_states:
-        raise UsageError(_ONLY_KEPT)
+        raise UsageError(ONLY_KEPT)
     is_stateful = has_states and keep_states
     if manifest is not None and is_stateful:
         own = _stateful(module, manifest)

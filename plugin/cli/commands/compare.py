@@ -38,6 +38,7 @@ from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import (
     bound_inputs,
+    check_passes_all,
     inference_functions,
     module_manifest,
     module_signature,
@@ -116,6 +117,7 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with the reference's; exit code 1 if they differ too much."""
+    check_passes_all(module)
     choice = read_choice(shape, device, archive=inputs)
     usual = usual_error(module, choice)
     if layers or bisect is not None:
