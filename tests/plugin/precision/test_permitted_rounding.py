@@ -21,6 +21,7 @@ from sartor.precision.eligibility import eligibility
 from sartor.precision.permitted_rounding import heeding_permissions, permitted_layers, with_permitted_error
 from sartor.profiling.verdicts import budget_of_model
 from sartor.reference.tolerance import MOST_BY_ITSELF
+from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node
@@ -109,6 +110,10 @@ def test_the_bound_is_what_the_permitted_rounding_explains(
     plain = calibrate(imported, config.calibrating, pool)
     assert with_permitted_error(imported, plain, config, pool) == plain
     config = heeding_permissions(config, imported)
+    # By tokens the bound is a number of tokens, which no relative error widens.
+    tokens = replace(config, error_measure=ErrorMeasure.parse("tokens"))
+    assert with_permitted_error(imported, plain, tokens, pool) == plain
+    assert budget_of_model(tokens.error_budget, imported, plain.samples).accepted == 1e-2
     calibration = calibrate(imported, config.calibrating, pool)
     samples = with_permitted_error(imported, calibration, config, pool).samples
     rows = [sample["x"].astype(np.float64) for sample in samples.source.since(0)]
