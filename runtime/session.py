@@ -335,7 +335,7 @@ class Session:
         def prepared(entry: str) -> Callable[[], None]:
             if isinstance(program, Program) and entry + BOUND_SUFFIX in self._functions:
                 return program.prepare(entry + BOUND_SUFFIX, [*views, *(each.view for each in outputs)])
-            return copying(lambda: self._interface.results(signature, program.invoke(entry, views)), outputs)
+            return copying(lambda: self._interface.results(signature, self._invoked(entry, inputs)), outputs)
 
         def execute() -> None:
             self._check_process()

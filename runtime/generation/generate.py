@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -47,21 +48,37 @@ def generate(
         seed: of what is drawn; None for another each time.
 
     Raises:
-        UsageError: if the session keeps no caches, an argument is out of its range, or the caches have no room for the
-            prompt or, later, for a token.
-        DeviceError: if the device fails.
+        UsageError: if the session keeps no caches, an argument is out of its range, or, later, the caches have no room
+            for a token, or something else ran or reset the session.
+        DeviceError: if the device fails, or the model gives logits that are no numbers.
     """
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty)
-    decoder, prompt = _Decoder(session), _tokens(prompt_ids)
-    if max_new_tokens < 0:
-        raise UsageError(f"max_new_tokens is {max_new_tokens}, expected a number of tokens")
+    decoder = _Decoder(session)
+    prompt = _tokens(prompt_ids, decoder.vocabulary)
+    for name, number in (("max_new_tokens", max_new_tokens), ("seed", 0 if seed is None else seed)):
+        if _whole(number) is None:
+            raise UsageError(f"{name} is {number!r}, expected a whole number of 0 or more")
     return _generated(decoder, prompt, max_new_tokens, sampling, frozenset(stop_tokens), np.random.default_rng(seed))
 
 
-def _tokens(prompt: Iterable[int]) -> list[int]:
-    found = [int(token) for token in prompt]
-    if not found or min(found) < 0:
-        raise UsageError("prompt_ids are no tokens: give one or more whole numbers of 0 or more")
+def _whole(value: object) -> int | None:
+    """A whole number of 0 or more; None for what is none."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type] # which raises TypeError
+    except TypeError:
+        return None
+    return number if number >= 0 else None
+
+
+def _tokens(prompt: Iterable[int], vocabulary: int) -> list[int]:
+    found = []
+    for token in prompt:
+        number = _whole(token)
+        if number is None or number >= vocabulary:
+            raise UsageError(f"prompt_ids has {token!r}, expected tokens: whole numbers from 0 to {vocabulary - 1}")
+        found.append(number)
+    if not found:
+        raise UsageError("prompt_ids has no tokens; give at least one")
     return found
 
 
@@ -92,6 +109,7 @@ class _Decoder:
 
     def __init__(self, session: Session) -> None:
         self._session, self._length = session, session.cached_positions
+        self._has_begun = False
         self._inputs = session.get_inputs()
         ids = [each for each in self._inputs if "int" in each.type and not _is_place(each.name)]
         named = [each for each in ids if each.name == "input_ids"] or ids
@@ -103,13 +121,29 @@ class _Decoder:
         if self._ids.shape != [1, 1]:
             raise UsageError(f"the model takes tokens of shape {self._ids.shape}; one of one sequence is expected")
         outputs = [each for each in session.get_outputs() if len(each.shape) == _LOGITS_RANK]
-        self._logits = next((each.name for each in outputs if each.name == "logits" or len(outputs) == 1), "")
-        if not self._logits:
+        logits = next((each for each in outputs if each.name == "logits" or len(outputs) == 1), None)
+        if logits is None:
             names = [each.name for each in session.get_outputs()]
             raise UsageError(f"the model has no output of logits; its outputs are {names}")
+        self._logits = logits.name
+        size = logits.shape[-1]
+        self.vocabulary = size if isinstance(size, int) else int(np.iinfo(_dtype(self._ids)).max)
+        """One more than the largest token."""
 
     def logits(self, tokens: Sequence[int]) -> Array:
-        """Run the tokens; returns the logits behind the last one."""
+        """Run the tokens; returns the logits behind the last one.
+
+        Raises:
+            UsageError: if the caches hold something else than behind the last call, or have no room.
+            DeviceError: if the device fails.
+        """
+        held = self._session.cached_positions
+        if self._has_begun and held != self._length:
+            raise UsageError(
+                f"the session holds {held} positions where generating left {self._length}: it was run, reset or "
+                "restored between two tokens; fork() gives a session for another sequence"
+            )
+        self._has_begun, self._length = True, held
         for token in tokens:
             (found,) = self._session.run([self._logits], {each.name: self._given(each, token) for each in self._inputs})
             self._length += 1

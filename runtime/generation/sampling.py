@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sartor.errors import UsageError
+from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array
 
 Logits = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -38,7 +38,7 @@ class Sampling:
         """Check the ranges."""
         if not 0 <= self.temperature < np.inf:
             raise UsageError(f"temperature is {self.temperature}, expected a number of 0 or more")
-        if self.top_k < 0:
+        if not isinstance(self.top_k, (int, np.integer)) or self.top_k < 0:
             raise UsageError(f"top_k is {self.top_k}, expected a number of tokens, or 0 for all")
         if not 0 < self.top_p <= 1:
             raise UsageError(f"top_p is {self.top_p}, expected a number above 0, and at most 1")
@@ -52,8 +52,13 @@ class Sampling:
             logits: one for each token.
             occurred: tokens of the prompt, and those that followed.
             random: draws it.
+
+        Raises:
+            DeviceError: if logits are no numbers, or all tokens are ruled out.
         """
         scores: Logits = np.array(logits, np.float64)
+        if not np.isfinite(scores.max()):
+            raise DeviceError(f"the model's logits have no largest number but {scores.max()}; no token can be chosen")
         if self.repetition_penalty != 1:
             self._penalise(scores, occurred)
         if self.temperature == 0:

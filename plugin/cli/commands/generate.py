@@ -60,10 +60,20 @@ def generate_tokens(
                 seed=seed,
             )
         )
-        tokens = list(timed)
-    text = None if words is None else words.decode(tokens)
+        tokens: list[int] = []
+        try:
+            for token in timed:
+                tokens.append(token)
+        finally:
+            # Where the caches are full, or the device fails, what was generated is not lost.
+            if tokens:
+                text = None if words is None else words.decode(tokens)
+                _show(given, tokens, text, timed, as_json=as_json)
+
+
+def _show(prompt: list[int], tokens: list[int], text: str | None, timed: _Timed, *, as_json: bool) -> None:
     if as_json:
-        show_json({"prompt": given, "tokens": tokens, "text": text, **timed.times})
+        show_json({"prompt": prompt, "tokens": tokens, "text": text, **timed.times})
         return
     typer.echo(",".join(map(str, tokens)) if text is None else text)
     say(timed.described)

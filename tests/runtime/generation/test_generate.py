@@ -1,0 +1,103 @@
+"""What a decoder is given for each token, and what ends generating, by a session that stands for a compiled one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from sartor.errors import DeviceError, UsageError
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.generation.generate import generate
+from sartor.runtime.runs.interface import NodeArg
+from sartor.runtime.session import Session
+
+VOCABULARY = 7
+ROOM = 6
+
+
+class Decoder:
+    """Its likeliest token is the one after the token that was given; it keeps no more than so many positions."""
+
+    def __init__(self) -> None:
+        self.cached_positions = 0
+        self.given: list[tuple[int, int, int]] = []
+        self.broken = False
+
+    def get_inputs(self) -> list[NodeArg]:
+        shapes = {"input_ids": [1, 1], "position_ids": [1, 1], "attention_mask": [1, None]}
+        return [NodeArg(name, "tensor(int64)", cast(Any, shape)) for name, shape in shapes.items()]
+
+    def get_outputs(self) -> list[NodeArg]:
+        return [NodeArg("logits", "tensor(float)", [1, 1, VOCABULARY])]
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        assert list(names) == ["logits"]
+        token, position = (int(feeds[name].item()) for name in ("input_ids", "position_ids"))
+        self.given.append((token, position, feeds["attention_mask"].size))
+        if self.cached_positions == ROOM:
+            raise UsageError("the caches are full")
+        self.cached_positions += 1
+        logits = np.zeros((1, 1, VOCABULARY), np.float32)
+        logits[0, 0, (token + 1) % VOCABULARY] = np.nan if self.broken else 1
+        return [logits]
+
+
+def generated(decoder: Decoder, prompt: Any, count: int, **options: Any) -> Any:
+    return generate(cast(Session, decoder), prompt, count, **options)
+
+
+def test_positions_and_masks_go_on_behind_what_is_held() -> None:
+    decoder = Decoder()
+    assert list(generated(decoder, [3, 4], 2)) == [5, 6]
+    # The last token that was given is not in the caches.
+    assert list(generated(decoder, np.array([6]), 1)) == [0]
+    assert decoder.given == [(3, 0, 1), (4, 1, 2), (5, 2, 3), (6, 3, 4)]
+
+
+def test_a_stop_token_ends_it_and_is_not_given() -> None:
+    assert list(generated(Decoder(), [1], 5, stop_tokens=[4])) == [2, 3]
+
+
+def test_tokens_come_until_the_caches_are_full() -> None:
+    tokens = generated(Decoder(), [0], 20)
+    assert [next(tokens) for _ in range(ROOM)] == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(UsageError, match="full"):
+        next(tokens)
+
+
+def test_a_session_that_others_used_meanwhile_is_seen() -> None:
+    decoder = Decoder()
+    tokens = generated(decoder, [0], 4)
+    assert next(tokens) == 1
+    decoder.cached_positions = 0
+    with pytest.raises(UsageError, match="holds 0 positions where generating left 1"):
+        next(tokens)
+    decoder.cached_positions = 3
+    # It begins where the session is when the first token is asked for.
+    late = generated(decoder, [5], 1)
+    decoder.cached_positions = 2
+    assert next(late) == 6
+    assert decoder.given[-1] == (5, 2, 3)
+
+
+@pytest.mark.parametrize("prompt", [[], "12", [1.7], [None], [-1], [VOCABULARY], [10**30]])
+def test_prompts_that_are_no_tokens_are_refused(prompt: Any) -> None:
+    with pytest.raises(UsageError, match="prompt_ids"):
+        generated(Decoder(), prompt, 1)
+
+
+@pytest.mark.parametrize("options", [{"seed": -1}, {"seed": 0.5}, {"max_new_tokens": -1}, {"top_k": 1.5}])
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        generate(cast(Session, Decoder()), [1], **{"max_new_tokens": 1, **options})
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_no_numbers_are_told(temperature: float) -> None:
+    decoder = Decoder()
+    decoder.broken = True
+    with pytest.raises(DeviceError, match="no token can be chosen"):
+        next(generated(decoder, [1], 1, temperature=temperature))
