@@ -73,7 +73,7 @@ def test_the_package_s_times_are_for_this_machine(
     known = {isa_class(host()), "x86-64-v3"}
     monkeypatch.setattr(layer_costs, "shipped_samples", lambda isa, threads: SHIPPED if isa in known else ())
     monkeypatch.setattr(layer_costs, "SearchRun", FakeSearch)
-    imported: Any = SimpleNamespace(graph=SimpleNamespace(all_layers=tuple, layers=()))
+    imported: Any = SimpleNamespace(graph=SimpleNamespace(all_layers=tuple, layers=(), calls=()))
     layer_costs._measured(imported, [], fake_tuner(hardware, target), ())
     assert FakeSearch.given[-1] == expected
 
