@@ -211,7 +211,7 @@ def main() -> None:
 
 def _get(need: str) -> None:
     """Import a module, or call a function; whether that fails is seen in the job that needs it."""
-    with nothing_collected(), suppress(ImportError, SartorError):
+    with nothing_collected(), _Caught():
         if ":" in need:
             resolved(need)()
         else:

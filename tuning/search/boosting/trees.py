@@ -53,7 +53,8 @@ class Trees:
             np.concatenate([each["split_indices"] for each in trees]).astype(np.uint16),
             np.concatenate([each["split_conditions"] for each in trees]).astype(np.float32),
             np.array(left, np.int16),
-            np.float32(json.loads(learner["learner_model_param"]["base_score"])[0]),
+            # A list since XGBoost 3.1, a number before.
+            np.float32(np.ravel(json.loads(learner["learner_model_param"]["base_score"]))[0]),
         )
 
     def predict(self, rows: NDArray[np.float64]) -> NDArray[np.float32]:
