@@ -24,7 +24,7 @@ from sartor.onnx_model.rewrites.operator_sets.classical.scores import (
     transformed,
 )
 from sartor.onnx_model.rewrites.operator_sets.classical.trees.forest import Forest
-from sartor.onnx_model.rewrites.operator_sets.classical.trees.leaves import Features, multiplied, suits_products, walked
+from sartor.onnx_model.rewrites.operator_sets.classical.trees.leaves import multiplied, suits_products, walked
 from sartor.onnx_model.rewrites.operator_sets.classical.trees.reading import listed_trees, numbers, separate_leaves
 
 # Each step of a walk is seven nodes, and a set of values to be equal to takes two steps for each.
@@ -101,9 +101,7 @@ def _aggregated(emit: Emitter, forest: Forest, rows: str, aggregate: str) -> str
             f"{describe_node(emit.node)} has a tree of more than {_MOST_STEPS} comparisons on a path; train it with a "
             "limit of depth"
         )
-    shape = emit.editor.shape(emit.node.input[0]) or (0,)
-    turned = emit("Transpose", rows, part="by_feature", perm=[1, 0])
-    features = Features(turned, shape[0] if len(shape) > 1 else 1)
+    features = emit("Transpose", rows, part="by_feature", perm=[1, 0])
     is_sum, is_float = aggregate in ("AVERAGE", "SUM"), forest.thresholds.dtype == np.float32
     if is_sum and is_float and suits_products(forest, depth):
         scores = multiplied(emit, forest, features)

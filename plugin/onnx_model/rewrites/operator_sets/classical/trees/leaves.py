@@ -7,8 +7,6 @@ suit trees of few nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from onnx import TensorProto
 
@@ -20,14 +18,6 @@ from sartor.onnx_model.rewrites.operator_sets.classical.trees.forest import Fore
 _PRODUCTS_OF_A_STEP = 45
 
 
-@dataclass(frozen=True)
-class Features:
-    """What trees compare: a value [features, rows], the number of rows, and whether it may hold NaN that is tracked."""
-
-    value: str
-    rows: int
-
-
 def suits_products(forest: Forest, depth: int) -> bool:
     """Whether to multiply by paths: the widest tree has few comparisons and leaves, and all are trees."""
     counts = [_inner_and_leaves(forest, int(root)) for root in forest.roots]
@@ -37,15 +27,19 @@ def suits_products(forest: Forest, depth: int) -> bool:
     return 0 < inner * leaves <= _PRODUCTS_OF_A_STEP * depth
 
 
-def walked(emit: Emitter, forest: Forest, features: Features, depth: int) -> str:
-    """Values of the leaves at which rows arrive, [trees, rows, targets], by ``depth`` steps of all trees at once."""
+def walked(emit: Emitter, forest: Forest, features: str, depth: int) -> str:
+    """Values of the leaves at which rows arrive, [trees, rows, targets], by ``depth`` steps of all trees at once.
+
+    Args:
+        features: a value [features, rows].
+    """
     children = emit.constant(np.stack([forest.when_false, forest.when_true], 1).reshape(-1), "children")
     tables = emit.constant(forest.features, "features"), emit.constant(forest.thresholds, "thresholds")
     nan = emit.constant(forest.nan_is_true, "nan") if forest.nan_is_true.any() else ""
     place = _first_step(emit, forest, features)
     for _ in range(depth - 1):
         feature, threshold = (emit("Gather", table, place, part="node", axis=0) for table in tables)
-        number = emit("GatherElements", features.value, feature, part="feature", axis=0)
+        number = emit("GatherElements", features, feature, part="feature", axis=0)
         holds = _holds(emit, number, threshold, emit("Gather", nan, place, part="nan", axis=0) if nan else "")
         side = emit("Cast", holds, part="side", to=TensorProto.INT64)
         pair = emit("Mul", place, emit.shared_constant(np.asarray(2, np.int64), "two"), part="pair")
@@ -53,14 +47,14 @@ def walked(emit: Emitter, forest: Forest, features: Features, depth: int) -> str
     return emit("Gather", emit.constant(forest.values, "values"), place, part="values", axis=0)
 
 
-def _first_step(emit: Emitter, forest: Forest, features: Features) -> str:
+def _first_step(emit: Emitter, forest: Forest, features: str) -> str:
     """The nodes [trees, rows] behind the roots, which are the same for all rows."""
     roots = forest.roots
 
     def column(values: Array, hint: str) -> str:
         return emit.constant(np.ascontiguousarray(values[roots][:, None]), hint)
 
-    number = emit("Gather", features.value, emit.constant(forest.features[roots], "root"), part="root", axis=0)
+    number = emit("Gather", features, emit.constant(forest.features[roots], "root"), part="root", axis=0)
     nan = column(forest.nan_is_true, "root_nan") if forest.nan_is_true[roots].any() else ""
     holds = _holds(emit, number, column(forest.thresholds, "root_threshold"), nan)
     return emit("Where", holds, column(forest.when_true, "true"), column(forest.when_false, "false"), part="step")
@@ -73,11 +67,14 @@ def _holds(emit: Emitter, number: str, threshold: str, nan: str) -> str:
     return emit("Or", holds, emit("And", nan, emit("IsNaN", number, part="is_nan"), part="missing"), part="holds")
 
 
-def multiplied(emit: Emitter, forest: Forest, features: Features) -> str:
+def multiplied(emit: Emitter, forest: Forest, features: str) -> str:
     """Sums of the values of all leaves at which rows arrive, [rows, targets].
 
     A leaf is reached where as many of the comparisons that have to hold do so as lie on its path, and none of the
     others: the path has 1 for the former, -1 for the latter and 0 beside it.
+
+    Args:
+        features: a value [features, rows].
     """
     paths = [_inner_and_leaves(forest, int(root)) or ([], []) for root in forest.roots]
     trees, inner, leaves = len(paths), max(len(each) for each, _ in paths), max(len(each) for _, each in paths)
@@ -92,18 +89,18 @@ def multiplied(emit: Emitter, forest: Forest, features: Features) -> str:
                 matrix[tree, leaf, column[node]] = 1 if is_true else -1
             holding[tree, leaf], values[tree, leaf] = sum(is_true for _, is_true in path), forest.values[place]
     holds = _all_comparisons(emit, forest, features, nodes.reshape(-1))
-    shape = emit.constant([trees, inner, features.rows], "comparisons")
+    shape = emit.constant([trees, inner, -1], "comparisons")
     held = emit("MatMul", emit.constant(matrix, "paths"), emit("Reshape", holds, shape, part="by_tree"), part="paths")
     is_reached = emit("Equal", held, emit.constant(holding, "holding"), part="is_reached")
     flags = emit("Cast", is_reached, part="reached", to=TensorProto.FLOAT)
-    flat = emit("Reshape", flags, emit.constant([trees * leaves, features.rows], "leaves"), part="leaves")
+    flat = emit("Reshape", flags, emit.constant([trees * leaves, -1], "leaves"), part="leaves")
     rows = emit("Transpose", flat, part="by_row", perm=[1, 0])
     return emit("MatMul", rows, emit.constant(values.reshape(trees * leaves, -1), "values"), part="sums")
 
 
-def _all_comparisons(emit: Emitter, forest: Forest, features: Features, nodes: Array) -> str:
+def _all_comparisons(emit: Emitter, forest: Forest, features: str, nodes: Array) -> str:
     """Whether comparisons hold, as numbers [nodes, rows]; that of a node -1 does not matter."""
-    number = emit("Gather", features.value, emit.constant(forest.features[nodes], "features"), part="features", axis=0)
+    number = emit("Gather", features, emit.constant(forest.features[nodes], "features"), part="features", axis=0)
     flags = forest.nan_is_true[nodes]
     nan = emit.constant(flags[:, None], "nan") if flags.any() else ""
     holds = _holds(emit, number, emit.constant(forest.thresholds[nodes][:, None], "thresholds"), nan)

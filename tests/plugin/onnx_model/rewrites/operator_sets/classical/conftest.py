@@ -51,7 +51,8 @@ def check(save_and_load: Load, prepare_quickly: Prepare) -> Check:
         expected, kinds = _run(built, inputs)
         for output, kind, array in zip(built.graph.output, kinds, expected, strict=True):
             output.CopyFrom(helper.make_tensor_value_info(output.name, kind, array.shape))
-        prepared = prepare_quickly(save_and_load(built)).model
+        shapes = {f"x{index}": array.shape for index, array in enumerate(inputs)}
+        prepared = prepare_quickly(save_and_load(built), shapes).model
         assert all(not node.domain for node in prepared.graph.node)
         actual, _ = _run(prepared, inputs)
         for left, right in zip(actual, expected, strict=True):

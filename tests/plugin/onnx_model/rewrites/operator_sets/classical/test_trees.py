@@ -46,6 +46,13 @@ def test_shallow_trees_are_multiplied_and_deep_ones_walked(check: Check) -> None
         assert ("MatMul" in {node.op_type for node in prepared.graph.node}) is is_multiplied
 
 
+@pytest.mark.parametrize("depth", [2, 7])
+def test_no_rows_have_no_scores(depth: int, check: Check) -> None:
+    trees = Trees(5)
+    given = trees.attributes("target", 8, depth, range(2))
+    check("TreeEnsembleRegressor", [trees.rows(0)], n_targets=2, **given)
+
+
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize(
     ("classes", "weighted"), [(3, [0, 1, 2]), (4, [1, 2]), (2, [0]), (2, [1]), (2, [0, 1])], ids=str
