@@ -19,7 +19,12 @@ _PRODUCTS_OF_A_STEP = 45
 
 
 def suits_products(forest: Forest, depth: int) -> bool:
-    """Whether to multiply by paths: the widest tree has few comparisons and leaves, and all are trees."""
+    """Whether to multiply by paths: the widest tree has few comparisons and leaves, and all are trees.
+
+    Values have to be finite, as those of all leaves are multiplied, by 0 where a row does not arrive.
+    """
+    if not np.isfinite(forest.values).all():
+        return False
     counts = [_inner_and_leaves(forest, int(root)) for root in forest.roots]
     if any(counted is None for counted in counts):
         return False

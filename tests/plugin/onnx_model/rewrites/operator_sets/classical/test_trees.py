@@ -53,6 +53,13 @@ def test_no_rows_have_no_scores(depth: int, check: Check) -> None:
     check("TreeEnsembleRegressor", [trees.rows(0)], n_targets=2, **given)
 
 
+def test_rows_that_do_not_arrive_at_an_infinite_value_have_finite_scores(check: Check) -> None:
+    trees = Trees(5)
+    given = trees.attributes("target", 2, 2, [0])
+    given["target_weights"][0] = float("inf")
+    check("TreeEnsembleRegressor", [trees.rows(9)], n_targets=1, **given)
+
+
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize(
     ("classes", "weighted"), [(3, [0, 1, 2]), (4, [1, 2]), (2, [0]), (2, [1]), (2, [0, 1])], ids=str
