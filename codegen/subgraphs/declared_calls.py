@@ -49,16 +49,33 @@ def cast_bits(module: ir.Operation) -> None:
     """
     with module.context, ir.Location.unknown(module.context):
         for op in operators(module, "BitCast"):
+            # What has no builtin type here, as complex numbers, stays for the importer to refuse.
+            if not all(_SHAPED.fullmatch(str(value.type)) for value in (op.operands[0], op.results[0])):
+                continue
             with ir.InsertionPoint(op), op.location:
                 given, result = _builtin(op.operands[0]), _builtin(op.results[0])
                 value = ir.Operation.create("torch_c.to_builtin_tensor", [given], [op.operands[0]]).results[0]
                 if given != result:
-                    # A bool is a byte of which one bit counts.
-                    name = "arith.extui" if str(given).endswith("xi1>") else "arith.bitcast"
-                    value = ir.Operation.create(name, [result], [value]).results[0]
+                    value = _with_bits(value, result)
                 made = ir.Operation.create("torch_c.from_builtin_tensor", [op.results[0].type], [value])
             op.results[0].replace_all_uses_with(made.results[0])
             op.erase()
+
+
+def _with_bits(value: ir.Value, result: ir.Type) -> ir.Value:
+    """A value of another type with the same bits; a bool is a byte, which is true unless it is zero."""
+    if _is_bool(value.type):
+        return ir.Operation.create("arith.extui", [result], [value]).results[0]
+    if _is_bool(result):
+        zero = ir.Attribute.parse(f"dense<0> : {value.type}")
+        zeros = ir.Operation.create("arith.constant", [value.type], [], {"value": zero}).results[0]
+        unequal = {"predicate": ir.Attribute.parse("1 : i64")}
+        return ir.Operation.create("arith.cmpi", [result], [value, zeros], unequal).results[0]
+    return ir.Operation.create("arith.bitcast", [result], [value]).results[0]
+
+
+def _is_bool(kind: ir.Type) -> bool:
+    return re.search("[<x]i1>$", str(kind)) is not None
 
 
 def _builtin(value: ir.Value) -> ir.Type:

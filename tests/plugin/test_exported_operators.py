@@ -125,3 +125,14 @@ def test_group_norms_of_float16(parameters: type) -> None:
     normal = (rows - rows.mean((1, 3), keepdims=True)) / np.sqrt(rows.var((1, 3), keepdims=True) + 1e-5)
     expected = normal.reshape(x.shape) * constants["g"] + constants["b"]
     np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
+
+
+def test_bits_are_cast_from_and_to_bools() -> None:
+    """A byte that is not zero is true, as in NumPy's views; ONNX Runtime has no kernel."""
+    casts = [node("BitCast", ["x"], ["y"], to=TensorProto.BOOL), node("BitCast", ["b"], ["z"], to=TensorProto.UINT8)]
+    given: list[Value] = [("x", (2, 2), TensorProto.UINT8), ("b", (), TensorProto.BOOL)]
+    built = model(casts, given, [("y", (2, 2), TensorProto.BOOL), ("z", (), TensorProto.UINT8)], {}, 26)
+    values = np.array([[0, 1], [2, 255]], np.uint8)
+    flags, byte = sartor.backend.run_model(built, [values, np.array(True)])
+    np.testing.assert_array_equal(flags, values.view(bool))
+    assert int(byte) == 1

@@ -72,6 +72,17 @@ def test_an_op_that_iree_does_not_know_is_named() -> None:
         import_model(b.model([("x", (2, 3))], [("y", (2, 3))]))
 
 
+def test_bits_of_complex_numbers_are_refused_by_name() -> None:
+    value = helper.make_tensor_value_info("x", TensorProto.COMPLEX64, [2, 3])
+    result = helper.make_tensor_value_info("y", TensorProto.INT64, [2, 3])
+    cast = helper.make_node("BitCast", ["x"], ["y"], name="odd", to=TensorProto.INT64)
+    model = helper.make_model(
+        helper.make_graph([cast], "graph", [value], [result]), opset_imports=[helper.make_opsetid("", 26)]
+    )
+    with pytest.raises(UnsupportedModelError, match=r"node 'odd' \(BitCast\) is not .*complex64"):
+        import_model(model)
+
+
 def test_an_output_that_is_an_initialiser_is_imported() -> None:
     model = constant_output()
     constant = model.graph.initializer[0]
