@@ -26,11 +26,19 @@ class _Repeated:
 
     Attributes:
         source: what is repeated, [batch, groups, rows, columns].
+        shape: of the source.
+        count: how many heads of queries read each group.
         is_turned: whether its rows and columns are exchanged.
     """
 
     source: str
+    shape: tuple[int, ...]
+    count: int
     is_turned: bool
+
+    def serves(self, queries: tuple[int, ...]) -> bool:
+        """Whether queries of a shape have a head for each repeat, of as many sequences: products may spread either."""
+        return len(queries) == _RANK and queries[:2] == (self.shape[0], self.shape[1] * self.count)
 
 
 @dataclass(frozen=True)
@@ -65,12 +73,13 @@ def _grouped(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         return None
     first, steps = found
     keys, shape = _repeated(first.input[1], editor), editor.shape(first.input[0])
-    groups = (editor.shape(values.source) or (0, 0))[1]
-    if keys is None or shape is None or (editor.shape(keys.source) or (0, 0))[1] != groups:
+    if keys is None or shape is None or keys.shape[1] != values.shape[1]:
         return None
-    sizes = _Sizes(shape[0], shape[1], groups, shape[2])
+    if not (keys.serves(shape) and values.serves(shape)):
+        return None
+    sizes = _Sizes(shape[0], shape[1], values.shape[1], shape[2])
     emit = Emitter(editor, first)
-    by_group = emit.constant([sizes.batch, groups, sizes.rows, -1], "by_group")
+    by_group = emit.constant([sizes.batch, sizes.groups, sizes.rows, -1], "by_group")
     current = emit("Reshape", first.input[0], by_group, part="group")
     source = emit("Transpose", keys.source, part="turn_keys", perm=_TURNED) if keys.is_turned else keys.source
     current, nodes, before = emit("MatMul", current, source), emit.nodes, first.output[0]
@@ -87,11 +96,15 @@ def _grouped(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _chain(name: str, editor: GraphEditor) -> tuple[NodeProto, list[NodeProto]] | None:
-    """The product of queries and keys, and the nodes between it and a value: a softmax and what comes before it."""
-    steps, node = list[NodeProto](), editor.producer(name)
+    """The product of queries and keys, and the nodes between it and a value: a softmax and what comes before it.
+
+    None of these spreads what it reads to more sequences, heads or queries.
+    """
+    steps, node, shape = list[NodeProto](), editor.producer(name), editor.shape(name)
+    if shape is None or len(shape) != _RANK:
+        return None
     while node is not None and (node.op_type in _STEPS or node.op_type == "Softmax"):
-        shape = editor.shape(node.output[0])
-        if editor.only_consumer(node.output[0]) is None or shape is None or len(shape) != _RANK:
+        if editor.only_consumer(node.output[0]) is None or editor.shape(node.output[0]) != shape:
             return None
         if node.op_type == "Softmax" and (steps or attributes(node).get("axis", -1) not in (-1, _RANK - 1)):
             return None
@@ -101,10 +114,10 @@ def _chain(name: str, editor: GraphEditor) -> tuple[NodeProto, list[NodeProto]] 
         if len(followed) != 1 or not all(map(partial(_spreads, shape=shape), others)):
             return None
         node = editor.producer(followed[0])
-    is_attention = node is not None and node.op_type == "MatMul" and steps and steps[-1].op_type == "Softmax"
-    if node is None or not is_attention or editor.only_consumer(node.output[0]) is None:
+    if node is None or node.op_type != "MatMul" or not steps or steps[-1].op_type != "Softmax":
         return None
-    return node, steps
+    is_whole = editor.only_consumer(node.output[0]) is not None and editor.shape(node.output[0]) == shape
+    return (node, steps) if is_whole else None
 
 
 def _leads_to_product(name: str, editor: GraphEditor) -> bool:
@@ -151,7 +164,9 @@ def _repeated(name: str, editor: GraphEditor) -> _Repeated | None:
     batch, groups, *rest = source
     count = several[2]
     is_by_head = one == (batch, groups, 1, *rest) and several == (batch, groups, count, *rest)
-    return _Repeated(names[0], is_turned) if is_by_head and heads == (batch, groups * count, *rest) else None
+    if not is_by_head or heads != (batch, groups * count, *rest):
+        return None
+    return _Repeated(names[0], source, count, is_turned)
 
 
 def _producers(name: str, editor: GraphEditor) -> Iterator[NodeProto]:
