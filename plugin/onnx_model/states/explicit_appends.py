@@ -17,10 +17,21 @@ OPERATOR = "GroupQueryAttention"
 _MICROSOFT = "com.microsoft"
 _KEY, _PAST_KEY, _PAST_VALUE, _LENGTHS, _COSINES, _SINES, _POSITIONS = 1, 3, 4, 5, 7, 8, 9
 _LAST_USUAL = 10
-_ATTRIBUTES = frozenset(
-    {"do_rotary", "kv_num_heads", "local_window_size", "num_heads", "rotary_interleaved", "scale", "smooth_softmax"}
-)
-_OFF = {"local_window_size": -1, "smooth_softmax": 0}
+_ATTRIBUTES = frozenset({"do_rotary", "kv_num_heads", "num_heads", "rotary_interleaved", "scale"})
+# Of norms whose weights are inputs that are absent.
+_UNREAD = frozenset({"k_norm_epsilon", "q_norm_epsilon", "qk_norm_epsilon"})
+# Values that say that the node does nothing else, as exporters write them out. A window of 0 hides all before.
+_OFF: dict[str, tuple[float | str, ...]] = {
+    "causal": (1,),
+    "k_quant_type": ("NONE",),
+    "kv_cache_bit_width": (0,),
+    "local_window_size": (-1,),
+    "qk_output": (0,),
+    "sliding_window_cache": (0,),
+    "smooth_softmax": (-1, 0),
+    "softcap": (0.0,),
+    "v_quant_type": ("NONE",),
+}
 _RANK = 4
 
 
@@ -42,9 +53,9 @@ def _explicit(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 def _is_usual(node: NodeProto) -> bool:
     """Whether the node has nothing beside rotary embedding and a scale."""
     found = attributes(node)
-    is_off = all(found.get(name, off) in (off, 0.0) for name, off in _OFF.items())
+    named = all(name in _ATTRIBUTES | _UNREAD or value in _OFF.get(name, ()) for name, value in found.items())
     others = any(node.input[_LAST_USUAL:]) or any(node.output[3:])
-    return set(found) <= _ATTRIBUTES and is_off and not others and all(len(node.output) > index for index in (1, 2))
+    return named and not others and all(len(node.output) > index for index in (1, 2))
 
 
 def _dims(name: str, editor: GraphEditor) -> list[int]:

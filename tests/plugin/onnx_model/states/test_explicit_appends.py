@@ -41,13 +41,29 @@ def test_nodes_give_what_the_operator_gives() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("attribute", [{"softcap": 20.0}, {"local_window_size": 3}, {"smooth_softmax": 1}])
-def test_what_nodes_would_not_do_stays_an_operator(attribute: dict[str, float]) -> None:
+def model_with(values: Mapping[str, float | str]) -> ModelProto:
     model = DECODER.model()
     for node in model.graph.node:
         if node.op_type == OPERATOR:
-            node.attribute.extend(helper.make_attribute(name, value) for name, value in attribute.items())
-    assert not append_explicitly(model)
+            node.attribute.extend(helper.make_attribute(name, value) for name, value in values.items())
+    return model
+
+
+@pytest.mark.parametrize(
+    "attribute", [{"softcap": 20.0}, {"local_window_size": 3}, {"local_window_size": 0}, {"smooth_softmax": 1}]
+)
+def test_what_nodes_would_not_do_stays_an_operator(attribute: dict[str, float]) -> None:
+    assert not append_explicitly(model_with(attribute))
+
+
+def test_attributes_that_are_written_out_and_off_do_not_count() -> None:
+    off: dict[str, float | str] = {"softcap": 0.0, "local_window_size": -1, "smooth_softmax": 0, "qk_output": 0}
+    off |= {"causal": 1, "sliding_window_cache": 0, "kv_cache_bit_width": 0, "qk_norm_epsilon": 1e-2}
+    model = model_with({**off, "k_quant_type": "NONE", "v_quant_type": "NONE"})
+    right = outputs(model, feeds())
+    assert append_explicitly(model) == ("attention_0", "attention_1")
+    for one, other in zip(outputs(model, feeds()), right, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_several_tokens_a_call_leave_the_caches_to_the_caller(tmp_path: Path) -> None:
