@@ -17,6 +17,7 @@ from sartor.errors import DeviceError, SartorError, UsageError
 from sartor.profiling.state_check import CALLS, CallErrors
 from sartor.profiling.verify_job import Check, where_of
 from sartor.reference.trusted.reference_model import ReferenceModel
+from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.cache import Cache
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import LAYER, output_scale
@@ -25,6 +26,8 @@ from sartor.tuning.records.signature import net_signature
 from sartor.tuning.workers.protocol import WorkerError
 
 _MOST_SAMPLES = 8
+# Calls of a first sequence that fills the caches; where there is room for more it ends earlier, as others do.
+_MOST_CALLS = 32
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,11 @@ class CachingModel:
 def verify_caches(check: Check, model: CachingModel) -> CallErrors | WorkerError:
     """Worker side: run two sequences of calls of a module, and compare all outputs and caches of each call.
 
+    The first fills the caches if few calls do.
+
     Raises:
         DeviceError: if the module does not run.
+        UsageError: if a call has more positions than there is room for.
     """
     try:
         device = check.files.open_device(check.device, check.threads)
@@ -65,20 +71,25 @@ class _Calls:
         self._inputs = [value for value in check.values[0] if value.name not in cached]
         rows = {value.name: value.type.shape[0] for value in check.values[1]}
         self._new = rows[model.caches[0].output]
+        self._most = model.most // self._new
+        if not self._most:
+            raise UsageError(f"a call appends {self._new} positions to caches that have room for {model.most}")
+        self._bound = bound_feeds(check.bound)
         self._reference = ReferenceModel(model.path, threads=check.threads)
 
     def errors(self) -> CallErrors:
         """The error of each call."""
         errors, where = list[float](), list[str]()
         samples = cycle(islice(self._check.samples.since(0), _MOST_SAMPLES))
-        for count in CALLS:
+        first = self._most if self._most <= _MOST_CALLS else CALLS[0]
+        for count in (first, min(CALLS[1], self._most)):
             if errors:
                 self._session.reset()
-            for given, expected in self._sequence(islice(samples, min(count, self._model.most // self._new))):
+            for given, expected in self._sequence(islice(samples, count)):
                 scales = [output_scale(each, lenience=LAYER) for each in expected]
                 errors.append(self._check.measure.of_sample(given, expected, scales))
                 where.append(where_of(self._check, given, expected, scales))
-        return CallErrors(tuple(errors), tuple(where))
+        return CallErrors(tuple(errors), tuple(where), before_reset=first)
 
     def _sequence(self, samples: Iterator[Mapping[str, Array]]) -> Iterator[tuple[list[Array], Sequence[Array]]]:
         """For each call what the module gave, with its caches among the outputs, and what was expected."""
@@ -86,7 +97,8 @@ class _Calls:
         free = [spec.name for spec in self._session.get_outputs()]
         for number, sample in enumerate(samples):
             feeds = {each.name: self._given(each, sample[each.name], number * self._new) for each in self._inputs}
-            taken = {name: each for name, each in {**feeds, **held}.items() if name in self._reference.input_names}
+            known = {**self._bound, **feeds, **held}
+            taken = {name: each for name, each in known.items() if name in self._reference.input_names}
             right = dict(zip(self._reference.output_names, self._reference(taken), strict=True))
             given = dict(zip(free, self._run(feeds), strict=True))
             kept = self._session.save()

@@ -39,10 +39,12 @@ class CallErrors:
     Attributes:
         errors: of each call, in order.
         where: in which output, or state, the largest error of each call is, as ``worst_output`` writes it.
+        before_reset: number of calls of the first sequence.
     """
 
     errors: tuple[float, ...] = ()
     where: tuple[str, ...] = ()
+    before_reset: int = CALLS[0]
 
     @property
     def _worst(self) -> int:
@@ -63,7 +65,7 @@ class CallErrors:
     def sentence(self) -> str:
         """Which call the largest error is of, and how it came to be."""
         worst = self._worst
-        begin, place = (0, "") if worst < CALLS[0] else (CALLS[0], " after a reset")
+        begin, place = (0, "") if worst < self.before_reset else (self.before_reset, " after a reset")
         first, number = self.errors[begin], worst - begin + 1
         grows = number > 1 and first > 0 and self.errors[worst] > _GROWN * first
         grown = f", and grew from {first:.2g} in the first" if grows else ""

@@ -31,6 +31,8 @@ from sartor.policies import StatePolicy
 from sartor.profiling.cache_check import CachingModel, verify_caches
 from sartor.profiling.state_check import CALLS, CallErrors
 from sartor.profiling.verify_job import Check
+from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.generation.generate import generate
 from sartor.runtime.manifest import CACHES_FORMAT, read_manifest
 from sartor.runtime.session import Session
@@ -96,7 +98,9 @@ def built(model: ImportedModel, folder: Path, net: SplitNetwork | None = None) -
     return module
 
 
-def checked(model: ImportedModel, module: Path) -> CallErrors:
+def checked(
+    model: ImportedModel, module: Path, source: str = "decoder.onnx", most: int = POSITIONS, **said: Any
+) -> CallErrors:
     tokens = [{**model.samples, "input_ids": np.array([[token]], np.int64)} for token in (3, 7, 1, 9)]
     check = Check(
         files=NetFiles(module, None),
@@ -108,12 +112,13 @@ def checked(model: ImportedModel, module: Path) -> CallErrors:
         narrow=False,
         device="cpu",
         threads=1,
+        **said,
     )
-    caching = CachingModel(model.path.parent.parent / "decoder.onnx", model.caches, POSITIONS)
+    caching = CachingModel(model.path.parent.parent / source, model.caches, most)
     found = verify_caches(check, caching)
     if isinstance(found, WorkerError):
         raise found.error
-    assert len(found.errors) == sum(CALLS)
+    assert len(found.errors) == found.before_reset + CALLS[1]
     return found
 
 
@@ -144,7 +149,27 @@ def logits(session: Session, token: int, before: int) -> np.ndarray:
 
 
 def test_a_right_module_is_right_in_all_calls(model: ImportedModel, module: Path) -> None:
-    assert max(checked(model, module).errors) < 1e-5
+    found = checked(model, module)
+    assert max(found.errors) < 1e-5
+    assert found.before_reset == POSITIONS, "calls that fill the caches"
+    assert replace(found, errors=(*found.errors[:-1], 1.0)).sentence.startswith("it is that of call 3 after a reset")
+
+
+def test_inputs_with_a_fixed_value_are_given_to_the_users_model(model: ImportedModel, module: Path) -> None:
+    path = model.path.parent.parent / "scaled.onnx"
+    scaled = onnx.load(path.with_name("decoder.onnx"))
+    scaled.graph.node[-1].output[0] = "unscaled"
+    scaled.graph.node.append(onnx.helper.make_node("Mul", ["unscaled", "factor"], ["logits"]))
+    scaled.graph.input.append(onnx.helper.make_tensor_value_info("factor", onnx.TensorProto.FLOAT, [1]))
+    onnx.save(scaled, path)
+    for factor, is_right in ((1.0, True), (2.0, False)):
+        bound = (BoundInput(TensorSpec("factor", "float32", (1,)), (factor,)),)
+        assert (max(checked(model, module, path.name, bound=bound).errors) < 1e-5) == is_right
+
+
+def test_a_call_for_which_there_is_no_room_is_refused(model: ImportedModel, module: Path) -> None:
+    with pytest.raises(UsageError, match="appends 1 positions to caches that have room for 0"):
+        checked(model, module, most=0)
 
 
 def off_by_one(text: str) -> str:
@@ -175,7 +200,8 @@ def test_a_fault_in_the_code_of_caches_is_seen(
         return replace(right, text=edit(right.text))
 
     monkeypatch.setattr(build_job, "stitch", stitch)
-    errors = checked(odd, built(odd, tmp_path)).errors
+    # Caches of which only the beginning is filled.
+    errors = checked(odd, built(odd, tmp_path), most=64).errors
     assert max(errors[:first_wrong]) < 1e-5
     assert errors[first_wrong] > WRONG
 
