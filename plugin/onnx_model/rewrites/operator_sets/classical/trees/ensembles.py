@@ -74,7 +74,7 @@ def _ensemble(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _finish(emit: Emitter, scores: str, transform: str, targets: int, output: str) -> None:
-    """Emit a regressor's post_transform; of a single target ONNX Runtime takes PROBIT alone."""
+    """Emit the post_transform of targets or classes; of a single one ONNX Runtime takes PROBIT alone."""
     transformed(emit, scores, transform if targets > 1 or transform == "PROBIT" else "NONE", output)
 
 
@@ -138,6 +138,8 @@ def _classifier(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         return None
     dtype = _compared_type(emit)
     labels, transform = integer_labels(emit, found), found.get("post_transform", "NONE")
+    if len(labels) == 1:
+        _refuse_single(emit, found)
     forest, base = listed_trees(found, "class", len(labels), dtype), numbers(found, "base_values", np.float32)
     scores = _narrowed(emit, _aggregated(emit, forest, rows, "SUM"), dtype)
     if len(labels) == _PAIR:
@@ -145,11 +147,36 @@ def _classifier(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         return emit.nodes
     if len(base) == len(labels):
         scores = emit("Add", scores, emit.constant(base, "base"), part="base")
+    if len(labels) == 1:
+        _write_single(emit, scores, transform)
+        return emit.nodes
     if is_read(emit, 0):
         _write_best(emit, forest, scores, labels, has_base=len(base) == len(labels))
     if is_read(emit, 1):
         transformed(emit, scores, transform, node.output[1])
     return emit.nodes
+
+
+def _refuse_single(emit: Emitter, found: Mapping[str, Any]) -> None:
+    """Refuse what ONNX Runtime does not compute, or computes otherwise, for a single class."""
+    if found.get("classlabels_strings"):
+        raise UnsupportedModelError(
+            f"{describe_node(emit.node)} has a text as its only class, which ends ONNX Runtime's process; train it "
+            "with an integer as label"
+        )
+    if len(numbers(found, "base_values", np.float32)) > 1:
+        raise UnsupportedModelError(
+            f"{describe_node(emit.node)} has one class and several base values; give it one base value"
+        )
+
+
+def _write_single(emit: Emitter, scores: str, transform: str) -> None:
+    """Emit the label and score of a single class as ONNX Runtime does: 1 for a positive score and else 0, whatever the
+    class is called."""
+    if is_read(emit, 0):
+        label_above(emit, scores, 0.0, (0, 1), emit.node.output[0])
+    if is_read(emit, 1):
+        _finish(emit, scores, transform, 1, emit.node.output[1])
 
 
 def _write_best(emit: Emitter, forest: Forest, scores: str, labels: Array, *, has_base: bool) -> None:

@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.rewrites.operator_sets.classical.trees.leaves import suits_products
 from sartor.onnx_model.rewrites.operator_sets.classical.trees.reading import listed_trees
-from tests.plugin.onnx_model.rewrites.operator_sets.classical.conftest import Check
+from tests.plugin.onnx_model.conftest import Load, Prepare
+from tests.plugin.onnx_model.rewrites.operator_sets.classical.conftest import Check, classical
 from tests.plugin.onnx_model.rewrites.operator_sets.classical.trees import MODES, Trees
 
 _BOTH = ("label", "scores")
@@ -77,6 +78,33 @@ def test_classifiers(classes: int, weighted: list[int], transform: str, check: C
             base_values=[0.3] * (classes if classes > 2 else 1),
             **given,
         )
+
+
+@pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX_ZERO", "PROBIT"])
+def test_a_single_class_is_labelled_by_its_score(transform: str, check: Check) -> None:
+    trees = Trees(3)
+    given = trees.attributes("class", 3, 3, [0]) | {"classlabels_int64s": [7], "post_transform": transform}
+    check("TreeEnsembleClassifier", [trees.rows(9)], _BOTH, base_values=[0.1], **given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classlabels_strings": ["a"]}, "has a text as its only class"),
+        ({"classlabels_int64s": [7], "base_values": [0.1, 0.2]}, "one class and several base values"),
+    ],
+)
+def test_what_onnx_runtime_does_not_compute_of_a_single_class_is_refused(
+    changes: dict[str, Any], message: str, save_and_load: Load, prepare_quickly: Prepare
+) -> None:
+    trees = Trees(3)
+    built = classical(
+        "TreeEnsembleClassifier", [trees.rows(2)], _BOTH, **trees.attributes("class", 2, 2, [0]), **changes
+    )
+    del built.graph.output[0]
+    built.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    with pytest.raises(UnsupportedModelError, match=f"'odd' .*{message}"):
+        prepare_quickly(save_and_load(built))
 
 
 def _separate(**changes: Any) -> dict[str, Any]:
