@@ -26,6 +26,11 @@ from sartor.onnx_model.rewrites.operator_sets.classical.scores import (
 from sartor.onnx_model.rewrites.operator_sets.classical.trees.forest import Forest
 from sartor.onnx_model.rewrites.operator_sets.classical.trees.leaves import multiplied, suits_products, walked
 from sartor.onnx_model.rewrites.operator_sets.classical.trees.reading import listed_trees, numbers, separate_leaves
+from sartor.onnx_model.rewrites.operator_sets.classical.trees.refusals import (
+    refuse_partial,
+    refuse_repeated,
+    refuse_single,
+)
 
 # Each step of a walk is seven nodes, and a set of values to be equal to takes two steps for each.
 _MOST_STEPS = 256
@@ -42,11 +47,14 @@ def _regressor(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if rows is None:
         return None
     dtype = _compared_type(emit)
-    targets = found.get("n_targets", 1)
+    targets, aggregate = found.get("n_targets", 1), found.get("aggregate_function", "SUM")
+    if targets == 1 or aggregate in ("MIN", "MAX"):
+        refuse_repeated(emit, found, "target")
     forest = listed_trees(found, "target", targets, dtype)
-    scores = _aggregated(emit, forest, rows, found.get("aggregate_function", "SUM"))
+    scores = _aggregated(emit, forest, rows, aggregate)
     base = numbers(found, "base_values", dtype)
     if len(base) == targets:
+        refuse_partial(emit, forest, base)
         scores = emit("Add", scores, emit.constant(base, "base"), part="base")
     _finish(emit, _narrowed(emit, scores, dtype), found.get("post_transform", "NONE"), targets, node.output[0])
     return emit.nodes
@@ -139,7 +147,8 @@ def _classifier(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     dtype = _compared_type(emit)
     labels, transform = integer_labels(emit, found), found.get("post_transform", "NONE")
     if len(labels) == 1:
-        _refuse_single(emit, found)
+        refuse_single(emit, found)
+        refuse_repeated(emit, found, "class")
     forest, base = listed_trees(found, "class", len(labels), dtype), numbers(found, "base_values", np.float32)
     scores = _narrowed(emit, _aggregated(emit, forest, rows, "SUM"), dtype)
     if len(labels) == _PAIR:
@@ -157,19 +166,6 @@ def _classifier(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def _refuse_single(emit: Emitter, found: Mapping[str, Any]) -> None:
-    """Refuse what ONNX Runtime does not compute, or computes otherwise, for a single class."""
-    if found.get("classlabels_strings"):
-        raise UnsupportedModelError(
-            f"{describe_node(emit.node)} has a text as its only class, which ends ONNX Runtime's process; train it "
-            "with an integer as label"
-        )
-    if len(numbers(found, "base_values", np.float32)) > 1:
-        raise UnsupportedModelError(
-            f"{describe_node(emit.node)} has one class and several base values; give it one base value"
-        )
-
-
 def _write_single(emit: Emitter, scores: str, transform: str) -> None:
     """Emit the label and score of a single class as ONNX Runtime does: 1 for a positive score and else 0, whatever the
     class is called."""
@@ -182,7 +178,7 @@ def _write_single(emit: Emitter, scores: str, transform: str) -> None:
 def _write_best(emit: Emitter, forest: Forest, scores: str, labels: Array, *, has_base: bool) -> None:
     """Emit the label of the largest score among the classes that leaves or base values give scores to."""
     classes = range(len(labels))
-    valued = [each for each in classes if has_base or any(_has_all(forest, int(root), each) for root in forest.roots)]
+    valued = [each for each in classes if has_base or forest.is_always_given(each)]
     others = [each for each in classes if each not in valued]
     if forest.has_value[:, others].any() and (forest.values < 0).any():
         raise UnsupportedModelError(
@@ -228,8 +224,9 @@ def _write_pair(pair: _Pair, labels: Array, transform: str) -> None:
     emit, node = pair.emit, pair.emit.node
     is_signed = bool((pair.forest.values < 0).any())
     has_first, has_second = 0 in pair.weighted, 1 in pair.weighted
-    always_second = any(_has_all(pair.forest, int(root), 1) for root in pair.forest.roots)
-    if len(pair.base) > 1 or (has_second and not always_second) or (not has_second and transform == "PROBIT"):
+    decisive = [*([0] if has_first and pair.base.any() else []), *([1] if has_second else [])]
+    is_partial = not all(map(pair.forest.is_always_given, decisive))
+    if len(pair.base) > 1 or is_partial or (not has_second and transform == "PROBIT"):
         raise UnsupportedModelError(
             f"{describe_node(node)} has two classes, and values or base values that ONNX does not define for them; "
             "convert the model again by skl2onnx or onnxmltools"
@@ -250,18 +247,6 @@ def _write_pair(pair: _Pair, labels: Array, transform: str) -> None:
         transformed(emit, pair.scores, transform, node.output[1])
     elif is_read(emit, 1):
         both_scores(emit, decides, node.output[1], is_signed=is_signed, transform=transform)
-
-
-def _has_all(forest: Forest, root: int, target: int) -> bool:
-    """Whether all leaves of a tree have a value for a target."""
-    reached, waiting = set[int](), [root]
-    while waiting:
-        place = waiting.pop()
-        if place not in reached:
-            reached.add(place)
-            waiting += [int(forest.when_true[place]), int(forest.when_false[place])]
-    leaves = [place for place in sorted(reached) if forest.is_leaf[place]]
-    return bool(forest.has_value[leaves, target].all())
 
 
 TREES: Mapping[str, Lowering] = {

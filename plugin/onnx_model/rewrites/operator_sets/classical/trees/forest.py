@@ -46,3 +46,17 @@ class Forest:
                 return depth
             reached = np.unique(np.concatenate([self.when_true[reached], self.when_false[reached]]))
         return None
+
+    def is_always_given(self, target: int) -> bool:
+        """Whether each row arrives at a leaf with a value for a target: all leaves of some tree have one."""
+        return any(self._has_all(int(root), target) for root in self.roots)
+
+    def _has_all(self, root: int, target: int) -> bool:
+        reached, waiting = set[int](), [root]
+        while waiting:
+            place = waiting.pop()
+            if place not in reached:
+                reached.add(place)
+                waiting += [int(self.when_true[place]), int(self.when_false[place])]
+        leaves = [place for place in sorted(reached) if self.when_true[place] == place]
+        return bool(self.has_value[leaves, target].all())

@@ -107,6 +107,69 @@ def test_what_onnx_runtime_does_not_compute_of_a_single_class_is_refused(
         prepare_quickly(save_and_load(built))
 
 
+def _listed(prefix: str, *entries: tuple[int, int, float]) -> dict[str, Any]:
+    """Attributes of one comparison with two leaves, 1 and 2, and a leaf, target and number for each of their values."""
+    names = ("truenodeids", "falsenodeids", "featureids", "values")
+    numbers = ([1, 0, 0], [2, 0, 0], [0, 0, 0], [0.5, 0.0, 0.0])
+    nodes = {f"nodes_{name}": values for name, values in zip(names, numbers, strict=True)}
+    modes = {"nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"]}
+    columns = [list(column) for column in zip(*entries, strict=True)]
+    weights = zip(("nodeids", "ids", "weights"), columns, strict=True)
+    return {
+        **nodes,
+        **modes,
+        f"{prefix}_treeids": [0] * len(entries),
+        **{f"{prefix}_{name}": at for name, at in weights},
+    }
+
+
+_ONE_OF_TWO = [(1, 0, 0.3), (2, 1, 0.4)]
+_TWICE = [(1, 0, 5.0), (1, 0, 6.0), (2, 0, 0.4)]
+_SECOND_ALWAYS = [(1, 1, 0.3), (2, 1, 0.4), (1, 0, 0.2)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "message"),
+    [
+        ("Regressor", {**_listed("target", *_TWICE), "n_targets": 1}, "one target, of which .* takes one"),
+        (
+            "Regressor",
+            {**_listed("target", *_TWICE), "n_targets": 2, "aggregate_function": "MAX"},
+            "one target, of which .* takes one",
+        ),
+        ("Classifier", {**_listed("class", *_TWICE), "classlabels_int64s": [7]}, "one target, of which .* takes one"),
+        (
+            "Regressor",
+            {**_listed("target", *_ONE_OF_TWO), "n_targets": 2, "base_values": [0.5, 0.0]},
+            "have no value, .*, if need be 0",
+        ),
+        (
+            "Classifier",
+            {**_listed("class", *_SECOND_ALWAYS), "classlabels_int64s": [7, 8], "base_values": [0.5]},
+            "base values that ONNX does not define",
+        ),
+        (
+            "Classifier",
+            {**_listed("class", (1, 0, 0.3)), "classlabels_int64s": [7, 8], "base_values": [0.5]},
+            "base values that ONNX does not define",
+        ),
+    ],
+)
+def test_values_that_onnx_runtime_adds_otherwise_are_refused(
+    operator: str, attributes: dict[str, Any], message: str, check: Check
+) -> None:
+    outputs = _BOTH if operator == "Classifier" else ("y",)
+    with pytest.raises(UnsupportedModelError, match=f"'odd' .*{message}"):
+        check(f"TreeEnsemble{operator}", [Trees(1).rows(2)], outputs, **attributes)
+
+
+def test_what_these_refusals_advise_is_computed(check: Check) -> None:
+    rows = Trees(1).rows(9)
+    given = _listed("target", *_ONE_OF_TWO, (1, 1, 0.0), (2, 0, 0.0))
+    check("TreeEnsembleRegressor", [rows], n_targets=2, base_values=[0.5, 0.25], **given)
+    check("TreeEnsembleRegressor", [rows], n_targets=2, **_listed("target", *_TWICE))
+
+
 def _separate(**changes: Any) -> dict[str, Any]:
     """Attributes of a ``TreeEnsemble`` of two trees with a node of each mode."""
     modes, splits = np.arange(7, dtype=np.uint8), np.array([0.5, 1, -1, 0, 2, 1, 0], np.float32)
