@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.states.cut_caches import CutModel, cut_caches
@@ -69,6 +69,9 @@ def test_sizes_are_bound_but_for_the_number_of_positions() -> None:
         ({KEY: (1, 2, 9, 8)}, "9 positions, but it grows: give a range"),
         ({KEY: (1, 2, SizeRange(1, 9), 8), VALUE: (1, 2, SizeRange(1, 8), 8)}, "different lengths"),
         ({"input_ids": (1, SizeRange(1, 4))}, "one number of sequences"),
+        ({"input_ids": (1, 4), KEY: (1, 2, SizeRange(1, 2), 8)}, "a call has 4 positions, and caches have room for 2"),
+        ({"input_ids": (1, POSITIONS + 1)}, f"has {POSITIONS + 1} positions, and .* room for {POSITIONS}, as long as"),
+        ({KEY: (1, 2, SizeRange(1, POSITIONS + 1), 8)}, f"the table 'c1' has rows for {POSITIONS}: give"),
         ({"input_ids": (1, 1, 1)}, "3 dimensions"),
         ({"ids": (1, 1)}, "no input of the model"),
     ],
@@ -93,3 +96,31 @@ def test_caches_of_one_length_and_other_names_do_not_grow() -> None:
         if value.name == KEY:
             value.type.tensor_type.shape.dim[2].dim_value = 4
     assert [each.input for each in growing_caches(model, {}, finds=True)] == [VALUE]
+
+
+ENCODED = "past_key_values.0.encoder.key"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "dims", "given"),
+    [
+        (ENCODED, TensorProto.FLOAT, ("batch", 1, "encoder_sequence_length_out", 4), (1, 1, 6, 4)),
+        ("encoder_attention_mask", TensorProto.INT64, ("batch", "encoder_sequence_length"), (1, 6)),
+        ("encoder_input_ids", TensorProto.INT64, ("batch", "sources"), (1, 6)),
+        ("mask", TensorProto.INT64, ("batch", "mask_len"), (1, 9)),
+        ("picture", TensorProto.FLOAT, ("batch", None), (1, 5)),
+    ],
+)
+def test_sizes_that_calls_do_not_tell_have_to_be_given(
+    name: str, kind: int, dims: tuple[int | str | None, ...], given: tuple[int, ...]
+) -> None:
+    def model() -> ModelProto:
+        found = ONE.model()
+        found.graph.input.append(helper.make_tensor_value_info(name, kind, dims))
+        return found
+
+    with pytest.raises(UnsupportedModelError, match=rf"of input '{name}' is none of .* give .* by --shape, or"):
+        cut(model())
+    known = model()
+    assert name not in cut(known, {name: given}).shapes
+    assert [dim.dim_value for dim in known.graph.input[-1].type.tensor_type.shape.dim] == list(given)

@@ -1,0 +1,173 @@
+"""What the sizes of a decoder's inputs are whose caches grow, and what its inputs hold after some number of positions.
+
+Sizes that say how many sequences and positions a call has need not be given; others, as the length of what an encoder
+gave, do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto, helper
+
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.dynamic.suggested_shapes import is_sum
+from sartor.onnx_model.graphs.graph import Array
+from sartor.onnx_model.states.grown_caches import Growing
+from sartor.settings.size_range import OpenShapes, SizeRange
+
+NO_STATE = "with --no-state callers pass the caches"
+"""What messages advise."""
+_MASK = "attention_mask"
+_TOKENS, _EMBEDDED = ("ids", "tokens"), ("embeds", "embeddings")
+_PLACES = ("position", "positions", "seqlens_k", "sequence_length")
+_ENCODER = "encoder"
+
+
+@dataclass
+class CallSizes:
+    """What the symbols of a model's inputs are.
+
+    Attributes:
+        known: sizes of symbols.
+        totals: symbols of the number of positions, those of the call included.
+        past: symbols of the number before.
+        free: symbols of a call's tokens, and of caches but for the number, which no one has to say.
+        told: which symbols were bound though no one said to what.
+    """
+
+    known: dict[str, int] = field(default_factory=dict)
+    totals: set[str] = field(default_factory=set)
+    past: set[str] = field(default_factory=set)
+    free: set[str] = field(default_factory=set)
+    told: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CallSizes:
+        """The sizes that inputs declare and the user gives.
+
+        Raises:
+            UsageError: if the user's do not fit.
+        """
+        sizes, axes = CallSizes(), {each.input: each.axis for each in growing}
+        dims = {value.name: dims_of(value) for value in (*inputs_of(model), *model.graph.output)}
+        if unknown := next((name for name in given if name not in dims), None):
+            raise UsageError(f"--shape names '{unknown}', which is no input of the model")
+        for each in growing:
+            sizes.past.add(str(dims[each.input][each.axis]))
+            sizes.free |= {str(dim) for index, dim in enumerate(dims[each.input]) if index != each.axis}
+            after = dims[each.output][each.axis : each.axis + 1]
+            sizes.totals |= {str(size) for size in after if isinstance(size, str)}
+        sizes.totals -= sizes.past
+        own = {each for name, shape in dims.items() if name != _MASK for each in shape}
+        sizes.totals |= {str(each) for each in dims.get(_MASK, ())[1:2] if isinstance(each, str) and each not in own}
+        sizes.free |= {str(each) for each in dims.get(_MASK, ())[:1]}
+        sizes.free |= {str(each) for value in inputs_of(model) if _is_own(value.name) for each in dims[value.name]}
+        for name, shape in given.items():
+            sizes._note(name, dims[name], shape, axes.get(name))
+        return sizes
+
+    def _note(self, name: str, dims: Sequence[int | str], shape: Sequence[int | SizeRange], axis: int | None) -> None:
+        if len(dims) != len(shape):
+            raise UsageError(f"--shape gives '{name}' {len(shape)} dimensions, and the model declares {len(dims)}")
+        for index, (dim, size) in enumerate(zip(dims, shape, strict=True)):
+            if index == axis or (isinstance(dim, str) and self.is_total(dim)):
+                continue
+            if isinstance(size, SizeRange):
+                raise UsageError(
+                    f"--shape gives '{name}' the range {size}, but caches that the module keeps have one number of "
+                    f"sequences and of new positions in all calls; give one size, or {NO_STATE}"
+                )
+            if isinstance(dim, str):
+                self.known[dim] = size
+
+    def is_total(self, symbol: str) -> bool:
+        """Whether a symbol is the number of positions, those of the call included."""
+        return symbol in self.totals or is_sum(symbol)
+
+    def size(self, name: str, dim: int | str) -> int:
+        """The size of a dimension of another input than a cache, or of another axis than the positions'.
+
+        Raises:
+            UnsupportedModelError: if it is the length before the call, or has nothing to do with calls.
+        """
+        if isinstance(dim, int):
+            return dim
+        if dim in self.past:
+            raise UnsupportedModelError(f"input '{name}' has as many elements as caches before the call; {NO_STATE}")
+        if dim not in self.known and dim not in self.free:
+            raise UnsupportedModelError(
+                f"the size '{dim}' of input '{name}' is none of a call's tokens or of caches that grow; give the "
+                f"input's sizes by --shape, or {NO_STATE}"
+            )
+        if dim not in self.known:
+            self.known[dim] = 1
+            self.told.append(f"{dim}=1, as caches that the module keeps are of one sequence, a position a call")
+        return self.known[dim]
+
+    def new(self, model: ModelProto) -> int:
+        """Positions of a call."""
+        sizes = [1]
+        for value in inputs_of(model):
+            dims = dims_of(value)
+            if _is_own(value.name) and len(dims) > 1:
+                sizes.append(self.size(value.name, dims[1 if value.name.endswith(_EMBEDDED) else -1]))
+        return max(sizes)
+
+
+def _is_own(name: str) -> bool:
+    """Whether an input has a call's tokens, or where they are."""
+    return name.endswith((*_TOKENS, *_EMBEDDED, *_PLACES)) and _ENCODER not in name
+
+
+class CallFeeds:
+    """What inputs hold after some number of positions, as ``Feed`` describes it.
+
+    Args:
+        model: as it was read.
+        sizes: of its inputs.
+        axis_of: the axis of positions of each cache.
+    """
+
+    def __init__(self, model: ModelProto, sizes: CallSizes, axis_of: Mapping[str, int]) -> None:
+        self._values = {value.name: value for value in inputs_of(model)}
+        self._sizes, self._axis_of, self._new = sizes, axis_of, sizes.new(model)
+
+    def __call__(self, name: str, positions: int, token: int) -> Array | None:
+        """The value of an input."""
+        value, new = self._values.get(name), self._new
+        if value is None:
+            return None
+        dtype, shape = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type), self._shape(value, positions)
+        if name in self._axis_of:
+            return np.broadcast_to(np.zeros((), dtype), shape)
+        if "mask" in name and _ENCODER not in name:
+            return np.ones(shape, dtype)
+        if "position" in name and dtype.kind == "i" and shape[-1:] == [new]:
+            return np.broadcast_to(np.arange(positions - new, positions, dtype=dtype), shape)
+        return np.full(shape, token, dtype) if name.endswith(_TOKENS) and _is_own(name) and dtype.kind in "iu" else None
+
+    def _shape(self, value: ValueInfoProto, positions: int) -> list[int]:
+        axis, shape = self._axis_of.get(value.name), list[int]()
+        for index, dim in enumerate(dims_of(value)):
+            if index == axis:
+                shape.append(positions - self._new)
+            elif axis is None and isinstance(dim, str) and self._sizes.is_total(dim):
+                shape.append(positions)
+            else:
+                shape.append(self._sizes.size(value.name, dim))
+        return shape
+
+
+def inputs_of(model: ModelProto) -> Iterator[ValueInfoProto]:
+    """The inputs of a model that are no weights."""
+    held = {each.name for each in model.graph.initializer}
+    return (value for value in model.graph.input if value.name not in held)
+
+
+def dims_of(value: ValueInfoProto) -> list[int | str]:
+    """Numbers, or symbols, which are made up for nameless dimensions."""
+    name, dims = value.name, value.type.tensor_type.shape.dim
+    return [dim.dim_value if dim.dim_value > 0 else dim.dim_param or f"{name}[{axis}]" for axis, dim in enumerate(dims)]
