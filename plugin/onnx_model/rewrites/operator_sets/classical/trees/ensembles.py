@@ -224,9 +224,9 @@ def _write_pair(pair: _Pair, labels: Array, transform: str) -> None:
     emit, node = pair.emit, pair.emit.node
     is_signed = bool((pair.forest.values < 0).any())
     has_first, has_second = 0 in pair.weighted, 1 in pair.weighted
-    decisive = [*([0] if has_first and pair.base.any() else []), *([1] if has_second else [])]
-    is_partial = not all(map(pair.forest.is_always_given, decisive))
-    if len(pair.base) > 1 or is_partial or (not has_second and transform == "PROBIT"):
+    has_gaps = has_second and not pair.forest.is_always_given(1)
+    has_gaps = has_gaps or bool(has_first and pair.base.any() and not pair.forest.is_always_given(0))
+    if len(pair.base) > 1 or has_gaps or (not has_second and transform == "PROBIT"):
         raise UnsupportedModelError(
             f"{describe_node(node)} has two classes, and values or base values that ONNX does not define for them; "
             "convert the model again by skl2onnx or onnxmltools"
