@@ -18,6 +18,10 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 
+_MOST = float(np.finfo(np.float32).max)
+# A sum of squares of up to 2^64 numbers of float32 does not overflow if each is multiplied by this before.
+_SMALL = 2.0**-96
+
 
 def in_floats(emit: Emitter, value: str) -> str:
     """A value in float32, the type in which most of these operators compute."""
@@ -98,17 +102,43 @@ def _normalised(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit = Emitter(editor, node)
     value = in_floats(emit, node.input[0])
     if norm == "MAX":
-        largest = emit("ArgMax", value, part="largest", axis=-1, keepdims=1)
-        size = emit("GatherElements", value, largest, part="norm", axis=len(shape) - 1)
+        size = _largest(emit, value)
+    elif norm == "L1":
+        size = _sum(emit, emit("Abs", value, part="sizes"))
     else:
-        terms = emit("Abs", value, part="sizes") if norm == "L1" else emit("Mul", value, value, part="squares")
-        size = emit("ReduceSum", terms, emit.constant([-1], "axis"), part="norm", keepdims=1)
-    if norm == "L2":
-        size = emit("Sqrt", size, part="root")
-    is_zero = emit("Equal", size, emit.constant(0.0, "zero", np.float32), part="is_zero")
-    divisor = emit("Where", is_zero, emit.constant(1.0, "one", np.float32), size, part="divisor")
+        value = _with_finite_squares(emit, value)
+        size = emit("Sqrt", _sum(emit, emit("Mul", value, value, part="squares")), part="root")
+    is_zero = emit("Equal", size, _float(emit, 0), part="is_zero")
+    divisor = emit("Where", is_zero, _float(emit, 1), size, part="divisor")
     emit("Div", value, divisor, output=node.output[0])
     return emit.nodes
+
+
+def _float(emit: Emitter, number: float) -> str:
+    return emit.shared_constant(np.asarray(number, np.float32), "number")
+
+
+def _sum(emit: Emitter, terms: str) -> str:
+    return emit("ReduceSum", terms, emit.constant([-1], "axis"), part="norm", keepdims=1)
+
+
+def _largest(emit: Emitter, value: str) -> str:
+    """The largest number of each row, at least the lowest of float32; what is not a number does not count."""
+    lowest = _float(emit, -_MOST)
+    counts = emit("GreaterOrEqual", value, lowest, part="counts")
+    counted = emit("Where", counts, value, lowest, part="counted")
+    place = emit("ArgMax", counted, part="largest", axis=-1, keepdims=1)
+    return emit("GatherElements", counted, place, part="norm", axis=(emit.editor.rank(emit.node.input[0]) or 1) - 1)
+
+
+def _with_finite_squares(emit: Emitter, value: str) -> str:
+    """Rows of which the squares' sum overflows, times a power of two; other rows as they are.
+
+    ONNX Runtime gives NaN and zeros for such rows, though float32 holds their elements and all results.
+    """
+    overflows = emit("Greater", _sum(emit, emit("Mul", value, value, part="squares")), _float(emit, _MOST))
+    factor = emit("Where", overflows, _float(emit, _SMALL), _float(emit, 1), part="factor")
+    return emit("Mul", value, factor, part="scaled")
 
 
 def _imputed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:

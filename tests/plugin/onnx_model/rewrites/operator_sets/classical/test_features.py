@@ -15,11 +15,13 @@ from tests.plugin.onnx_model.conftest import Load, Prepare
 from tests.plugin.onnx_model.rewrites.operator_sets.classical.conftest import Array, Check, classical
 
 _ROWS = np.array([[1, -2, 0], [0, 0, 0], [-3, -4, -5]], np.float32)
+_WITHOUT_LARGEST = np.array([[1, np.nan, 2], [np.nan, 1, 2], [np.nan] * 3, [-np.inf] * 3], np.float32)
 _MISSING = np.array([[1, np.nan, 3], [np.nan, 2, 0]], np.float32)
 _BY_FEATURE = {"offset": [0.5, 1.0, -2.0], "scale": [1.0, 2.0, 3.0]}
 
 _CASES: list[tuple[str, list[Array], dict[str, Any]]] = [
     *(("Normalizer", [_ROWS], {"norm": norm}) for norm in ("MAX", "L1", "L2")),
+    ("Normalizer", [_WITHOUT_LARGEST], {"norm": "MAX"}),
     ("Normalizer", [_ROWS[0]], {"norm": "L1"}),
     ("Normalizer", [_ROWS.astype(np.int64)], {"norm": "L2"}),
     ("Scaler", [_ROWS], _BY_FEATURE),
@@ -59,6 +61,17 @@ _CASES: list[tuple[str, list[Array], dict[str, Any]]] = [
 def test_features_are_those_of_onnx_runtime(case: int, check: Check) -> None:
     operator, inputs, options = _CASES[case]
     check(operator, inputs, **options)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_rows_whose_squares_overflow_have_a_norm(kind: Any, save_and_load: Load, prepare_quickly: Prepare) -> None:
+    """ONNX Runtime divides infinite squares by their sum, which gives NaN."""
+    rows = np.array([[3e19, -4e19, 0], [3e38, 3e38, 3e38], [1e-10, 2e18, 0], [np.inf, 1, 0]], kind)
+    built = classical("Normalizer", [rows], norm="L2")
+    built.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    expected = [[0.6, -0.8, 0], [3**-0.5] * 3, [5e-29, 1, 0], [np.nan, 0, 0]]
+    found = run(prepare_quickly(save_and_load(built)).model, {"x0": rows})["y"]
+    np.testing.assert_allclose(found, np.array(expected), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
