@@ -15,7 +15,7 @@ from sartor.onnx_model.graphs.walk import describe_node, nodes
 from sartor.onnx_model.operator_types.schemas import CONTRIB_DOMAIN
 from sartor.onnx_model.rewrites.number_types import quantized
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
-from sartor.onnx_model.rewrites.operator_sets.classical.operators import CLASSICAL, CLASSICAL_DOMAIN
+from sartor.onnx_model.rewrites.operator_sets.classical.operators import CLASSICAL_DOMAIN, classical
 from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import BLOCK_QUANTISED, is_kept
 from sartor.onnx_model.rewrites.operator_sets.contrib.counterparts import COUNTERPARTS
@@ -26,9 +26,11 @@ from sartor.onnx_model.rewrites.operator_sets.contrib.quantised_attention import
 from sartor.onnx_model.rewrites.operator_sets.contrib.rotary import ROTARY
 from sartor.onnx_model.rewrites.recurrence.recurrent import unrolled_quantised
 
-_LOWERINGS: Mapping[str, Mapping[str, Lowering]] = {
+_Lowerings = Mapping[str, Mapping[str, Lowering]]
+"""By domain and operator."""
+
+_LOWERINGS: _Lowerings = {
     "": quantized.STANDARD,
-    CLASSICAL_DOMAIN: CLASSICAL,
     CONTRIB_DOMAIN: {
         **quantized.CONTRIB,
         **ATTENTION,
@@ -54,21 +56,25 @@ def expand_operators(model: ModelProto) -> tuple[str, ...]:
     Raises:
         UnsupportedModelError: an expansion needs an unknown shape, or the node has options that are not supported.
     """
-    changed: list[str] = []
+    changed, lowerings = list[str](), {**_LOWERINGS, CLASSICAL_DOMAIN: classical(_classical_version(model))}
     while True:
         infer_shapes(model)
-        expanded = [name for editor in editors(model.graph) for name in _expand(editor)]
+        expanded = [name for editor in editors(model.graph) for name in _expand(editor, lowerings)]
         changed.extend(expanded)
         if not expanded:
             break
-    _check_none_left(model)
+    _check_none_left(model, lowerings)
     _drop_domain(model)
     return tuple(changed)
 
 
-def _expand(editor: GraphEditor) -> tuple[str, ...]:
+def _classical_version(model: ModelProto) -> int:
+    return next((item.version for item in model.opset_import if item.domain == CLASSICAL_DOMAIN), 1)
+
+
+def _expand(editor: GraphEditor, lowerings: _Lowerings) -> tuple[str, ...]:
     def rule(node: NodeProto) -> list[NodeProto] | None:
-        lowering = _LOWERINGS.get(node.domain, {}).get(node.op_type)
+        lowering = lowerings.get(node.domain, {}).get(node.op_type)
         try:
             return lowering(node, editor) if lowering else None
         except UnknownTypeError:
@@ -78,10 +84,10 @@ def _expand(editor: GraphEditor) -> tuple[str, ...]:
     return editor.rewrite(rule)
 
 
-def _check_none_left(model: ModelProto) -> None:
+def _check_none_left(model: ModelProto, lowerings: _Lowerings) -> None:
     for editor in editors(model.graph):
         for node in editor.nodes:
-            if node.op_type in _LOWERINGS.get(node.domain, {}) and not is_kept(node, editor):
+            if node.op_type in lowerings.get(node.domain, {}) and not is_kept(node, editor):
                 raise UnsupportedModelError(
                     f"{describe_node(node)} can only be expanded where the shapes of its inputs are known: "
                     f"{why_open(node.input, editor)}"

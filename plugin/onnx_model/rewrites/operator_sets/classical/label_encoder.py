@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,17 @@ _TYPES: Mapping[str, Any] = {"int64": np.int64, "float": np.float32}
 _DEFAULTS: Mapping[str, float] = {"int64": -1, "float": -0.0}
 
 
-def _looked_up(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """The value of the first key that equals each element, or the default; NaN equals NaN, as from opset 4 on.
+_FINDS_NAN = 4
+"""The first version of ai.onnx.ml whose LabelEncoder takes NaN for equal to NaN; before, it never is."""
+
+
+def label_encoder(version: int) -> Mapping[str, Lowering]:
+    """The lowering of a version of ai.onnx.ml, by the operator's name."""
+    return {"LabelEncoder": partial(_looked_up, finds_nan=version >= _FINDS_NAN)}
+
+
+def _looked_up(node: NodeProto, editor: GraphEditor, *, finds_nan: bool) -> list[NodeProto] | None:
+    """The value of the first key that equals each element, or the default.
 
     A sum over all keys, of which at most one is equal, would lose the sign of zero and infinities: so the place of the
     key is searched.
@@ -41,7 +51,7 @@ def _looked_up(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     table = emit.constant(np.append(values, np.asarray([_default(found, values)], values.dtype)), "values")
     value = emit("Unsqueeze", node.input[0], emit.constant([-1], "axis"), part="raise")
     is_it = emit("Equal", value, emit.constant(keys, "keys"), part="equal")
-    if keys.dtype.kind == "f" and np.isnan(keys).any():
+    if finds_nan and keys.dtype.kind == "f" and np.isnan(keys).any():
         both = emit("And", emit("IsNaN", value, part="nan"), emit.constant(np.isnan(keys), "nan_keys"), part="both_nan")
         is_it = emit("Or", is_it, both, part="equal_or_nan")
     flags = emit("Cast", is_it, part="flags", to=TensorProto.INT32)
@@ -90,6 +100,3 @@ def _default(found: Mapping[str, Any], values: Array) -> Any:
         return to_array(tensor).reshape(-1)[0]
     kind = "int64" if values.dtype.kind == "i" else "float"
     return found.get(f"default_{kind}", _DEFAULTS[kind])
-
-
-LABEL_ENCODER: Mapping[str, Lowering] = {"LabelEncoder": _looked_up}

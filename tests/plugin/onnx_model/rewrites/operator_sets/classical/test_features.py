@@ -40,10 +40,13 @@ _CASES: list[tuple[str, list[Array], dict[str, Any]]] = [
     ("OneHotEncoder", [np.array([[1, 2, 5]])], {"cats_int64s": [2, 1]}),
     ("OneHotEncoder", [np.array([1.5, 2, 7], np.float32)], {"cats_int64s": [2, 1]}),
     ("LabelEncoder", [np.array([[1, 2], [2, 7]])], {"keys_int64s": [1, 1, 2], "values_floats": [0.5, 6.0, -0.0]}),
-    (
-        "LabelEncoder",
-        [np.array([1, 2, np.nan, -0.0], np.float32)],
-        {"version": 4, "keys_floats": [1.0, np.nan, 0.0], "values_int64s": [5, 6, 7], "default_int64": -4},
+    *(
+        (
+            "LabelEncoder",
+            [np.array([1, 2, np.nan, -0.0], np.float32)],
+            {"version": version, "keys_floats": [1.0, np.nan, 0.0], "values_int64s": [5, 6, 7], "default_int64": -4},
+        )
+        for version in (2, 4)
     ),
     (
         "LabelEncoder",
