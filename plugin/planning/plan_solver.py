@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
+from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, split_recipe, timed_plan
-from sartor.planning.shared_weights import with_shared_weights
+from sartor.planning.shared_weights import WeightSharing
 from sartor.policies import PlanPolicy, Precision
-from sartor.precision.eligibility import eligibility
+from sartor.precision.eligibility import IsEligible, eligibility
 from sartor.progress import Progress
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
@@ -244,7 +246,8 @@ class PlanSolver:
             problem = selection_problem(
                 graph, tables, device, self.policy.objective, self.policy.pins, quantities, may_run, keep
             )
-            recipes = [self._recipe(problem, each, tables) for each in find(problem)]
+            sharing = self._sharing(tables, may_run)
+            recipes = [self._recipe(problem, each, tables, sharing) for each in find(problem)]
             kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
             wanted = [kind for kind in distinct_adapts(kinds) if kind not in tables.adapts]
             known, tables = tables, self._with_adapts(tables, wanted) if wanted else tables
@@ -252,10 +255,18 @@ class PlanSolver:
                 break
         return [replace(each, plan=timed_plan(each, tables)) for each in recipes], tables
 
-    def _recipe(self, problem: Problem, selection: Selection, tables: Tables) -> Recipe:
-        recipe = with_shared_weights(split_recipe(self.imported, tables, selection, self.policy), tables)
-        queues = queues_of(problem, selection.assignment)
-        return replace(recipe, needed=measures(problem, selection.assignment), overlapped=queues.seconds)
+    def _sharing(self, tables: Tables, may_run: IsEligible) -> WeightSharing:
+        pins = self.policy.pins
+
+        def allows(name: str, layer: Layer, variant: Variant) -> bool:
+            return may_run(layer, variant) and all(pin.allows(name, variant.descriptor) for pin in pins)
+
+        return WeightSharing(self.imported.graph, tables, allows, self.policy.limits)
+
+    def _recipe(self, problem: Problem, selection: Selection, tables: Tables, sharing: WeightSharing) -> Recipe:
+        problem, plan = sharing.shared(problem, selection.assignment)
+        recipe = split_recipe(self.imported, tables, replace(selection, assignment=plan), self.policy)
+        return replace(recipe, needed=measures(problem, plan), overlapped=queues_of(problem, plan).seconds)
 
     def _tuner_of(self, device: str) -> Conversions:
         return next((each for each in self.others if each.target.device == device), self.tuner)

@@ -7,59 +7,141 @@ so the look-up follows the form that the product was selected with.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.variants.routine import Variant
-from sartor.planning.recipe import Recipe
+from sartor.tuning.cost_tables.fused_choices import chosen_layers, member_choices
+from sartor.tuning.cost_tables.problem_builder import choice_of, weight_uses
 from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Measurement
+from sartor.tuning.selection.problem.limits import Limits, measures, within
+from sartor.tuning.selection.problem.problem import Choice, Node, Problem
+from sartor.tuning.selection.problem.selection import Assignment
 
 # How much longer a layer may take for it: times of short layers are known that well.
 _RATIO, _SECONDS = 1.1, 5e-6
+# Routines that look rows up as products read them. Not all are measured, and all read a few rows alone.
+_LOOK_UPS = "columns_of_panels"
 
 
-def with_shared_weights(recipe: Recipe, tables: Tables) -> Recipe:
-    """The recipe in which layers read a weight as the slowest of its readers does, if that is hardly slower."""
-    variants, readers = dict(recipe.variants), defaultdict[str, list[tuple[Layer, int]]](list)
-    for layer in recipe.graph.layers:
-        for position, name in enumerate(layer.weights):
-            readers[name].append((layer, position))
-    for shared in readers.values():
-        slowest, place = max(shared, key=lambda each: _seconds(each[0], variants[each[0].name], tables))
-        packing = variants[slowest.name].implementation.packings[place]
-        for layer, position in shared:
-            if layer.name != slowest.name:
-                variants[layer.name] = _reading(layer, position, packing, variants[layer.name], tables)
-    return recipe if variants == recipe.variants else replace(recipe, variants=variants)
+@dataclass(frozen=True)
+class WeightSharing:
+    """Replaces variants of a selected plan.
 
-
-def _reading(layer: Layer, position: int, packing: Packing, chosen: Variant, tables: Tables) -> Variant:
-    """The fastest variant that reads a weight in a form and differs in nothing else that others see, or ``chosen``.
-
-    One that was not measured counts as if it were as fast.
+    Attributes:
+        graph: the network.
+        tables: costs.
+        allows: whether a layer of that name may run a variant; the names of a fused layer's members count, too.
+        limits: the user's, which a plan within them keeps.
     """
-    if chosen.implementation.packings[position] == packing:
-        return chosen
-    key, taken = layer.task.key, _seconds(layer, chosen, tables)
-    known = tables.measured.get(key, {})
-    usable = {variant.descriptor: measurement.time for variant, measurement in tables.usable(key)}
-    found = [
-        (usable.get(variant.descriptor, taken), variant.descriptor, variant)
-        for variant in tables.variants[key]
-        if (variant.descriptor in usable or variant.descriptor not in known)
-        and _looks_alike(variant, chosen)
-        and variant.implementation.packings[position] == packing
-    ]
-    fitting = [each for each in found if each[0] <= _RATIO * taken + _SECONDS]
-    return min(fitting)[-1] if fitting else chosen
+
+    graph: LayerGraph
+    tables: Tables
+    allows: Callable[[str, Layer, Variant], bool]
+    limits: Limits
+
+    def shared(self, problem: Problem, plan: Assignment) -> tuple[Problem, Assignment]:
+        """The plan in which layers read a weight as the slowest of its readers does, if that is hardly slower, and the
+        problem with what it chooses."""
+        graph, before = chosen_layers(self.graph, self.tables.variants, plan)
+        after = self._variants(graph, before)
+        new = dict[str, Choice]()
+        for layer in graph.layers:
+            if after[layer.name] != before[layer.name]:
+                new |= self._choices(layer, before[layer.name], after[layer.name])
+        if not new:
+            return problem, plan
+        nodes = tuple(_with_choice(each, new.get(each.name)) for each in problem.nodes)
+        chosen = {each.name: _named(each, new[each.name]) for each in nodes if each.name in new}
+        wider, other = replace(problem, nodes=nodes), replace(plan, choices={**plan.choices, **chosen})
+        bounds = self.limits.bounds
+        if within(measures(problem, plan), bounds) and not within(measures(wider, other), bounds):
+            return problem, plan
+        return wider, other
+
+    def _variants(self, graph: LayerGraph, chosen: Mapping[str, Variant]) -> dict[str, Variant]:
+        variants, readers = dict(chosen), defaultdict[str, list[tuple[Layer, int]]](list)
+        for layer in graph.layers:
+            for position, name in enumerate(layer.weights):
+                readers[name].append((layer, position))
+        for shared in readers.values():
+            slowest, place = max(shared, key=lambda each: self._seconds(each[0], variants[each[0].name]))
+            packing = variants[slowest.name].implementation.packings[place]
+            for layer, position in shared:
+                if layer.name != slowest.name:
+                    variants[layer.name] = self._reading(layer, position, packing, variants[layer.name])
+        return variants
+
+    def _reading(self, layer: Layer, position: int, packing: Packing, chosen: Variant) -> Variant:
+        """The fastest variant that reads a weight in a form and differs in nothing else that others see, or ``chosen``.
+
+        A look-up that was not measured counts as if it were as fast.
+        """
+        names = self._names(layer)
+        if chosen.implementation.packings[position] == packing or not names:
+            return chosen
+        taken = self._seconds(layer, chosen)
+        found = [
+            (seconds, variant.descriptor, variant)
+            for variant, seconds in self._timed(layer, taken)
+            if _looks_alike(variant, chosen)
+            and variant.implementation.packings[position] == packing
+            and all(self.allows(name, layer, variant) for name in names)
+        ]
+        fitting = [each for each in found if each[0] <= _RATIO * taken + _SECONDS]
+        return min(fitting)[-1] if fitting else chosen
+
+    def _timed(self, layer: Layer, taken: float) -> Iterator[tuple[Variant, float]]:
+        """Variants with their seconds, which are ``taken`` where only that can be said."""
+        key = layer.task.key
+        known = self.tables.measured.get(key, {})
+        for variant in self.tables.variants[key]:
+            seconds = self.tables.seconds(key, variant.descriptor)
+            if seconds is not None:
+                yield variant, seconds
+            elif variant.descriptor not in known and variant.traits.family == _LOOK_UPS:
+                yield variant, taken
+
+    def _names(self, layer: Layer) -> tuple[str, ...]:
+        """The names under which pins restrict a layer; none of a layer inside another, which stays as it is."""
+        members = next((each.members for each in self.graph.fusions if each.layer.name == layer.name), ())
+        is_own = bool(members) or any(each.name == layer.name for each in self.graph.layers)
+        return (layer.name, *members) if is_own else ()
+
+    def _choices(self, layer: Layer, before: Variant, variant: Variant) -> dict[str, Choice]:
+        """What stands for a variant in the problem, by the node's name."""
+        known = self.tables.measured[layer.task.key]
+        measurement = known.get(variant.descriptor) or _as_fast(known[before.descriptor], layer, variant)
+        choice = choice_of(layer, variant, measurement, self.tables, weight_uses(self.graph))
+        if variant.descriptor not in known:
+            choice = replace(choice, cost=replace(choice.cost, latency=self._seconds(layer, before)))
+        fusion = next((each for each in self.graph.fusions if each.layer.name == layer.name), None)
+        return {layer.name: choice} if fusion is None else member_choices(fusion, choice)
+
+    def _seconds(self, layer: Layer, variant: Variant) -> float:
+        return self.tables.seconds(layer.task.key, variant.descriptor) or 0.0
+
+
+def _as_fast(measurement: Measurement, layer: Layer, variant: Variant) -> Measurement:
+    """The measurement of another variant, with the weights of this one."""
+    pairs = zip(variant.implementation.packings, layer.task.weights, strict=True)
+    return replace(measurement, packed_bytes=sum(packing.type_of(logical).bytes for packing, logical in pairs))
+
+
+def _with_choice(node: Node, new: Choice | None) -> Node:
+    is_known = new is None or any(each.name == new.name for each in node.choices)
+    return node if new is None or is_known else replace(node, choices=(*node.choices, new))
+
+
+def _named(node: Node, choice: Choice) -> Choice:
+    return next(each for each in node.choices if each.name == choice.name)
 
 
 def _looks_alike(variant: Variant, other: Variant) -> bool:
     own, given = variant.implementation, other.implementation
     is_of_type = (variant.device, variant.dtype) == (other.device, other.dtype)
     return is_of_type and (own.inputs, own.outputs, own.ranges) == (given.inputs, given.outputs, given.ranges)
-
-
-def _seconds(layer: Layer, variant: Variant, tables: Tables) -> float:
-    return tables.seconds(layer.task.key, variant.descriptor) or 0.0

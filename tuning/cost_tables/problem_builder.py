@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sartor.codegen.ir.graph import INPUT_PREFIX, OUTPUT_PREFIX, Childnet, LayerGraph
@@ -57,6 +57,44 @@ def selection_problem(
     return _Builder(graph, tables, device, objective, pins, wanted, may_run, keep).build()
 
 
+def choice_of(
+    layer: Layer, variant: Variant, measurement: Measurement, tables: Tables, uses: Mapping[str, int]
+) -> Choice:
+    """A variant of a layer as a choice; ``uses`` says how many layers read each weight."""
+    key = layer.task.key
+    shared = _shared(layer, variant, uses)
+    own = measurement.packed_bytes - sum(size for _, size in shared)
+    return Choice(
+        variant.descriptor,
+        variant.implementation.inputs,
+        variant.implementation.output,
+        Cost(
+            latency=tables.seconds(key, variant.descriptor) or 0.0,
+            cold=measurement.packed_bytes / tables.loading if tables.loading else 0.0,
+            memory=own,
+            error=squared_error(tables.error(layer, variant, measurement)),
+            starting=tables.starting.get((key, variant.descriptor), 0.0),
+        ),
+        scratch=tables.scratch.get((key, variant.descriptor), 0),
+        shared=shared,
+    )
+
+
+def weight_uses(graph: LayerGraph) -> Counter[str]:
+    """How many layers read each weight."""
+    return Counter(name for layer in graph.layers for name in layer.weights)
+
+
+def _shared(layer: Layer, variant: Variant, uses: Mapping[str, int]) -> tuple[tuple[str, float], ...]:
+    """Weights that are used more than once; those packed alike are in the module once."""
+    packings = variant.implementation.packings
+    return tuple(
+        (f"{name} {packing}", packing.type_of(logical).bytes)
+        for name, packing, logical in zip(layer.weights, packings, layer.task.weights, strict=True)
+        if uses[name] > 1
+    )
+
+
 def _nothing_usable(layer: Layer, tables: Tables, pinned: bool) -> str:
     if pinned:
         names = ", ".join(each.descriptor for each, _ in tables.usable(layer.task.key))
@@ -86,7 +124,7 @@ class _Builder:
         self._device = device
         self._objective = objective
         self._tasks = {layer.name: layer.task.key for layer in graph.layers}
-        self._uses = Counter(name for layer in graph.layers for name in layer.weights)
+        self._uses = weight_uses(graph)
         self._adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
         self._fused = self._fused_choices()
 
@@ -202,33 +240,7 @@ class _Builder:
         return found
 
     def _choice(self, layer: Layer, variant: Variant, measurement: Measurement) -> Choice:
-        key = layer.task.key
-        shared = self._shared(layer, variant)
-        own = measurement.packed_bytes - sum(size for _, size in shared)
-        loading = self._tables.loading
-        return Choice(
-            variant.descriptor,
-            variant.implementation.inputs,
-            variant.implementation.output,
-            Cost(
-                latency=self._tables.seconds(key, variant.descriptor) or 0.0,
-                cold=measurement.packed_bytes / loading if loading else 0.0,
-                memory=own,
-                error=squared_error(self._tables.error(layer, variant, measurement)),
-                starting=self._tables.starting.get((key, variant.descriptor), 0.0),
-            ),
-            scratch=self._tables.scratch.get((key, variant.descriptor), 0),
-            shared=shared,
-        )
-
-    def _shared(self, layer: Layer, variant: Variant) -> tuple[tuple[str, float], ...]:
-        """Weights that are used more than once; those packed alike are in the module once."""
-        packings = variant.implementation.packings
-        return tuple(
-            (f"{name} {packing}", packing.type_of(logical).bytes)
-            for name, packing, logical in zip(layer.weights, packings, layer.task.weights, strict=True)
-            if self._uses[name] > 1
-        )
+        return choice_of(layer, variant, measurement, self._tables, self._uses)
 
     def _add_adapts(self, link: Link, producer: Node, consumer: Node) -> None:
         outputs = {choice.output for choice in producer.choices}

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
 
 from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.variants.routine import Variant
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.recipe import Recipe
 from sartor.policies import Precision
-from sartor.tuning.selection.problem.limits import UNLIMITED
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.selection.problem.limits import UNLIMITED, Quantity
+from sartor.tuning.selection.problem.pin import Pin
 from tests.plugin.planning.selecting_fakes import FakeTuner, selector, tables_of
 from tests.plugin.tied_models import tied
 
@@ -25,11 +32,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     return found
 
 
-@pytest.mark.parametrize("vectors", [1, 2, 4])
-@pytest.mark.parametrize(("slower", "is_shared"), [(1e-6, True), (1e-3, False)])
-def test_a_look_up_follows_the_product(
-    imported: ImportedModel, vectors: int, slower: float, *, is_shared: bool
-) -> None:
+def seconds_of(vectors: int, slower: float = 1e-6) -> Callable[[str, str], float]:
     def seconds(_: str, variant: str) -> float:
         if "columns_of_" in variant:
             return 2e-6 + slower
@@ -38,15 +41,83 @@ def test_a_look_up_follows_the_product(
             return 1e-4 if is_fast else 1e-3
         return 2e-6
 
-    (recipe, *_), _ = selector(imported, FakeTuner(), Precision.F32).select(tables_of(imported, seconds), UNLIMITED)
+    return seconds
+
+
+def selected(imported: ImportedModel, tables: Tables, *pins: Pin) -> Recipe:
+    plain = selector(imported, FakeTuner(), Precision.F32)
+    solver = replace(plain.solver, policy=replace(plain.solver.policy, pins=pins))
+    (recipe, *_), _ = replace(plain, solver=solver).select(tables, UNLIMITED)
+    return recipe
+
+
+def shares(recipe: Recipe) -> bool:
     layers = {layer.name: layer for layer in recipe.graph.layers}
     shared = {*layers["rows"].weights} & {*layers["head"].weights}
     assert len(shared) == 3
-    for weight in shared:
-        packings = {
-            name: recipe.variants[name].implementation.packings[layers[name].weights.index(weight)]
-            for name in ("rows", "head")
-        }
-        assert (packings["rows"] == packings["head"]) == is_shared, recipe.variants["rows"].descriptor
+    forms = [
+        [recipe.variants[name].implementation.packings[layers[name].weights.index(weight)] for weight in sorted(shared)]
+        for name in ("rows", "head")
+    ]
+    assert (forms[0] == forms[1]) == any(one == other for one, other in zip(*forms, strict=True))
+    return forms[0] == forms[1]
+
+
+@pytest.mark.parametrize("vectors", [1, 2, 4])
+@pytest.mark.parametrize(("slower", "is_shared"), [(1e-6, True), (1e-3, False)])
+def test_a_look_up_follows_the_product(
+    imported: ImportedModel, vectors: int, slower: float, *, is_shared: bool
+) -> None:
+    recipe = selected(imported, tables_of(imported, seconds_of(vectors, slower)))
+    assert shares(recipe) == is_shared, recipe.variants["rows"].descriptor
     chosen = {each.layer: each.variant for each in recipe.plan.layers}
     assert chosen["rows"] == recipe.variants["rows"].descriptor
+
+
+def test_a_pinned_look_up_stays_as_it_is(imported: ImportedModel) -> None:
+    tables = tables_of(imported, seconds_of(2))
+    recipe = selected(imported, tables, Pin("rows", "*stock*"))
+    assert recipe.variants["rows"].descriptor.endswith("stock")
+    assert shares(selected(imported, tables, Pin("rows", "*columns_of_2*")))
+    assert not shares(selected(imported, tables, Pin("rows", "*columns_of_4*")))
+
+
+def test_what_a_plan_needs_is_that_of_what_it_chooses(imported: ImportedModel) -> None:
+    known = tables_of(imported, seconds_of(2))
+    tasks = imported.graph.tasks()
+    sized = {
+        key: {
+            each.descriptor: replace(known.measured[key][each.descriptor], packed_bytes=packed_bytes(tasks[key], each))
+            for each in listed
+        }
+        for key, listed in known.variants.items()
+    }
+    tables = replace(known, measured=sized)
+    shared, pinned = selected(imported, tables), selected(imported, tables, Pin("rows", "*stock*"))
+    assert shares(shared)
+    assert not shares(pinned)
+    assert shared.needed[Quantity.MEMORY] < pinned.needed[Quantity.MEMORY]
+    assert shared.needed[Quantity.LATENCY] == pytest.approx(pinned.needed[Quantity.LATENCY] + 1e-6)
+
+
+def test_only_look_ups_are_chosen_without_a_measurement(imported: ImportedModel) -> None:
+    def without(tables: Tables, part: str) -> Tables:
+        kept = {
+            key: {name: each for name, each in found.items() if part not in name}
+            for key, found in tables.measured.items()
+        }
+        return replace(tables, measured=kept)
+
+    assert shares(selected(imported, without(tables_of(imported, seconds_of(2)), "columns_of_2")))
+
+    def slow_look_ups(_: str, variant: str) -> float:
+        return 1e-4 if "matmul" in variant else 1e-2 if "stock" in variant else 2e-2
+
+    slow = tables_of(imported, slow_look_ups)
+    assert shares(selected(imported, slow)), "the product follows the look-up"
+    assert not shares(selected(imported, without(slow, "matmul.stock")))
+
+
+def packed_bytes(task: Task, variant: Variant) -> int:
+    pairs = zip(variant.implementation.packings, task.weights, strict=True)
+    return sum(packing.type_of(logical).bytes for packing, logical in pairs)
