@@ -87,7 +87,9 @@ def _errors_from(experiment: Experiment, start: int, seconds: float) -> list[flo
     for feeds in experiment.samples.since(sample):
         right = running.right(feeds)
         for assignment in experiment.assignments[first:]:
-            errors.append(experiment.measure.of_sample(running(feeds, assignment), right.outputs, right.scales))
+            errors.append(
+                experiment.measure.of_sample(running(feeds, assignment), right.outputs, right.scales, running.names)
+            )
             if time.monotonic() >= deadline:
                 return errors
         if start + len(errors) == experiment.runs:
@@ -110,6 +112,11 @@ class _Running:
     def __call__(self, feeds: Mapping[str, Array], assignment: Assignment) -> list[Array]:
         """The outputs with layers rounded to types."""
         return self._reference({**feeds, self._precision: self._switches.codes(assignment)})
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the outputs."""
+        return self._reference.output_names
 
     def right(self, feeds: Mapping[str, Array]) -> Expected:
         """The outputs of a sample without rounding, and their scales."""

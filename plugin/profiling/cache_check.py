@@ -87,7 +87,7 @@ class _Calls:
                 self._session.reset()
             for given, expected in self._sequence(islice(samples, count)):
                 scales = [output_scale(each, lenience=LAYER) for each in expected]
-                errors.append(self._check.measure.of_sample(given, expected, scales))
+                errors.append(self._check.measure.of_sample(given, expected, scales, self._outputs))
                 where.append(where_of(self._check, given, expected, scales))
         return CallErrors(tuple(errors), tuple(where), before_reset=first)
 

@@ -118,7 +118,7 @@ class _Calls:
             if found:
                 self._session.reset()
             for outputs, expected, scales in self._sequence(islice(samples, count)):
-                found.append(self._check.measure.of_sample(outputs, expected, scales))
+                found.append(self._check.measure.of_sample(outputs, expected, scales, self._outputs))
                 where.append(where_of(self._check, outputs, expected, scales))
         self._references.unload()
         return CallErrors(tuple(found), tuple(where))

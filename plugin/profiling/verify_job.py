@@ -17,6 +17,7 @@ from sartor.errors import SartorError
 from sartor.progress import Progress
 from sartor.reference.expected_outputs import Expectation, Expected, KnownOutputs
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.samples.given_samples import SampleSource
@@ -141,7 +142,7 @@ def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified
         references, found = references_of(check), before
         for feeds, run in zip(check.samples.since(before.done), runs, strict=False):
             expected = references(feeds)
-            error = check.measure.of_sample(run.outputs, expected.outputs, expected.scales)
+            error = check.measure.of_sample(run.outputs, expected.outputs, expected.scales, output_names(check))
             where = where_of(check, run.outputs, expected.outputs, expected.scales)
             found += Verified((error,), (run.seconds,), where=where)
         if found.done == check.count:
@@ -149,6 +150,11 @@ def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified
         return found + Verified(refused=references.refused, described=references.described)
     except SartorError as error:
         return WorkerError(error)
+
+
+def output_names(check: Check) -> list[str]:
+    """The names of the outputs that are compared."""
+    return [spec.name for spec in shown_outputs(net_signature(check.values).outputs)]
 
 
 def where_of(check: Check, outputs: Sequence[Array], expected: Sequence[Array], scales: Sequence[Array]) -> str:
@@ -230,7 +236,7 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
             begin = time.perf_counter()
             outputs = session.run(None, dict(feeds))
             taken = time.perf_counter() - begin
-            error = check.measure.of_sample(outputs, right.outputs, right.scales)
+            error = check.measure.of_sample(outputs, right.outputs, right.scales, output_names(check))
             found += Verified((error,), (taken,), where=where_of(check, outputs, right.outputs, right.scales))
             if start + found.done == check.count:
                 references.unload()

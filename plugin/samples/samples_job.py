@@ -71,7 +71,7 @@ def measured_on_itself(
     except SartorError:
         return None
     try:
-        return measure.of_sample(outputs, outputs)
+        return measure.of_sample(outputs, outputs, names=reference.output_names)
     except SartorError as error:
         return WorkerError(error)
 

@@ -31,7 +31,7 @@ Measure = Callable[[Array, Array, Array | None], float]
 """Takes an output, the expected output and its scale; returns the error."""
 
 _SEPARATOR = ":"
-_VERSION = 2
+_VERSION = 3
 # An output without classes counts as another decision if it is off by more than this fraction of its scale.
 _OTHER_DECISION = 0.1
 _EXACT_KINDS = "biu"
@@ -101,7 +101,13 @@ class ErrorMeasure:
         except OSError as error:
             raise UsageError(f"'{self.path}' cannot be read: {error.strerror}") from None
 
-    def of_sample(self, outputs: Sequence[Array], expected: Sequence[Array], scales: Sequence[Array] = ()) -> float:
+    def of_sample(
+        self,
+        outputs: Sequence[Array],
+        expected: Sequence[Array],
+        scales: Sequence[Array] = (),
+        names: Sequence[str] = (),
+    ) -> float:
         """The error of one sample, that of its worst output; 0 if all outputs are as expected.
 
         For ``tokens`` that is ``TokenError.error`` of the logits, and the cosine distance of other outputs.
@@ -110,6 +116,7 @@ class ErrorMeasure:
             outputs: of the module.
             expected: the right outputs.
             scales: of the outputs, as ``scales_of`` computes them; if empty, scales without noise are computed here.
+            names: of the outputs, by which ``tokens`` finds the logits; if empty, by their shapes.
 
         Raises:
             UsageError: if the user's function fails, takes too long, or returns no number of 0 or more, or if
@@ -122,7 +129,7 @@ class ErrorMeasure:
         known: Sequence[Array | None] = scales or [None] * len(outputs)
         measures = [_MEASURES[self.kind]] * len(outputs)
         if self.kind is MeasureKind.TOKENS:
-            measures[logits_among(expected)] = _of_tokens
+            measures[logits_among(expected, names)] = _of_tokens
         pairs = zip(measures, zip(outputs, expected, known, strict=True), strict=True)
         return max((measure(*each) for measure, each in pairs), default=0.0)
 

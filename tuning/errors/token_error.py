@@ -6,8 +6,10 @@ Logits of a sample are teacher-forced: each position has the tokens before it fr
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,11 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import BoolArray, FloatArray
 
 _LEAST_RANK = 2
+_LOGITS = re.compile(r"(?:^|[^a-z])logits?$", re.IGNORECASE)
+# Caches of attention, and other states, as exporters name them.
+_STATES = re.compile(r"(?:present|past|new_|next_)|.*(?:key|value|cache|state|hidden)s?(?:$|[^a-z])", re.IGNORECASE)
+# Sums of some thousand products in f32 are that exact.
+_ROUNDING = 16 * float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,7 @@ class TokenError:
     """How far logits ``[…, tokens]`` are from the expected ones, over all positions.
 
     Attributes:
-        disagreement: the fraction of positions at which another token is likeliest.
+        disagreement: the fraction of positions at which another token is likeliest, but for ties within rounding.
         divergence: the mean Kullback-Leibler divergence of the distribution from the expected one, in nats.
     """
 
@@ -38,8 +45,13 @@ class TokenError:
         return max(self.disagreement, min(1.0, math.sqrt(self.divergence / 2)))
 
 
-def logits_among(outputs: Sequence[Array]) -> int:
-    """The position of the logits among a model's outputs: the floats with the largest last dimension.
+def logits_among(outputs: Sequence[Array], names: Sequence[str] = ()) -> int:
+    """The position of the logits among a model's outputs: the floats that are named so, else those with the largest
+    last dimension, of outputs that are not named as states if there are any.
+
+    Args:
+        outputs: of a model.
+        names: of the outputs, if they are known.
 
     Raises:
         UsageError: if no output can be logits, or two are as large.
@@ -47,14 +59,20 @@ def logits_among(outputs: Sequence[Array]) -> int:
     sizes = [
         each.shape[-1] if each.ndim >= _LEAST_RANK and np.issubdtype(each.dtype, np.floating) else 0 for each in outputs
     ]
-    largest = max(sizes, default=0)
-    if largest <= 1 or sizes.count(largest) > 1:
-        raise UsageError(
-            "the error measure tokens compares distributions over tokens, and the model has "
-            f"{'no output' if largest <= 1 else f'{sizes.count(largest)} outputs'} of floats, [..., tokens], with the "
-            "largest last dimension; choose another --error-measure, or give a function"
-        )
-    return sizes.index(largest)
+    known = list(names) if len(names) == len(sizes) else [""] * len(sizes)
+    named = [bool(_LOGITS.search(name)) for name in known]
+    others = [not _STATES.match(name) for name in known]
+    largest, some = 0, sizes
+    for likely in (named, others, [True] * len(sizes)):
+        some = [size if is_likely else 0 for is_likely, size in zip(likely, sizes, strict=True)]
+        largest = max(some, default=0)
+        if largest > 1 and some.count(largest) == 1:
+            return some.index(largest)
+    raise UsageError(
+        "the error measure tokens compares distributions over tokens, and the model has "
+        f"{'no output' if largest <= 1 else f'{some.count(largest)} outputs'} of floats, [..., tokens], with the "
+        "largest last dimension; name one of them logits, choose another --error-measure, or give a function"
+    )
 
 
 def token_error(logits: Array, expected: Array) -> TokenError:
@@ -66,9 +84,18 @@ def token_error(logits: Array, expected: Array) -> TokenError:
     own, right = (each.reshape(-1, each.shape[-1]).astype(np.float64) for each in (logits, expected))
     missing = (_is_no_number(own) != _is_no_number(right)).any(-1)
     own, right = (np.where(np.isnan(each), -np.inf, each) for each in (own, right))
-    differs = missing | (own.argmax(-1) != right.argmax(-1))
+    differs = missing | _chooses_less(own, right, expected.dtype)
     divergence = np.where(missing, np.inf, _divergence(_log_softmax(own), _log_softmax(right)))
     return TokenError(float(np.mean(differs)), float(np.mean(divergence)))
+
+
+def _chooses_less(own: FloatArray, right: FloatArray, dtype: np.dtype[Any]) -> BoolArray:
+    """Where the likeliest token is expected to be less likely than another, by more than rounding explains."""
+    eps = float(np.finfo(dtype).eps)
+    largest = np.where(np.isfinite(right), np.abs(right), 0.0).max(-1)
+    chosen = np.take_along_axis(right, own.argmax(-1)[:, None], -1)[:, 0]
+    less: BoolArray = chosen < right.max(-1) - max(eps, min(16 * eps, _ROUNDING)) * largest
+    return less
 
 
 def _is_no_number(rows: FloatArray) -> BoolArray:

@@ -61,6 +61,36 @@ def test_logits_are_the_floats_with_the_largest_last_dimension() -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "shapes", "place"),
+    [
+        (["present.0.key", "logits"], [(1, 8, 1, 64), (1, 1, 50)], 1),
+        (["lm_logits", "present.0.key"], [(1, 1, 64), (1, 8, 1, 64)], 0),
+        (["scores", "present.0.key", "present_0_value"], [(1, 1, 50), (1, 8, 1, 64), (1, 8, 1, 64)], 0),
+        (["start_logits", "end_logits", "answers"], [(1, 9), (1, 9), (1, 12)], 2),
+        (["last_hidden_state"], [(1, 1, 64)], 0),
+    ],
+)
+def test_names_tell_logits_from_states(names: list[str], shapes: list[tuple[int, ...]], place: int) -> None:
+    outputs = [np.zeros(shape, np.float32) for shape in shapes]
+    assert logits_among(outputs, names) == place
+    others = [each if index == place else each + 1e-3 for index, each in enumerate(outputs)]
+    if len(names) > 1:
+        assert _TOKENS.of_sample(others, outputs, names=names) > 0.1, "zeros are compared as vectors"
+    moved = [each + 1e-3 if index == place else each for index, each in enumerate(outputs)]
+    assert _TOKENS.of_sample(moved, outputs, names=names) < 1e-3, "logits have no origin"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_ties_within_rounding_are_no_disagreement(dtype: type[np.floating]) -> None:
+    near = {np.float16: 2**-10, np.float32: 1e-6, np.float64: 1e-15}[dtype]
+    even, tilted = np.array([[1, 1]], dtype), np.array([[1, 1 + near]], dtype)
+    assert token_error(tilted, even).disagreement == token_error(even, tilted).disagreement == 0
+    apart = np.array([[1, 1 + 8 * near]], dtype)
+    assert token_error(even, apart).disagreement == 1
+    assert token_error(np.array([[1, 2]], dtype), np.array([[2, 1]], dtype)).disagreement == 1
+
+
+@pytest.mark.parametrize(
     ("cache", "least"), [(_CACHE, 0), (_CACHE + 0.01, 0), (_CACHE[::-1], 0.1), (np.zeros_like(_CACHE), 0.5)]
 )
 def test_other_outputs_are_compared_by_the_cosine_distance(cache: Array, least: float) -> None:
