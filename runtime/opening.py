@@ -32,8 +32,8 @@ NO_STATES = (
 )
 
 ONLY_KEPT = (
-    "the module keeps its caches itself, and takes none; compile it with --no-state to pass them, or leave "
-    "keep_states=False out"
+    "the module keeps its caches itself, and takes none; compile it with --no-state to pass them (in Python, a Session "
+    "keeps them unless it is opened with keep_states=False)"
 )
 
 

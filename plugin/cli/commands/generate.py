@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ import typer
 from sartor.cli.options.common import JsonOption, ModuleArgument, ThreadsOption
 from sartor.cli.output.messages import say
 from sartor.cli.output.terminal import show_json
-from sartor.errors import UsageError
+from sartor.errors import SartorError, UsageError
 from sartor.runtime.generation.generate import generate
 from sartor.runtime.session import Session
 
@@ -60,23 +60,28 @@ def generate_tokens(
                 seed=seed,
             )
         )
-        tokens: list[int] = []
-        try:
-            for token in timed:
-                tokens.append(token)
-        finally:
-            # Where the caches are full, or the device fails, what was generated is not lost.
-            if tokens:
-                text = None if words is None else words.decode(tokens)
-                _show(given, tokens, text, timed, as_json=as_json)
+        tokens, error = _collected(timed)
+    # Where the caches are full, or the device fails, what was generated is not lost.
+    if tokens or error is None:
+        text = None if words is None else words.decode(tokens)
+        if as_json:
+            show_json({"prompt": given, "tokens": tokens, "text": text, "is_complete": error is None, **timed.times})
+        else:
+            typer.echo(",".join(map(str, tokens)) if text is None else text)
+            say(timed.described)
+    if error is not None:
+        raise error
 
 
-def _show(prompt: list[int], tokens: list[int], text: str | None, timed: _Timed, *, as_json: bool) -> None:
-    if as_json:
-        show_json({"prompt": prompt, "tokens": tokens, "text": text, **timed.times})
-        return
-    typer.echo(",".join(map(str, tokens)) if text is None else text)
-    say(timed.described)
+def _collected(tokens: Iterable[int]) -> tuple[list[int], SartorError | None]:
+    """The tokens until the end, or until an error."""
+    found: list[int] = []
+    try:
+        for token in tokens:
+            found.append(token)
+    except SartorError as error:
+        return found, error
+    return found, None
 
 
 @dataclass
