@@ -188,7 +188,9 @@ def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableB
             f"for how many positions the table '{unknown}' has rows cannot be told; give the cache "
             f"'{growing[0].input}' a range by --shape, or {NO_STATE}"
         )
-    return (known[0][0], f"as long as the table '{known[0][1]}'") if known else (_USUAL_MOST, "the usual bound")
+    if known and (known[0][0] < _USUAL_MOST or not all(each.is_rotary for each in bounds)):
+        return known[0][0], f"as long as the table '{known[0][1]}'"
+    return _USUAL_MOST, "the usual bound"
 
 
 def _check_room(most: int, source: str, new: int) -> None:

@@ -51,10 +51,12 @@ class TableBound:
     Attributes:
         table: its name.
         most: None if that cannot be told.
+        is_rotary: whether it has cosines of rotary embedding, which exporters write for more than models are used with.
     """
 
     table: str
     most: int | None
+    is_rotary: bool
 
 
 class _Read(NamedTuple):
@@ -87,8 +89,12 @@ def _bound(read: _Read, index: _Index | None, editor: GraphEditor) -> TableBound
         except (*EVALUATOR_ERRORS, MemoryError):
             _LOG.debug("the rows that are taken of '%s' cannot be computed", read.table, exc_info=True)
         else:
-            return None if most is None else TableBound(read.table, most)
-    return TableBound(read.table, None) if read.is_rotary or _tells_positions(read.taken_by, editor) else None
+            return None if most is None else TableBound(read.table, most, read.is_rotary)
+    return (
+        TableBound(read.table, None, read.is_rotary)
+        if read.is_rotary or _tells_positions(read.taken_by, editor)
+        else None
+    )
 
 
 def _reads(editor: GraphEditor) -> Iterator[_Read]:

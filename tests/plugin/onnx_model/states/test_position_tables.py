@@ -96,6 +96,26 @@ def test_positions_end_where_a_table_does(nodes: list[NodeProto], most: int, tab
     assert cut(nodes).sources[0] == f"positions=1..{most}, as long as the table '{table}'"
 
 
+def test_long_tables_of_cosines_are_no_reason_for_as_many_positions() -> None:
+    model = Decoder(layers=1, has_mask=True).model()
+    table = numpy_helper.from_array(np.zeros((9000, 4), np.float32), "angles")
+    model.graph.initializer.append(table)
+    # In place of learnt positions.
+    (learnt,) = (node for node in model.graph.node if "position_ids" in node.input)
+    learnt.op_type, learnt.input[0], learnt.input[1] = "Mul", "c0", "half"
+    model.graph.initializer.append(numpy_helper.from_array(CONSTANTS["half"], "half"))
+    model.graph.node.append(ROTARY[0])
+
+    def sources(given: OpenShapes) -> str:
+        copy = ModelProto.FromString(model.SerializeToString())
+        return cut_caches(copy, growing_caches(copy, {}, finds=True), given).sources[0]
+
+    assert sources({}) == "positions=1..2048, the usual bound"
+    assert sources({KEY: (1, 2, SizeRange(1, 9000), 8)}) == "positions=1..9000, as given"
+    with pytest.raises(UsageError, match="the table 'angles' has rows for 9000"):
+        sources({KEY: (1, 2, SizeRange(1, 9001), 8)})
+
+
 def test_several_positions_a_call_read_as_many_rows() -> None:
     given: dict[str, Any] = {"input_ids": (1, 4), "position_ids": (1, 4)}
     assert cut(OFFSET, given).sources[0].startswith(f"positions=1..{ROWS - 2},")
