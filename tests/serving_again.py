@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import tempfile
@@ -14,9 +13,6 @@ from onnx import ModelProto
 from sartor.frontend import import_job
 from sartor.onnx_model.preparing import simplify
 from sartor.onnx_model.preparing.simplify_worker import simplify_bytes
-
-_SIMPLIFY_SECONDS = 30
-_LOG = logging.getLogger("sartor.onnx_model.preparing.simplify")
 
 
 class SimplifyHere(simplify.SimplifyProcess):
@@ -31,20 +27,18 @@ class SimplifyHere(simplify.SimplifyProcess):
         if not self._is_main:
             super().__exit__()
 
-    def simplified(self, model: ModelProto) -> ModelProto | None:
+    def run(self, model: ModelProto, seconds: float) -> ModelProto:
         if not self._is_main:
-            return super().simplified(model)
-        before = signal.signal(signal.SIGALRM, _interrupt)
-        signal.alarm(_SIMPLIFY_SECONDS)
+            return super().run(model, seconds)
+        before = signal.signal(signal.SIGPROF, _interrupt)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            result: ModelProto = ModelProto.FromString(simplify_bytes(model.SerializeToString()))
-            return result
-        except Exception as error:  # noqa: BLE001 whatever it is, it ends the process that onnxslim has elsewhere
-            _LOG.warning("the model is not simplified: onnxslim failed (%s: %s)", type(error).__name__, error)
-            return None
+            return ModelProto.FromString(simplify_bytes(model.SerializeToString()))
+        except Exception as error:  # whatever it is, it ends the process that onnxslim has elsewhere
+            raise simplify.OnnxslimError(f"{type(error).__name__}: {error}") from error
         finally:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
 
 
 def _interrupt(*_: object) -> None:

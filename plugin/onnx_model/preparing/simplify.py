@@ -77,6 +77,10 @@ def _is_weight(tensor: TensorProto) -> bool:
     return math.prod(tensor.dims) > _WEIGHT_ELEMENTS
 
 
+class OnnxslimError(Exception):
+    """What ended onnxslim."""
+
+
 class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
     """A process that runs onnxslim. It imports onnxslim right away, as that takes longer than to simplify most models.
 
@@ -106,12 +110,10 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
         """Let onnxslim simplify ``model``; returns None and logs a warning if that fails."""
         result, problem = None, ""
         try:
-            with tempfile.TemporaryDirectory(prefix="sartor-") as folder:
-                Path(folder, simplify_worker.SOURCE).write_bytes(model.SerializeToString())
-                problem = self._finish(folder, _LIMIT_SECONDS + _SECONDS_PER_NODE * len(model.graph.node))
-                if not problem:
-                    result = ModelProto.FromString(Path(folder, simplify_worker.TARGET).read_bytes())
-                    problem = _difference(model, result)
+            result = self.run(model, _LIMIT_SECONDS + _SECONDS_PER_NODE * len(model.graph.node))
+            problem = _difference(model, result)
+        except OnnxslimError as error:
+            problem = f"failed ({error})"
         except (OSError, subprocess.SubprocessError, DecodeError, EncodeError, ValueError) as error:
             problem = f"could not be run ({type(error).__name__})"
         if problem:
@@ -119,16 +121,24 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
             self.has_failed = True
         return None if problem else result
 
-    def _finish(self, folder: str, seconds: float) -> str:
-        """Let the process work for so many seconds and wait for its end; returns what went wrong, if anything."""
+    def run(self, model: ModelProto, seconds: float) -> ModelProto:
+        """Let onnxslim work on ``model``, unchecked, for so many seconds of a processor.
+
+        Raises:
+            OnnxslimError: if it fails, or needs longer.
+            OSError, subprocess.SubprocessError, DecodeError, EncodeError, ValueError: if it cannot be run.
+        """
         if self._process is None:
             raise FileNotFoundError(sys.executable)
-        start = simplify_worker.start(folder, seconds)
-        _, printed = self._process.communicate(start, timeout=_PATIENCE * seconds)
-        code = self._process.returncode
-        # Of a traceback the last line is the error.
-        last = printed.decode(errors="replace").strip().rpartition("\n")[2]
-        return f"failed ({last[:_MOST_SAID] or code})" if code else ""
+        with tempfile.TemporaryDirectory(prefix="sartor-") as folder:
+            Path(folder, simplify_worker.SOURCE).write_bytes(model.SerializeToString())
+            start = simplify_worker.start(folder, seconds)
+            _, printed = self._process.communicate(start, timeout=_PATIENCE * seconds)
+            if code := self._process.returncode:
+                # Of a traceback the last line is the error.
+                last = printed.decode(errors="replace").strip().rpartition("\n")[2]
+                raise OnnxslimError(last[:_MOST_SAID] or str(code))
+            return ModelProto.FromString(Path(folder, simplify_worker.TARGET).read_bytes())
 
 
 def _run_worker(model: ModelProto) -> ModelProto | None:

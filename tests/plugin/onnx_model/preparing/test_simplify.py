@@ -7,9 +7,9 @@ import logging
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from onnx import ModelProto
@@ -20,7 +20,9 @@ from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.preparing.simplify_worker import limit as limits
 from sartor.onnx_model.preparing.simplify_worker import seldom_collected
+from tests import serving_again
 from tests.plugin.onnx_model.builders import FLOAT, model, node, relative_error, run, weights
+from tests.serving_again import SimplifyHere
 
 
 def _redundant() -> ModelProto:
@@ -83,14 +85,37 @@ def test_failure_is_a_warning(
     assert built.SerializeToString() == before
 
 
-def test_changed_signature_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [SimplifyProcess, SimplifyHere])
+def test_changed_signature_is_refused(
+    kind: type[SimplifyProcess], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     other = _redundant()
     other.graph.output[0].name = "c"
-    with SimplifyProcess() as process, caplog.at_level(logging.WARNING):
-        monkeypatch.setattr(module, "ModelProto", Mock(wraps=ModelProto, FromString=lambda _: other))
+    with kind() as process, caplog.at_level(logging.WARNING):
+        monkeypatch.setattr(process, "run", lambda model, seconds: other)
         assert simplify(_redundant(), process) == ()
         assert process.has_failed
     assert "changed the outputs" in caplog.text
+
+
+def test_tests_limit_time_of_a_processor_too(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def keep_busy(data: bytes) -> bytes:
+        while True:
+            pass
+
+    def wait(data: bytes) -> bytes:
+        time.sleep(0.5)
+        return data
+
+    monkeypatch.setattr(module, "_LIMIT_SECONDS", 0.1)
+    with SimplifyHere() as process, caplog.at_level(logging.WARNING):
+        monkeypatch.setattr(serving_again, "simplify_bytes", wait)
+        simplify(_redundant(), process)
+        assert not process.has_failed
+        monkeypatch.setattr(serving_again, "simplify_bytes", keep_busy)
+        assert simplify(_redundant(), process) == ()
+        assert process.has_failed
+    assert "onnxslim failed (TimeoutError" in caplog.text
 
 
 def test_a_model_that_keeps_a_processor_busy_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
