@@ -3,7 +3,8 @@
 It compares each constant with every other one of its shape, and each node with every other one that reads the same
 values. Here only those are compared that have the same key, as all that are equal do: the time grows with the model,
 not with its square. It also compares a model with itself, describes what is described, and sorts what is sorted. It
-imports sympy to describe models, which takes longer than to simplify most.
+imports sympy to describe models, which takes longer than to simplify most, and computes constants in threads for all
+cores.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _TYING = "onnxslim.core.optimization.weight_tying"
 _ELIMINATION = "onnxslim.core.optimization.subexpression_elimination"
 _CORE, _UTILITIES = "onnxslim.core", "onnxslim.utils"
 _INFERENCE = "onnxslim.third_party.symbolic_shape_infer"
+_RUNTIME = "onnxruntime"
 _GRAPH = "onnxslim.third_party.onnx_graphsurgeon.ir.graph"
 
 
@@ -137,6 +139,24 @@ def skipping_settled() -> Iterator[None]:
         yield
     finally:
         utilities.check_point, core.shape_infer, graph_class.toposort = checked, inferred, toposort
+
+
+@contextmanager
+def folding_in_one_thread() -> Iterator[None]:
+    """Let onnxslim compute constants in one thread, in this process: ONNX Runtime starts one for each core, even where
+    only one may be used, each of which spins, and time of a processor is limited for all of them together."""
+    runtime: Any = importlib.import_module(_RUNTIME)
+    session, options = runtime.InferenceSession, runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+
+    def open_session(model: Any, *given: Any, **named: Any) -> Any:
+        return session(model, *given, **named if given else {"sess_options": options, **named})
+
+    runtime.InferenceSession = open_session
+    try:
+        yield
+    finally:
+        runtime.InferenceSession = session
 
 
 class _CheckPoint:

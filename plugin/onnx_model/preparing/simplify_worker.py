@@ -17,7 +17,12 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from sartor.onnx_model.preparing.faster_onnxslim import comparing_by_key, load_onnxslim, skipping_settled
+from sartor.onnx_model.preparing.faster_onnxslim import (
+    comparing_by_key,
+    folding_in_one_thread,
+    load_onnxslim,
+    skipping_settled,
+)
 
 SOURCE, TARGET = "in.onnx", "out.onnx"
 
@@ -72,7 +77,7 @@ def simplify_bytes(data: bytes) -> bytes:
     from onnxslim.core.pattern.registry import DEFAULT_FUSION_PATTERNS
 
     fusions = [name for name, matchers in DEFAULT_FUSION_PATTERNS.items() if _is_fusion(matchers)]
-    with contextlib.redirect_stdout(io.StringIO()), comparing_by_key(), skipping_settled():
+    with contextlib.redirect_stdout(io.StringIO()), comparing_by_key(), skipping_settled(), folding_in_one_thread():
         model = onnxslim.slim(ModelProto.FromString(data), skip_fusion_patterns=fusions, size_threshold=_FOLDED_BYTES)
     if model is None:
         raise ValueError("onnxslim returned no model")

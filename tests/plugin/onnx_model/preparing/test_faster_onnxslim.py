@@ -11,6 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import ModelProto, helper, shape_inference
 
@@ -49,6 +50,28 @@ def _simplified(built: ModelProto, monkeypatch: pytest.MonkeyPatch, *, by_key: b
 def test_models_come_out_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     built = _alike() if name == "alike" else CASES[name]()
     assert _simplified(built, monkeypatch, by_key=True) == _simplified(built, monkeypatch, by_key=False)
+
+
+def test_constants_are_computed_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of all cores, most of which only spin, would use up the time that onnxslim has."""
+    threads = []
+
+    class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            options = self.get_session_options()
+            threads.append((options.intra_op_num_threads, options.inter_op_num_threads))
+
+    nodes = [node("Add", ["a", "b"], ["c"]), node("Mul", ["x", "c"], ["y"])]
+    constants = {"a": weights(3), "b": weights(3, seed=1)}
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    result = ModelProto.FromString(
+        simplify_worker.simplify_bytes(model(nodes, [("x", (3,), FLOAT)], ["y"], constants).SerializeToString())
+    )
+    assert [each.op_type for each in result.graph.node] == ["Mul"]
+    assert threads
+    assert {*threads} == {(1, 1)}
+    assert onnxruntime.InferenceSession is Session
 
 
 @pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])
