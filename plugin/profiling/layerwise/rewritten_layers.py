@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.errors import RewriteError
+from sartor.errors import CompileError, RewriteError, UnsupportedModelError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.profiling.layerwise.check_job import check_rewritten, tensors_of
 from sartor.profiling.layerwise.instrumented import rewritten_results
 from sartor.reference.layerwise.layer_check import CheckedLayers
 from sartor.runtime.driver.signature import Array
+from sartor.tuning.workers.beside.ahead import Ahead
 from sartor.tuning.workers.calls import begin, call
 from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.protocol import WorkerError
@@ -47,19 +48,29 @@ def checking_layers(pool: WorkerPool, imported: ImportedModel, samples: Samples)
     Raises:
         RewriteError: at the end of the block, if the rewritten model is wrong.
     """
-    begun = begin(pool, check_rewritten, _job(pool, imported, imported.graph, samples), _STEP)
+    begun = _begun(pool, imported, samples)
     try:
         yield
     except BaseException:
-        if begun is not None:
+        if isinstance(begun, Ahead):
             begun.cancel()
         raise
-    found = None if begun is None else begun.value()
+    found = begun.value() if isinstance(begun, Ahead) else begun
     if isinstance(found, CheckedLayers):
         _check(found)
     else:
         reason = found.error if isinstance(found, WorkerError) else "its worker ended, or could not begin"
         _LOG.info("%s: layers of the rewritten model are not compared yet: %s", imported.path.name, reason)
+
+
+def _begun(
+    pool: WorkerPool, imported: ImportedModel, samples: Samples
+) -> Ahead[CheckedLayers | WorkerError] | WorkerError | None:
+    """Begin to compare the results of all layers; an error where that cannot be, None where it should not be now."""
+    try:
+        return begin(pool, check_rewritten, _job(pool, imported, imported.graph, samples), _STEP)
+    except (CompileError, UnsupportedModelError, UsageError) as error:
+        return WorkerError(error)
 
 
 def _job(pool: WorkerPool, imported: ImportedModel, graph: LayerGraph, samples: Samples) -> dict[str, Any]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from sartor.errors import RewriteError
+from sartor.errors import RewriteError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.profiling.layerwise import rewritten_layers
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
 from sartor.profiling.layerwise.rewritten_layers import checking_layers
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.protocol import WorkerError
 from tests.importing import imported_model
 from tests.plugin.amplifying_networks import image, quantised
 from tests.plugin.onnx_model.builders import Array, node
@@ -111,6 +116,14 @@ def _saturating_sum(model: ModelProto) -> None:
     _insert(model, convolution(model, LAYER).output[0], "Min", 4.0)
 
 
+def _dying(path: Path) -> object:
+    os.abort()
+
+
+def _refusing(path: Path) -> object:
+    return WorkerError(UsageError(f"'{path}' cannot be read"))
+
+
 FAULTS = {
     "bias": _dropped_bias,
     "scale": _channel_scale,
@@ -147,3 +160,19 @@ def test_it_is_refused_before_anything_is_measured(imported: ImportedModel, pool
     with pytest.raises(RewriteError, match=rf"at node '{LAYER}"), checking_layers(pool, faulty, samples):
         is_done = True
     assert is_done
+
+
+@pytest.mark.parametrize("worker", [_dying, _refusing])
+def test_what_cannot_be_compared_is_left_to_the_check_of_the_module(
+    worker: Callable[..., object],
+    imported: ImportedModel,
+    pool: WorkerPool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(rewritten_layers, "tensors_of", worker)
+    is_done = False
+    with caplog.at_level(logging.INFO), checking_layers(pool, imported, [{"x": image(21)}]):
+        is_done = True
+    assert is_done
+    assert "layers of the rewritten model are not compared yet: " in caplog.text
