@@ -367,6 +367,18 @@ class Session:
                 raise UsageError(_NO_CACHES)
             return states.length
 
+    @property
+    def most_positions(self) -> int:
+        """Positions that there is room for in the caches which the session keeps.
+
+        Raises:
+            UsageError: if it keeps none, or is closed.
+        """
+        with self._using_states() as states:
+            if not states.most:
+                raise UsageError(_NO_CACHES)
+            return states.most
+
     def reset(self) -> None:
         """Let all states begin again, as in a session that was just opened.
 

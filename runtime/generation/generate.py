@@ -10,6 +10,7 @@ import numpy as np
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.generation.sampling import Sampling
+from sartor.runtime.runs.given_arguments import check_type
 from sartor.runtime.runs.interface import NodeArg
 from sartor.runtime.session import Session
 
@@ -48,17 +49,21 @@ def generate(
         seed: of what is drawn; None for another each time.
 
     Raises:
-        UsageError: if the session keeps no caches, an argument is out of its range, or, later, the caches have no room
-            for a token, or something else ran or reset the session.
+        UsageError: if the session keeps no caches, an argument is out of its range, the caches have no room for the
+            prompt, or, later, for a token, or something else ran or reset the session.
         DeviceError: if the device fails, or the model gives logits that are no numbers.
     """
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty)
     decoder = _Decoder(session)
-    prompt = _tokens(prompt_ids, decoder.vocabulary)
+    prompt = _tokens("prompt_ids", prompt_ids, decoder.vocabulary)
+    if not prompt:
+        raise UsageError("prompt_ids has no tokens; give at least one")
+    stops = frozenset(_tokens("stop_tokens", stop_tokens, decoder.vocabulary))
+    decoder.check_room(len(prompt))
     for name, number in (("max_new_tokens", max_new_tokens), ("seed", 0 if seed is None else seed)):
         if _whole(number) is None:
             raise UsageError(f"{name} is {number!r}, expected a whole number of 0 or more")
-    return _generated(decoder, prompt, max_new_tokens, sampling, frozenset(stop_tokens), np.random.default_rng(seed))
+    return _generated(decoder, prompt, max_new_tokens, sampling, stops, np.random.default_rng(seed))
 
 
 def _whole(value: object) -> int | None:
@@ -70,15 +75,15 @@ def _whole(value: object) -> int | None:
     return number if number >= 0 else None
 
 
-def _tokens(prompt: Iterable[int], vocabulary: int) -> list[int]:
+def _tokens(name: str, tokens: Iterable[int], vocabulary: int) -> list[int]:
+    """The tokens of an argument of this name, checked."""
+    check_type(name, tokens, (Iterable,), "tokens, one after another")
     found = []
-    for token in prompt:
+    for token in tokens:
         number = _whole(token)
         if number is None or number >= vocabulary:
-            raise UsageError(f"prompt_ids has {token!r}, expected tokens: whole numbers from 0 to {vocabulary - 1}")
+            raise UsageError(f"{name} has {token!r}, expected tokens: whole numbers from 0 to {vocabulary - 1}")
         found.append(number)
-    if not found:
-        raise UsageError("prompt_ids has no tokens; give at least one")
     return found
 
 
@@ -129,6 +134,19 @@ class _Decoder:
         size = logits.shape[-1]
         self.vocabulary = size if isinstance(size, int) else int(np.iinfo(_dtype(self._ids)).max)
         """One more than the largest token."""
+
+    def check_room(self, count: int) -> None:
+        """Make sure that so many tokens have room.
+
+        Raises:
+            UsageError: if not.
+        """
+        held, most = self._session.cached_positions, self._session.most_positions
+        if held + count > most:
+            raise UsageError(
+                f"the prompt has {count} tokens, and the caches hold {held} positions of {most}; give fewer, or begin "
+                "again by reset()"
+            )
 
     def logits(self, tokens: Sequence[int]) -> Array:
         """Run the tokens; returns the logits behind the last one.

@@ -116,5 +116,5 @@ class KeptCaches:
     def _room(self) -> str:
         return (
             f"there is room for {self.most} positions; begin again by reset() or restore(), or compile the model with "
-            f"a larger range of --shape for '{self._specs[0].name}'"
+            f"a larger range of --shape for '{self._specs[0].name}', if its tables of positions have more"
         )

@@ -45,6 +45,7 @@ from sartor.runtime.manifest import Manifest, find_manifest
 from sartor.runtime.module import open_module
 from sartor.runtime.module_facts import (
     check_first_part,
+    check_passes_all,
     inference_functions,
     input_names,
     module_manifest,
@@ -139,6 +140,7 @@ def bench(
     names = _peer_names(vs, peers, COLD_PEERS if cold else tuple(PEERS))
     choice = read_choice(shape, device, sources)
     manifest = module_manifest(module, choice)
+    check_passes_all(module)
     kind = device or (manifest.devices[0] if manifest else "cpu")
     best = threads or session_threads(module)
     workers = read_threads(best) if kind == "cpu" else None

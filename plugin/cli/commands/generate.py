@@ -47,11 +47,13 @@ def generate_tokens(
     words = None if tokenizer is None else _load_tokenizer(tokenizer)
     given = _read_tokens(prompt) if words is None else words.encode(prompt).ids
     with Session(module, threads=threads) as session:
+        # The last token needs no position of its own.
+        room = session.most_positions - len(given) + 1
         timed = _Timed(
             generate(
                 session,
                 given,
-                max_new_tokens,
+                min(max_new_tokens, max(room, 0)),
                 temperature=temperature,
                 top_k=top_k,
                 top_p=top_p,
@@ -69,6 +71,8 @@ def generate_tokens(
         else:
             typer.echo(",".join(map(str, tokens)) if text is None else text)
             say(timed.described)
+    if error is None and len(tokens) == room < max_new_tokens:
+        say(f"warning: it ends behind {len(tokens)} tokens, as there is room for {room + len(given) - 1} positions")
     if error is not None:
         raise error
 
@@ -116,7 +120,7 @@ class _Timed:
 
 
 def _read_tokens(text: str) -> list[int]:
-    parts = text.replace(",", " ").split()
+    parts = [part.strip() for part in text.split(",")] if "," in text else text.split()
     if not parts or not all(part.isdecimal() for part in parts):
         raise UsageError(f"the prompt '{text}' is no list of tokens, as 1,15043,29871; a text needs --tokenizer")
     return [int(part) for part in parts]
@@ -129,16 +133,16 @@ def _load_tokenizer(path: Path) -> Tokenizer:
         UsageError: if the package is not installed, or the file is no tokenizer.
     """
     try:
-        from tokenizers import Tokenizer
-    except ModuleNotFoundError:
-        raise UsageError(
-            "--tokenizer needs the package tokenizers: pip install 'sartor[text]', or give tokens"
-        ) from None
-    try:
         text = path.read_text(encoding="utf-8")
         is_tokenizer = "model" in json.loads(text)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"--tokenizer '{path}' cannot be read as JSON: {error}") from None
     if not is_tokenizer:
         raise UsageError(f"--tokenizer '{path}' is no tokenizer.json, which names its model")
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError:
+        raise UsageError(
+            "--tokenizer needs the package tokenizers: pip install tokenizers, or sartor's extra 'text'; or give tokens"
+        ) from None
     return Tokenizer.from_str(text)

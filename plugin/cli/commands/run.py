@@ -33,6 +33,7 @@ from sartor.runtime.manifest import find_manifest
 from sartor.runtime.module import open_module
 from sartor.runtime.module_facts import (
     bound_inputs,
+    check_passes_all,
     input_names,
     module_signature,
     module_weights,
@@ -66,6 +67,8 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a module once and show what its outputs look like; states begin as in a new session."""
+    if no_state:
+        check_passes_all(module)
     sources = read_sources(input, input_names(module, signature))
     known = module_signature(module, signature, read_choice(shape, device, sources))
     known = known if no_state else _without_states(module, known, sources)

@@ -21,6 +21,8 @@ ROOM = 6
 class Decoder:
     """Its likeliest token is the one after the token that was given; it keeps no more than so many positions."""
 
+    most_positions = ROOM
+
     def __init__(self) -> None:
         self.cached_positions = 0
         self.given: list[tuple[int, int, int]] = []
@@ -83,13 +85,24 @@ def test_a_session_that_others_used_meanwhile_is_seen() -> None:
     assert decoder.given[-1] == (5, 2, 3)
 
 
-@pytest.mark.parametrize("prompt", [[], "12", [1.7], [None], [-1], [VOCABULARY], [10**30]])
+@pytest.mark.parametrize("prompt", [[], "12", [1.7], [None], None, [-1], [VOCABULARY], [10**30]])
 def test_prompts_that_are_no_tokens_are_refused(prompt: Any) -> None:
     with pytest.raises(UsageError, match="prompt_ids"):
         generated(Decoder(), prompt, 1)
 
 
-@pytest.mark.parametrize("options", [{"seed": -1}, {"seed": 0.5}, {"max_new_tokens": -1}, {"top_k": 1.5}])
+def test_a_prompt_without_room_is_refused_before_anything_runs() -> None:
+    decoder = Decoder()
+    decoder.cached_positions = 2
+    with pytest.raises(UsageError, match="5 tokens, and the caches hold 2 positions of 6"):
+        generated(decoder, [1] * 5, 1)
+    assert not decoder.given
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"seed": -1}, {"seed": 0.5}, {"max_new_tokens": -1}, {"top_k": 1.5}, {"stop_tokens": 4}, {"stop_tokens": [-5]}],
+)
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         generate(cast(Session, Decoder()), [1], **{"max_new_tokens": 1, **options})
