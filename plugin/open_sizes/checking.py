@@ -1,11 +1,12 @@
-"""Prepares the runs of a file at several sizes: the largest, the least, those that were measured, and odd ones."""
+"""Prepares the runs of a file at several sizes: the largest, the least, those that were measured, and neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.sizes.fit import small_sizes, twin_sizes
 from sartor.config import CompileConfig
 from sartor.frontend.imported_model import ImportedModel
 from sartor.open_sizes.calls import odd_size
@@ -21,14 +22,33 @@ from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 
+# Ranges of so many sizes are checked at all of them, larger ones at so many in the middle.
+_WHOLE = 8
+_NEIGHBOURS = 3
+
 
 def checked_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
-    """Sizes at which a file is checked beside those of the imports, some of them small: the least, and odd ones."""
-    found = [{each.name: odd_size(each, share) for each in symbols} for share in (0.0, 1 / 2)]
+    """Sizes at which a file is checked beside those of the imports: the least, and neighbours in the middle of ranges.
+
+    Three neighbours, not all of them odd, tell apart what rounds halves and thirds. Small ranges are checked whole.
+    """
+    imported = zip(symbols, twin_sizes(symbols), small_sizes(symbols), strict=True)
+    listed = {symbol.name: _checked(symbol, {symbol.most, *others}) for symbol, *others in imported}
+    count = max(map(len, listed.values()), default=0)
+    found = [{name: sizes[index % len(sizes)] for name, sizes in listed.items()} for index in range(count)]
     if len(symbols) > 1:
         first, *others = symbols
         found.append({first.name: first.least, **{each.name: odd_size(each, 7 / 8) for each in others}})
     return [each for index, each in enumerate(found) if each not in found[:index]]
+
+
+def _checked(symbol: Symbol, imported: Collection[int]) -> list[int]:
+    """The sizes of a symbol, the least first; beside that those of the imports are checked anyway."""
+    steps, first = symbol.multiple, -(-symbol.least // symbol.multiple)
+    sizes = range(first * steps, symbol.most + 1, steps)
+    middle = sizes.index(odd_size(symbol, 1 / 2))
+    further = sizes if len(sizes) <= _WHOLE else sizes[middle : middle + _NEIGHBOURS]
+    return [sizes[0], *(each for each in further if each != sizes[0] and each not in imported)]
 
 
 def sized_nets(

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeAlias
 
 
@@ -77,8 +78,13 @@ class Extent:
     @property
     def is_product(self) -> bool:
         """Whether it is a part or a multiple of the symbols' product, without a rest."""
+        return not self.offset and self.rounding is None
+
+    @property
+    def rounding(self) -> Fraction | None:
+        """What the symbols' product is multiplied by before it is rounded; None if nothing is."""
         step = self.factor * math.prod(each.multiple for each in self.symbols)
-        return not self.offset and step % self.divisor == 0
+        return Fraction(self.factor, self.divisor) if step % self.divisor else None
 
     @staticmethod
     def of_symbol(symbol: Symbol) -> Extent:

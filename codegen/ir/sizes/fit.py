@@ -3,13 +3,16 @@
 The sizes of the second import are primes, or primes times what a symbol is a multiple of, which the first import has
 for none of its symbols. So one formula fits all sizes that differ. A size that is the same in both may be a constant,
 or follow from sizes in another way, as the smaller of a size and 100: a third import, with small sizes, tells.
+
+Multiples of rounded sizes are no such formulas: twice the half of an odd size, rounded up, is that size and one, and
+primes are odd. So where a rounded size is known, other sizes are that with an offset, or known as well, or refused.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -72,11 +75,15 @@ class Fit:
     def count(self, one: int, other: int) -> Count:
         """The number of elements that is ``one`` in the first import and ``other`` in the second.
 
+        No offset is guessed, as no third import tells whether it is one.
+
         Raises:
             ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
-        found = [each for each in self.counts if self._values(each) == (one, other)]
-        return self._only(found, one, other) if one != other and found else self.dim(one, other)
+        counted = [each for each in self.counts if self._values(each) == (one, other)]
+        if one != other and counted:
+            return self._only(counted, one, other)
+        return self._first(one, other, (self._known, self._multiples))
 
     def dim(self, one: int, other: int) -> Dim:
         """The size that is ``one`` in the first import and ``other`` in the second.
@@ -84,9 +91,13 @@ class Fit:
         Raises:
             ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
+        return self._first(one, other, (self._known, self._multiples, self._sums))
+
+    def _first(self, one: int, other: int, sources: Iterable[Callable[[int, int], Iterator[Extent]]]) -> Dim:
+        """The size by the first of the sources that have one."""
         if one == other:
             return one
-        for candidates in (self._known, self._multiples, self._sums):
+        for candidates in sources:
             if fitting := tuple(dict.fromkeys(candidates(one, other))):
                 break
         else:
@@ -113,7 +124,8 @@ class Fit:
 
     def _sums(self, one: int, other: int) -> Iterator[Extent]:
         """The symbol or known size, or a multiple, with a small offset, as of a token before a sequence."""
-        for part in (*map(Extent.of_symbol, self.symbols), *(each for each in self.known if len(each.symbols) == 1)):
+        known = (each for each in self.known if len(each.symbols) == 1)
+        for part in filter(self._is_told, (*map(Extent.of_symbol, self.symbols), *known)):
             most, twin = self._values(part)
             factor, rest = divmod(one - other, most - twin) if most != twin else (0, 1)
             offset = one - factor * most
@@ -129,7 +141,16 @@ class Fit:
         """The products of symbols, and of known sizes, that sizes may be multiples of."""
         known = [each for each in self.known if each.is_product and len(each.symbols) == 1]
         pairs = itertools.combinations_with_replacement(known, _MOST_FACTORS)
-        return (*_products(self.symbols), *known, *(one.times(other) for one, other in pairs))
+        found = (*_products(self.symbols), *known, *(one.times(other) for one, other in pairs))
+        return tuple(filter(self._is_told, found))
+
+    def _is_told(self, part: Extent) -> bool:
+        """Whether sizes may follow from a formula: not if sizes that are rounded otherwise are known of its symbols.
+
+        A multiple of those may be equal in all imports, and other elsewhere.
+        """
+        alike = (each for each in self.known if {*each.symbols} & {*part.symbols})
+        return all(each.rounding == part.rounding for each in alike)
 
     def _values(self, count: Count) -> tuple[int, int]:
         """What a size is in the two imports."""

@@ -135,3 +135,29 @@ def test_sizes_are_computed_once_from_the_values_of_symbols() -> None:
             "%size4 = arith.addi %size2, %size3 : index",
         ]
     )
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "stride", "padding", "factor", "offset"),
+    [(1, 299, 2, 1, 2, 0), (1, 299, 2, 1, 2, -1), (8, 512, 3, 0, 3, 0), (3, 131, 4, 3, 2, 1)],
+)
+def test_what_follows_from_a_rounded_size_is_not_guessed(
+    least: int, most: int, stride: int, padding: int, factor: int, offset: int
+) -> None:
+    """Of sizes behind a stride, multiples may differ from a size by the same in all imports."""
+    width = Symbol("width", least, most)
+    rounded = Extent.of_symbol(width).plus(padding).over(stride)
+    for fit in (Fit.of([width]), Fit.of_small([width])):
+        sizes = [factor * each + offset for each in (rounded.most, rounded.at(fit.twin_sizes))]
+        for known in ([rounded], [Extent.of_symbol(width).plus(2), rounded]):
+            with pytest.raises(ValueError, match="is no product of them"):
+                fit.knowing(known).dim(sizes[0], sizes[1])
+
+
+def test_what_a_kernel_counts_has_no_guessed_offset() -> None:
+    fit = Fit.of([TOKENS])
+    assert fit.dim(513, 510) == T.plus(1)
+    assert (fit.count(1536, 1527), fit.count(7, 7)) == (Extent((TOKENS,), 3), 7)
+    assert fit.knowing([T.plus(1)]).count(513, 510) == T.plus(1)
+    with pytest.raises(ValueError, match="is no product of them"):
+        fit.count(513, 510)

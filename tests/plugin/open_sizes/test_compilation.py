@@ -18,6 +18,7 @@ from sartor.cli.commands.inspect import inspect
 from sartor.cli.commands.run import run
 from sartor.cli.tables.compile_summary import summary
 from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.sizes.fit import small_sizes, twin_sizes
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import CompileError, UnsupportedModelError, UsageError
@@ -234,10 +235,18 @@ def test_a_symbol_has_one_range_in_all_inputs() -> None:
         OpenDims(declared, {"a": (SizeRange(1, 8), 3), "b": (SizeRange(1, 9), 5)})
 
 
-def test_sizes_are_checked_from_the_least_on_at_odd_ones() -> None:
+def test_sizes_are_checked_from_the_least_on_at_neighbours() -> None:
     batch, tokens, width = Symbol("b", 1, 8), Symbol("t", 1, 512), Symbol("w", 32, 640, 32)
-    assert checked_sizes([tokens]) == [{"t": 1}, {"t": 23}]
+    assert checked_sizes([tokens]) == [{"t": 1}, {"t": 23}, {"t": 24}, {"t": 25}]
+    assert checked_sizes([width]) == [{"w": 32}, {"w": 160}, {"w": 192}, {"w": 224}]
     found = checked_sizes([batch, tokens, width])
     assert all(each.allows(sizes[each.name]) for sizes in found for each in (batch, tokens, width))
     assert found[0] == {"b": 1, "t": 1, "w": 32}
     assert found[-1]["b"] == 1
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 4), (1, 8), (3, 10), (7, 8), (5, 5)])
+def test_small_ranges_are_checked_whole(least: int, most: int) -> None:
+    symbol = Symbol("n", least, most)
+    imported = {most, *twin_sizes([symbol]), *small_sizes([symbol])}
+    assert {*range(least, most + 1)} <= imported | {each["n"] for each in checked_sizes([symbol])}
