@@ -75,7 +75,6 @@ def nothing_kept() -> Iterator[None]:
 _OF_PROCESSES = (
     "hostile",
     "plugin/frontend/test_onnx_parts.py",
-    "plugin/frontend/test_onnx_parts.py",
     "plugin/onnx_model/preparing/test_simplify.py",
     "plugin/test_full_places.py",
     "plugin/test_workspace.py",

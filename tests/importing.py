@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="models-of-tests-")
-_known: dict[tuple[bytes, str], ImportedModel] = {}
+_known: dict[tuple[bytes, bytes], ImportedModel] = {}
 
 
 def imported_model(
@@ -30,7 +31,7 @@ def imported_model(
         found = run_import(model, dict(shapes or {}), None, **options)
         assert isinstance(found, ImportedModel), found
         return found
-    key = model.SerializeToString(deterministic=True), repr((shapes, options))
+    key = model.SerializeToString(deterministic=True), pickle.dumps((shapes, options))
     if key not in _known:
         path = Path(_FOLDER.name, str(len(_known)), "model.onnx")
         path.parent.mkdir()

@@ -57,7 +57,7 @@ class Extent:
     def __str__(self) -> str:
         """The formula by the symbols' names."""
         names = [*([str(self.factor)] if self.factor != 1 else []), *(each.name for each in self.symbols)]
-        total = " * ".join(names) + (f" + {self.offset}" if self.offset else "")
+        total = " * ".join(names) + (f" {'-' if self.offset < 0 else '+'} {abs(self.offset)}" if self.offset else "")
         return total if self.divisor == 1 else f"({total}) / {self.divisor}"
 
     @property

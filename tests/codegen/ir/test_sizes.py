@@ -79,7 +79,7 @@ def test_formulas_that_are_equal_for_all_sizes_are_the_same() -> None:
     assert S.over(2).times(S.over(8)) == Extent((SIDE, SIDE), 1, 0, 16)
     assert Extent.of((SIDE,), 4, 8, 4) == S.plus(2)
     assert (S.over(4).is_product, W.over(4).is_product, S.over(64).is_product) == (True, False, False)
-    assert str(W.plus(-3).over(4)) == "(width + -3) / 4"
+    assert str(W.plus(-3).over(4)) == "(width - 3) / 4"
 
 
 def test_what_is_known_tells_which_formula_a_size_follows() -> None:

@@ -25,6 +25,7 @@ class TimedCall:
 
     @property
     def least_seconds(self) -> float:
+        """What a call takes at least."""
         return self._runner.least_seconds
 
     def timed(self, overhead: float) -> float:
