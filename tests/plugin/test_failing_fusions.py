@@ -62,7 +62,7 @@ def test_tuning_goes_on_without_the_pair(fault: str, tmp_path: Path, monkeypatch
         return starved[-1]
 
     monkeypatch.setattr(Usage, "was_starved", told)
-    monkeypatch.setattr(candidates, "FUSED_ROUTINES", (Stock(), FailingFusion(planted)))
+    monkeypatch.setattr(candidates, "fused_routines", lambda: (Stock(), FailingFusion(planted)))
     config = CompileConfig(target=Target.create("vulkan"), database=tmp_path / "tuning.db")
     artifact = compile_model(_separable(tmp_path), tmp_path / "separable.vmfb", config)
     with Store.open_to_read(config.database) as store:

@@ -13,6 +13,7 @@ import pytest
 
 from sartor.artifact import Artifact
 from sartor.cli.commands import compile as command
+from sartor.cli.output import compile_report
 from sartor.config import CompileConfig
 from sartor.progress import Progress
 from sartor.publishing import Publication
@@ -130,7 +131,7 @@ def test_files_are_published_together_or_not_at_all(
     failing: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "compile_model", _compiled)
-    monkeypatch.setattr(command, "open_subject", lambda path, plan: subject(name=path.name))
+    monkeypatch.setattr(compile_report, "open_subject", lambda path, plan: subject(name=path.name))
     monkeypatch.setattr(command, "show_artifact", lambda *_: None)
     (tmp_path / "model.onnx").write_bytes(b"model")
     for name in _OUTPUTS.values():
