@@ -41,7 +41,8 @@ def patched(converted: Converted) -> Patched | None:
 
 
 def padding_apart(converted: Converted) -> Patched | None:
-    """Let a layer over images in NHWC read a padded image, in place; None if it pads nothing that it reads only so.
+    """Let a layer over images in NHWC read a padded image, in place; None if it pads nothing that it reads only so, or by
+    values that are known only when it runs.
 
     IREE 3.13 rejects some pads of open size in loops over windows: "expected no unbounded stack allocations".
     """
@@ -50,6 +51,8 @@ def padding_apart(converted: Converted) -> Patched | None:
         inputs = list(block.arguments)[: len(converted.task.inputs)]
         for op in [view.operation for view in block.operations]:
             if op.name != "tensor.pad" or op.operands[0] not in inputs or len(list(op.operands[0].uses)) > 1:
+                continue
+            if _border(op) is None:
                 continue
             image = op.operands[0]
             source, padded = (TensorType.parse(str(each.type)) for each in (image, op.results[0]))
@@ -68,8 +71,7 @@ def _pad_text(pad: ir.Operation) -> str:
     """The lines that pad ``%arg0`` as an op does, with a constant."""
     source, padded = (TensorType.parse(str(each.type)) for each in (pad.operands[0], pad.results[0]))
     low, top = (list(ir.DenseI64ArrayAttr(pad.attributes[f"static_{each}"])) for each in ("low", "high"))
-    (yielded,) = list(pad.regions[0].blocks[0].operations)[-1].operation.operands
-    return f"""  %border = arith.constant {yielded.owner.attributes["value"]}
+    return f"""  %border = arith.constant {_border(pad)}
   %padded = tensor.pad %arg0 low{low} high{top} {{
   ^bb0(%n: index, %h: index, %w: index, %c: index):
     tensor.yield %border : {source.dtype}
@@ -163,11 +165,15 @@ class _Convolution:
 
 def _pads_zeros(pad: ir.Operation) -> bool:
     """Whether a pad fills the border with zeros."""
+    border = _border(pad)
+    return isinstance(border, ir.FloatAttr) and bool(border.value == 0)
+
+
+def _border(pad: ir.Operation) -> ir.Attribute | None:
+    """The number that a pad fills the border with; None if it is known only when the layer runs."""
     (yielded,) = list(pad.regions[0].blocks[0].operations)[-1].operation.operands
     value = defining_op(yielded)
-    if value is None or value.name != "arith.constant" or not isinstance(value.attributes["value"], ir.FloatAttr):
-        return False
-    return bool(ir.FloatAttr(value.attributes["value"]).value == 0)
+    return value.attributes["value"] if value is not None and value.name == "arith.constant" else None
 
 
 def _sign(function: ir.Operation) -> None:

@@ -132,8 +132,8 @@ def opened_graph(
 ) -> tuple[LayerGraph, StoredArrays, tuple[str, ...]] | WorkerError:
     """Worker side: as ``open_graph`` of the first two networks, with its weights and with what the third does not
     confirm; weights in another layout are written to ``path``."""
-    one, other, small = map(channels_last, networks)
     try:
+        one, other, small = map(channels_last, networks)
         graph = open_graph(one, other, fits[0])
         unknown = unconfirmed(graph, one, small, fits[1])
     except SartorError as error:
