@@ -7,6 +7,7 @@ as long as they allow any layout; in between a layer of its own transposes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -42,7 +43,7 @@ def channels_last(network: Network) -> Network:
     graph, weights = network
     if not any(each.task.kind in _WINDOWED for each in graph.layers):
         return network
-    turning = _Turning(weights)
+    turning = _Turning(graph, weights)
     for layer in graph.layers:
         turning.take(layer)
     outputs = tuple(map(turning.output, graph.outputs))
@@ -68,10 +69,12 @@ class _Turned:
 class _Turning:
     """Collects the layers of the new network, with the references of each value in both layouts."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, graph: LayerGraph, weights: Weights) -> None:
         self.layers: list[Layer] = []
         self.weights: dict[str, np.ndarray] = {}
+        self._names = {layer.name for layer in graph.layers} | weights.keys()
         self._stored = weights
+        self._packed: dict[tuple[str, Packing], str] = {}
         self._turned: dict[str, _Turned | None] = {}
         self._last: dict[ValueRef, ValueRef] = {}
         self._plain: dict[ValueRef, ValueRef] = {}
@@ -84,13 +87,13 @@ class _Turning:
             self.layers.append(replace(layer, inputs=inputs))
             return
         inputs = tuple(map(self._in_last, layer.inputs, layer.task.inputs))
-        name = f"{layer.name}{_LAST}"
+        name = self._fresh(f"{layer.name}{_LAST}")
         if turned.gathering is not None:
             slot, task = turned.gathering
-            gathering = f"{layer.name}{_PATCHES}"
+            gathering = self._fresh(f"{layer.name}{_PATCHES}")
             self.layers.append(Layer(gathering, layer.nodes, task, (inputs[slot],), ()))
             inputs = (*inputs[:slot], ValueRef(gathering, 0), *inputs[slot + 1 :])
-        weights = tuple(map(self._packed, layer.weights, turned.packings))
+        weights = tuple(map(self._as_read, layer.weights, turned.packings))
         self.layers.append(Layer(name, layer.nodes, turned.task, inputs, weights))
         for index, result in enumerate(layer.task.results):
             places = self._last if _is_image(result) else self._plain
@@ -134,18 +137,25 @@ class _Turning:
         return self._plain.get(ref, ref)
 
     def _transposed(self, ref: ValueRef, source: ValueRef, turn: Task, suffix: str) -> ValueRef:
-        name = f"{ref.source or 'input'}.{ref.index}{suffix}"
+        name = self._fresh(f"{ref.source or 'input'}.{ref.index}{suffix}")
         self.layers.append(Layer(name, (), turn, (source,), ()))
         return ValueRef(name, 0)
 
-    def _packed(self, name: str, packing: Packing) -> str:
-        """The name of a weight as a task reads it."""
+    def _as_read(self, name: str, packing: Packing) -> str:
+        """The name of a weight as a task reads it; tasks may read one in several ways."""
         if not packing.steps:
             return name
-        packed = f"{name}{_LAST}"
-        if packed not in self.weights:
+        if (name, packing) not in self._packed:
+            packed = self._packed[name, packing] = self._fresh(f"{name}{_LAST}")
             self.weights[packed] = packing.apply(self._stored[name])
-        return packed
+        return self._packed[name, packing]
+
+    def _fresh(self, hint: str) -> str:
+        """``hint``, or with the first number by which it names no other layer or weight."""
+        numbered = (f"{hint}_{number}" for number in itertools.count(1))
+        name = next(each for each in itertools.chain([hint], numbered) if each not in self._names)
+        self._names.add(name)
+        return name
 
 
 def _turned(converted: Converted) -> _Turned:

@@ -41,8 +41,8 @@ def patched(converted: Converted) -> Patched | None:
 
 
 def padding_apart(converted: Converted) -> Patched | None:
-    """Let a layer over images in NHWC read a padded image, in place; None if it pads nothing that it reads only so, or by
-    values that are known only when it runs.
+    """Let a layer over images in NHWC read a padded image, in place; None if it pads nothing that it reads only so, or
+    with a number that is known only when it runs.
 
     IREE 3.13 rejects some pads of open size in loops over windows: "expected no unbounded stack allocations".
     """
