@@ -24,6 +24,7 @@ class Decoder:
         heads, groups: number of heads of queries, and of keys.
         width: of a head.
         words: number of tokens that it knows.
+        positions: rows of the table of positions.
         has_mask: whether it takes a mask of all positions.
         is_fused: whether its attentions are ONNX Runtime's GroupQueryAttention, which read lengths from the mask.
     """
@@ -33,6 +34,7 @@ class Decoder:
     groups: int = 2
     width: int = 8
     words: int = 11
+    positions: int = POSITIONS
     has_mask: bool = False
     is_fused: bool = False
 
@@ -67,7 +69,7 @@ class _Builder:
 
     def model(self) -> ModelProto:
         size = self.decoder
-        words, places = self.weight(size.words, self._depth), self.weight(POSITIONS, self._depth)
+        words, places = self.weight(size.words, self._depth), self.weight(size.positions, self._depth)
         x = self("Add", self("Gather", words, "input_ids"), self("Gather", places, "position_ids"))
         hidden = self._hidden() if size.has_mask else ""
         attention = self._fused() if size.is_fused else partial(self._attention, hidden=hidden)
@@ -106,7 +108,7 @@ class _Builder:
         total = self("Cast", self("Gather", self("Shape", "attention_mask"), self.numbers(1)), to=6)
         lengths = self("Sub", self("ReduceSum", "attention_mask", self.numbers(1)), self.numbers(1))
         last = self("Cast", self("Squeeze", lengths, self.numbers(1)), to=6)
-        angles = np.outer(np.arange(POSITIONS), 30.0 ** -np.linspace(0, 1, size.width // 2))
+        angles = np.outer(np.arange(size.positions), 30.0 ** -np.linspace(0, 1, size.width // 2))
         tables = [self.hold(each.astype(np.float32)) for each in (np.cos(angles), np.sin(angles))]
 
         def attention(x: str, layer: int) -> str:

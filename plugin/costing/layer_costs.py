@@ -34,7 +34,7 @@ from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import settings_for
 from sartor.tuning.search.search_run import Measured, SearchRun
 from sartor.tuning.search.shipped.foreseen import Foreseen
-from sartor.tuning.search.shipped.likeness import shipped_guide
+from sartor.tuning.search.shipped.likeness import kin_in, shipped_guide
 from sartor.tuning.search.shipped.times import shipped_samples
 from sartor.tuning.search.shortlist import best_guesses, shortlist
 from sartor.tuning.selection.problem.limits import Quantity
@@ -178,7 +178,9 @@ def load_search(store: Store, target: Target, search: Search, *, predicts: bool 
 def foreseen(store: Store, target: Target) -> Foreseen:
     """Of each routine's variants the one that is predicted to be fastest on a CPU, by the package's times if it can."""
     kind = shipped_kind(store, target)
-    return Foreseen(shipped_guide(*kind) if kind is not None else None, core_of(target))
+    if kind is None:
+        return Foreseen(None, core_of(target))
+    return Foreseen(shipped_guide(*kind), core_of(target), kin_in(shipped_samples(*kind)))
 
 
 def shipped_kind(store: Store, target: Target) -> tuple[str, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
@@ -16,10 +16,9 @@ from sartor.tuning.records.measurement import NO_TIME, Measurement, Status
 from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, load_ahead, samples_of
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.doubts.surprises import surprising
-from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch
-from sartor.tuning.search.shipped.likeness import guide, joint_model
+from sartor.tuning.search.shipped.likeness import Kin, guide, joint_model, kin_in, predicted_seconds
 
 SEARCHED = ":searched"
 """Suffix of the descriptor under which the end of a task's search is stored."""
@@ -201,17 +200,15 @@ class SearchRun:
             return {}
         samples = [*_samples_in(known), *self._samples(missing)]
         model = joint_model(samples, self.shipped, self._guide, self.core.comparable)
-        return {case.key: dict(self._predictions(case, model, known[case.key])) for case in missing}
+        seen = kin_in((*samples, *self.shipped))
+        return {case.key: dict(self._predictions(case, model, seen, known[case.key])) for case in missing}
 
     def _predictions(
-        self, case: BenchmarkCase, model: CostModel | None, known: Mapping[str, Measurement]
+        self, case: BenchmarkCase, model: CostModel | None, seen: Set[Kin], known: Mapping[str, Measurement]
     ) -> Iterator[tuple[str, Measurement]]:
         missing = [each for each in case.variants if each.descriptor not in known]
         variants = [each.described for each in missing]
-        if model is not None:
-            predicted = model.seconds(case.facts, variants)
-        else:
-            predicted = [analytic_seconds(case.facts, each, self.core) for each in variants]
+        predicted = predicted_seconds(case.facts, variants, model, seen, self.core)
         for each, seconds in zip(missing, predicted, strict=True):
             seconds = NO_TIME if each.traits.is_free else seconds
             key, packed = self.tuner.key(case, each.descriptor), case.packed_bytes(each)

@@ -9,11 +9,12 @@ from sartor.codegen.ir.layouts import layouts_of
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
-from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.attention.attention_layer import attention_stages
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.open_sizes.attention_form import attention_form, open_attention_form
+from sartor.codegen.kernels.open_sizes.costs import OpenAttentionCost
 from sartor.codegen.kernels.open_sizes.open_attention import OpenAttention
 from sartor.codegen.mlir.kernel_machine import kernel_machine
 
@@ -23,12 +24,14 @@ _TILES = ((4, 4), (6, 2), (8, 2), (4, 2))
 _MOST_FEW = 8
 
 
-def _few(task: Task) -> tuple[tuple[int, int], ...]:
-    """Tiles for the queries of a decoder, which has a few for each head of keys."""
+def _tiles(task: Task) -> tuple[tuple[int, int], ...]:
+    """Tiles for a task; for a decoder, which has a few queries for each head of keys, those of no more rows."""
     (scores,) = attention_stages(task)[0].task.results
     shape = scores.dims or scores.shape
     queries = shape[-2] if len(shape) > 1 else 0
-    return ((queries, 1),) if isinstance(queries, int) and 0 < queries <= _MOST_FEW else ()
+    if not isinstance(queries, int) or not 0 < queries <= _MOST_FEW:
+        return _TILES
+    return ((queries, 1), *(each for each in _TILES if each[0] <= queries))
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class OpenAttentionKernel:
     @property
     def traits(self) -> Traits:
         sizes = ("rows", "vectors", "groups")
-        return Traits(fuses=True, opens=True, slowdown=LOWERED.slowdown / 2, sizes=sizes)
+        return Traits(fuses=True, opens=True, sizes=sizes, estimate=OpenAttentionCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.opened is None:
@@ -57,7 +60,7 @@ class OpenAttentionKernel:
         tiles = task.results[0].elements // task.results[0].shape[-1]
         return [
             {"rows": rows, "vectors": vectors, "groups": many_workgroups(-(-tiles // rows), machine.threads)}
-            for rows, vectors in (*_few(task), *_TILES)
+            for rows, vectors in _tiles(task)
         ]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

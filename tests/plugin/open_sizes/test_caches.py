@@ -59,6 +59,12 @@ def test_tokens_are_those_of_the_model(artifact: Artifact, model: Path) -> None:
         assert list(sartor.generate(session, PROMPT, 16)) == continued(model, 16)
 
 
+def test_a_plan_that_is_predicted_reads_keys_where_the_cache_has_them(artifact: Artifact) -> None:
+    """The layer that turns the keys, which copies all that live, is part of the kernel."""
+    (attention,) = [each for each in artifact.plan.layers if ".open_attention{" in each.variant]
+    assert len(attention.layer.split("+")) == 4
+
+
 def test_commands_generate_and_tell_of_caches(artifact: Artifact, model: Path) -> None:
     found = parsed(call("sartor", "generate", artifact.path, "3,7,1", "--max-new-tokens", 5, "--json"))
     assert found["tokens"] == continued(model, 5)

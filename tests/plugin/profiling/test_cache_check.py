@@ -14,12 +14,16 @@ import onnx
 import pytest
 
 from sartor.cli.commands.generate import generate_tokens
+from sartor.codegen.ir.machines.core import WIDE
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Variant
 from sartor.codegen.linking import stitching
 from sartor.codegen.linking.stitching import Stitched
+from sartor.codegen.routine_registry import fused_routines, routines_for
 from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
+from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.dialect_passes.opening.open_graph import open_graph
 from sartor.errors import UsageError
@@ -27,6 +31,7 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.states import cache_pairs
 from sartor.open_sizes.caches import Cutting, cut_file
+from sartor.open_sizes.calls import usual_calls
 from sartor.policies import StatePolicy
 from sartor.profiling.cache_check import CachingModel, verify_caches
 from sartor.profiling.state_check import CALLS, CallErrors
@@ -38,10 +43,14 @@ from sartor.runtime.manifest import CACHES_FORMAT, read_manifest
 from sartor.runtime.session import Session
 from sartor.samples.given_samples import HeldSamples
 from sartor.settings.size_range import SizeRange
+from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks import build_job
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
 from sartor.tuning.records.signature import open_sizes
+from sartor.tuning.search.shipped.foreseen import Foreseen
+from sartor.tuning.search.shipped.likeness import kin_in, predicted_seconds, shipped_guide
+from sartor.tuning.search.shipped.times import shipped_samples
 from sartor.tuning.workers.protocol import WorkerError
 from tests.cache_models import POSITIONS, Decoder
 from tests.codegen.linking.test_stitching import TARGET, build, split, variants_in
@@ -60,9 +69,9 @@ def imported(decoder: Decoder, folder: Path) -> ImportedModel:
     assert isinstance(cutting, Cutting), cutting
     file = cutting.file
     assert file is not None, cutting
-    fit = Fit.of([Symbol("positions", 1, POSITIONS)])
+    fit = Fit.of([Symbol("positions", 1, decoder.positions)])
     models = []
-    for size in (POSITIONS, fit.twin[0]):
+    for size in (decoder.positions, fit.twin[0]):
         shapes = {
             name: tuple(size if isinstance(each, SizeRange) else each for each in shape)
             for name, shape in file.cut.shapes.items()
@@ -210,6 +219,29 @@ def test_attentions_of_one_operator_append_and_read_as_others_do(tmp_path: Path)
     fused = imported(Decoder(width=16, has_mask=True, is_fused=True), tmp_path)
     assert len(fused.caches) == 4
     assert max(checked(fused, built(fused, tmp_path, with_kernels(fused))).errors) < 1e-5
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_a_kernel_that_reads_keys_where_the_cache_has_them_is_predicted_to_be_faster(
+    is_fused: bool, tmp_path: Path
+) -> None:
+    decoder = Decoder(layers=1, heads=8, width=64, positions=1024, has_mask=True, is_fused=is_fused)
+    graph = imported(decoder, tmp_path).graph
+    (turned,) = [each for each in graph.fusions if len(each.members) > 3]
+    calls = usual_calls(graph, [Symbol("positions", 1, decoder.positions)])
+    layers = tuple(each for each in graph.layers if each.name in turned.members)
+    graph = replace(graph, layers=layers, fusions=(turned,), calls=calls)
+    for level in ("x86-64-v3", "x86-64-v4"):
+        guide, seen = shipped_guide(level, 1), kin_in(shipped_samples(level, 1))
+        narrow, target = Foreseen(guide, WIDE, seen), Target.create("cpu", level)
+        variants = annotate(graph, routines_for(frozenset()), target, fused_routines(), narrow=narrow).variants
+        best = {}
+        for case in tuned_cases(graph, variants):
+            seconds = predicted_seconds(case.facts, [each.described for each in case.variants], guide, seen, WIDE)
+            best[case.key] = min(zip(seconds, [each.routine for each in case.variants], strict=True))
+        fused, routine = best[turned.layer.task.key]
+        assert routine == "open_attention"
+        assert fused < sum(best[each.task.key][0] for each in layers)
 
 
 def test_caches_are_saved_restored_and_forked(module: Path) -> None:

@@ -6,17 +6,27 @@ from collections.abc import Callable
 
 import pytest
 
+from sartor.codegen.ir.machines.core import WIDE
 from sartor.codegen.ir.target import Target
+from sartor.codegen.kernels.open_sizes.costs import OpenAttentionCost
 from sartor.codegen.mlir.kernel_machine import core_of
+from sartor.codegen.routine_registry import described
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.search.cost_model import CostModel
+from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.shipped.foreseen import Foreseen
-from sartor.tuning.search.shipped.likeness import shipped_guide
+from sartor.tuning.search.shipped.likeness import kin, kin_in, predicted_seconds, shipped_guide
+from sartor.tuning.search.shipped.times import shipped_samples
 
 TARGET = Target.create("cpu", "x86-64-v4")
+# Of 8 queries of 64 elements with 1,024 keys, which 4 of them share.
+ATTENTION = (
+    "fused batch=1 channels=512 columns=1 depth=2048 dilation=1 kernel_height=1 kernel_width=1 operands=4 "
+    "operations=2097152 read=1054720 rows=1 stride=1 taps=1 weights=0 written=2048"
+)
 
 
 @pytest.mark.parametrize("model", [None, shipped_guide("x86-64-v4", 1)], ids=["analytic", "learned"])
@@ -44,3 +54,29 @@ def test_of_each_routine_the_fastest_by_prediction_is_left(
 def test_a_model_is_trained_once() -> None:
     assert shipped_guide("x86-64-v4", 1) is shipped_guide("x86-64-v4", 1)
     assert shipped_guide("no such machine", 1) is None
+
+
+def test_a_kernel_of_several_layers_has_its_own_models_time_if_no_like_was_seen() -> None:
+    guide, seen = shipped_guide("x86-64-v4", 1), kin_in(shipped_samples("x86-64-v4", 1))
+    assert guide is not None
+    names = "stock", "open_attention{groups=1,rows=4,vectors=1}"
+    both = stock, kernel = [described(f"cpu:f32/fused.{name}") for name in names]
+    assert kin(stock) in seen
+    learned = guide.seconds(ATTENTION, both)
+    own = analytic_seconds(ATTENTION, kernel)
+    assert own != learned[1]
+    assert predicted_seconds(ATTENTION, both, guide, seen, WIDE) == [learned[0], own]
+    assert predicted_seconds(ATTENTION, both, guide, seen | {kin(kernel)}, WIDE) == learned
+    assert predicted_seconds(ATTENTION, both, None, seen, WIDE) == [analytic_seconds(ATTENTION, stock), own]
+
+
+def test_attention_costs_what_its_loops_do() -> None:
+    def cycles(rows: int, vectors: int, operations: int = 1 << 21) -> float:
+        return OpenAttentionCost().cycles({"operations": operations}, {"rows": rows, "vectors": vectors})
+
+    # Multiply-adds at the peak, two vectors a cycle, and what loads, exponentials and latencies add.
+    least = (1 << 21) / WIDE.operations_per_cycle
+    assert all(least < cycles(rows, vectors) < 8 * least for rows, vectors in ((1, 1), (4, 1), (4, 4), (6, 2), (8, 2)))
+    assert cycles(4, 4, 1 << 22) == 2 * cycles(4, 4)
+    # Keys and values are read once for all queries of a tile, whose sums have to fit the registers.
+    assert cycles(1, 1) > cycles(2, 1) > cycles(4, 1) > cycles(6, 2) < cycles(8, 2)

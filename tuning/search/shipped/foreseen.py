@@ -14,10 +14,9 @@ from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Routine, describe
-from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.routine_registry import described
 from sartor.tuning.search.cost_model import CostModel
-from sartor.tuning.search.features import analytic_seconds
+from sartor.tuning.search.shipped.likeness import Kin, predicted_seconds
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,12 @@ class Foreseen:
     Attributes:
         model: has seen other networks; None if the analytic model predicts.
         core: of the target, for the analytic model.
+        seen: kin of the model's samples.
     """
 
     model: CostModel | None
     core: Core
+    seen: frozenset[Kin] = frozenset()
 
     def __call__(
         self, task: Task, routine: Routine, parameters: Sequence[Parameters], target: Target
@@ -39,10 +40,5 @@ class Foreseen:
         if len(parameters) < 2:
             return parameters
         variants = [described(describe(routine, task, each, target)) for each in parameters]
-        seconds = self._seconds(task_facts(task), variants)
+        seconds = predicted_seconds(task_facts(task), variants, self.model, self.seen, self.core)
         return [parameters[min(range(len(parameters)), key=seconds.__getitem__)]]
-
-    def _seconds(self, facts: str, variants: Sequence[DescribedVariant]) -> Sequence[float]:
-        if self.model is not None:
-            return self.model.seconds(facts, variants)
-        return [analytic_seconds(facts, each, self.core) for each in variants]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from statistics import median
 from threading import Lock
 
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable
+from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.shipped.stored_guide import stored_guide
 from sartor.tuning.search.shipped.times import path_of, shipped_samples
 
@@ -20,16 +21,53 @@ _FEWEST_RATIOS = 8
 _MOST_UNSEEN = 0.1
 
 
-def kin(variant: DescribedVariant) -> tuple[object, ...]:
+Kin = tuple[object, ...]
+
+
+def kin(variant: DescribedVariant) -> Kin:
     """Variants with equal values are comparable: a model that has seen some predicts the others."""
     traits = variant.traits
     family = traits.family or variant.routine
     return variant.dtype, family, traits.blocked, traits.weights, traits.transforms_filters
 
 
+def kin_in(samples: Iterable[Sample]) -> frozenset[Kin]:
+    """What a model that is trained on samples can compare variants with."""
+    return frozenset(kin(each.variant) for each in samples)
+
+
+def predicted_seconds(
+    facts: str, variants: Sequence[DescribedVariant], model: CostModel | None, seen: Set[Kin], core: Core
+) -> list[float]:
+    """Predicted seconds of variants of a task where nothing was measured.
+
+    A kernel of several layers competes with the sum of their times. What a learned model makes of one whose like it has
+    not ``seen`` is about the time of others of the task, so the kernel's analytic model counts if there is one.
+
+    Args:
+        facts: of the task.
+        variants: what is asked about.
+        model: a learned model; None to take the analytic ones of all.
+        seen: kin of the model's samples.
+        core: of the target.
+
+    Raises:
+        ValueError: if ``facts`` cannot be parsed.
+    """
+    if model is None:
+        return [analytic_seconds(facts, each, core) for each in variants]
+    learned = model.seconds(facts, variants)
+    return [
+        analytic_seconds(facts, each, core)
+        if each.traits.fuses and each.traits.estimate is not None and kin(each) not in seen
+        else seconds
+        for each, seconds in zip(variants, learned, strict=True)
+    ]
+
+
 def is_covered(variants: Iterable[DescribedVariant], samples: Sequence[Sample]) -> bool:
     """Whether samples tell of nearly all of some variants that take time; False without samples or variants."""
-    seen = {kin(each.variant) for each in samples}
+    seen = kin_in(samples)
     found = [kin(each) in seen for each in variants if not each.traits.is_free]
     return bool(seen and found) and found.count(False) <= _MOST_UNSEEN * len(found)
 
@@ -85,7 +123,7 @@ def at_pace_of(own: Sequence[Sample], foreign: Sequence[Sample], model: CostMode
         foreign: measured on another one.
         model: trained on the foreign samples.
     """
-    seen = {kin(each.variant) for each in foreign}
+    seen = kin_in(foreign)
     tasks: defaultdict[str, list[Sample]] = defaultdict(list)
     for each in own:
         if kin(each.variant) in seen and is_readable(each):
