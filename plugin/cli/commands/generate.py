@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -120,8 +121,8 @@ class _Timed:
 
 
 def _read_tokens(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")] if "," in text else text.split()
-    if not parts or not all(part.isdecimal() for part in parts):
+    parts = re.split(r"\s*,\s*|\s+", text.strip())
+    if not all(part.isdecimal() for part in parts):
         raise UsageError(f"the prompt '{text}' is no list of tokens, as 1,15043,29871; a text needs --tokenizer")
     return [int(part) for part in parts]
 
