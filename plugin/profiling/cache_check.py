@@ -5,17 +5,16 @@ The reference takes caches that are its own, never the module's, and grow as the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 
 from sartor.codegen.ir.layer import NetworkValue
-from sartor.errors import DeviceError, SartorError, UsageError
-from sartor.profiling.state_check import CALLS, CallErrors
-from sartor.profiling.verify_job import Check, where_of
+from sartor.errors import DeviceError, UsageError
+from sartor.profiling.state_check import CALLS, CallErrors, ComparedCall, checked_in_session, errors_of_calls
+from sartor.profiling.verify_job import Check
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.cache import Cache
@@ -25,7 +24,6 @@ from sartor.runtime.session import Session
 from sartor.tuning.records.signature import net_signature
 from sartor.tuning.workers.protocol import WorkerError
 
-_MOST_SAMPLES = 8
 # Calls of a first sequence that fills the caches; where there is room for more it ends earlier, as others do.
 _MOST_CALLS = 32
 
@@ -54,13 +52,7 @@ def verify_caches(check: Check, model: CachingModel) -> CallErrors | WorkerError
         DeviceError: if the module does not run.
         UsageError: if a call has more positions than there is room for.
     """
-    try:
-        device = check.files.open_device(check.device, check.threads)
-        parameters = check.files.parameters
-        with Session(check.files.module, device=device, parameters=parameters, huge_pages=False) as session:
-            return _Calls(check, model, session).errors()
-    except SartorError as error:
-        return WorkerError(error)
+    return checked_in_session(check, lambda session: _Calls(check, model, session).errors())
 
 
 class _Calls:
@@ -79,19 +71,11 @@ class _Calls:
 
     def errors(self) -> CallErrors:
         """The error of each call."""
-        errors, where = list[float](), list[str]()
-        samples = cycle(islice(self._check.samples.since(0), _MOST_SAMPLES))
         first = self._most if self._most <= _MOST_CALLS else CALLS[0]
-        for count in (first, min(CALLS[1], self._most)):
-            if errors:
-                self._session.reset()
-            for given, expected in self._sequence(islice(samples, count)):
-                scales = [output_scale(each, lenience=LAYER) for each in expected]
-                errors.append(self._check.measure.of_sample(given, expected, scales, self._outputs))
-                where.append(where_of(self._check, given, expected, scales))
-        return CallErrors(tuple(errors), tuple(where), before_reset=first)
+        counts = first, min(CALLS[1], self._most)
+        return errors_of_calls(self._check, self._session, self._outputs, self._sequence, counts)
 
-    def _sequence(self, samples: Iterator[Mapping[str, Array]]) -> Iterator[tuple[list[Array], Sequence[Array]]]:
+    def _sequence(self, samples: Iterator[Mapping[str, Array]]) -> Iterator[ComparedCall]:
         """For each call what the module gave, with its caches among the outputs, and what was expected."""
         held = {name: np.zeros_like(array) for name, array in self._session.save().items()}
         free = [spec.name for spec in self._session.get_outputs()]
@@ -103,7 +87,9 @@ class _Calls:
             given = dict(zip(free, self._run(feeds), strict=True))
             kept = self._session.save()
             given |= {each.output: kept[each.input] for each in self._model.caches}
-            yield [given[name] for name in self._outputs], [right[name] for name in self._outputs]
+            expected = [right[name] for name in self._outputs]
+            scales = [output_scale(each, lenience=LAYER) for each in expected]
+            yield [given[name] for name in self._outputs], expected, scales
             held = {each.input: right[each.output] for each in self._model.caches}
 
     def _run(self, feeds: Mapping[str, Array]) -> list[Array]:

@@ -6,7 +6,7 @@ The reference's states are its own, never the module's: an error that each call 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
@@ -30,6 +30,11 @@ CALLS = (8, 3)
 _MOST_SAMPLES = 8
 # An error is said to grow if the last call of a sequence has so many times that of the first.
 _GROWN = 4.0
+
+
+ComparedCall = tuple[Sequence[Array], Sequence[Array], Sequence[Array]]
+"""What a call gave, what was expected, and the scales of the outputs' errors."""
+Calls = Callable[[Iterator[Mapping[str, Array]]], Iterator[ComparedCall]]
 
 
 @dataclass(frozen=True)
@@ -94,13 +99,41 @@ def verify_states(check: Check, states: Sequence[State]) -> CallErrors | WorkerE
     Raises:
         DeviceError: if the module does not run.
     """
+    return checked_in_session(check, lambda session: _Calls(check, states, session).errors())
+
+
+def checked_in_session(check: Check, errors: Callable[[Session], CallErrors]) -> CallErrors | WorkerError:
+    """What a check of calls finds in a session of the module."""
     try:
         device = check.files.open_device(check.device, check.threads)
         parameters = check.files.parameters
         with Session(check.files.module, device=device, parameters=parameters, huge_pages=False) as session:
-            return _Calls(check, states, session).errors()
+            return errors(session)
     except SartorError as error:
         return WorkerError(error)
+
+
+def errors_of_calls(
+    check: Check, session: Session, outputs: Sequence[str], sequence: Calls, counts: tuple[int, int] = CALLS
+) -> CallErrors:
+    """The errors of two sequences of calls with a reset between them.
+
+    Args:
+        check: what is run.
+        session: of the module.
+        outputs: names of what is compared.
+        sequence: makes the calls of a sequence with these inputs.
+        counts: calls of each sequence.
+    """
+    errors, where = list[float](), list[str]()
+    samples = cycle(islice(check.samples.since(0), _MOST_SAMPLES))
+    for count in counts:
+        if errors:
+            session.reset()
+        for given, expected, scales in sequence(islice(samples, count)):
+            errors.append(check.measure.of_sample(given, expected, scales, outputs))
+            where.append(where_of(check, given, expected, scales))
+    return CallErrors(tuple(errors), tuple(where), counts[0])
 
 
 class _Calls:
@@ -112,20 +145,11 @@ class _Calls:
         self._references: References = references_of(check)
 
     def errors(self) -> CallErrors:
-        found, where = list[float](), list[str]()
-        samples = cycle(islice(self._check.samples.since(0), _MOST_SAMPLES))
-        for count in CALLS:
-            if found:
-                self._session.reset()
-            for outputs, expected, scales in self._sequence(islice(samples, count)):
-                found.append(self._check.measure.of_sample(outputs, expected, scales, self._outputs))
-                where.append(where_of(self._check, outputs, expected, scales))
+        errors = errors_of_calls(self._check, self._session, self._outputs, self._sequence)
         self._references.unload()
-        return CallErrors(tuple(found), tuple(where))
+        return errors
 
-    def _sequence(
-        self, samples: Iterator[Mapping[str, Array]]
-    ) -> Iterator[tuple[list[Array], Sequence[Array], Sequence[Array]]]:
+    def _sequence(self, samples: Iterator[Mapping[str, Array]]) -> Iterator[ComparedCall]:
         """For each call what the module gave, with its states among the outputs, and what was expected."""
         held = {each.input: self._start(each) for each in self._states}
         free = [spec.name for spec in self._session.get_outputs()]
