@@ -10,6 +10,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import DEVICES, Target
 from sartor.errors import UsageError
@@ -72,6 +73,7 @@ class CompileConfig:
         max_error: largest error of the outputs against ONNX Runtime, by ``error_measure``; None for the precision's
             default, 1e-3 with f32 and 1e-2 below; by ``tokens`` 1e-2 also for what the model permits to round.
         precision: types in which routines may compute.
+        weight_blocks: rows of a block that weights may be rounded in if the precision stores them in 4 bits.
         double: type in which float64 is computed; inputs and outputs are float64 in any case.
         calibration: file or directory of samples, on which errors are measured; None for random values.
         calibration_method: how 8-bit ranges are found on the samples.
@@ -108,6 +110,7 @@ class CompileConfig:
     threads: int = field(default_factory=lambda: device_settings().threads)
     max_error: float | None = None
     precision: Precision = Precision.F32
+    weight_blocks: tuple[int, ...] = (USUAL_BLOCK,)
     double: Double = Double.F32
     calibration: Path | None = None
     calibration_method: CalibrationMethod = CalibrationMethod.MIN_MAX
@@ -250,7 +253,9 @@ class CompileConfig:
     def calibrating(self) -> CalibrationPolicy:
         """Settings of the samples and the calibration."""
         where = self.database, self.threads
-        return CalibrationPolicy(self.calibration, self.precision, self.target, self.calibration_method, *where)
+        return CalibrationPolicy(
+            self.calibration, self.precision, self.target, self.calibration_method, *where, self.weight_blocks
+        )
 
     @property
     def planning(self) -> PlanPolicy:
@@ -264,6 +269,7 @@ class CompileConfig:
             pins=self.pins,
             selector=self.selector,
             plans=self.plans,
+            blocks=self.weight_blocks,
         )
 
     @property
@@ -329,6 +335,14 @@ def _pins(name: str, value: object) -> tuple[Pin, ...]:
     return tuple(parsed(name, each, Pin, Pin.parse, expected) for each in several(name, value, expected))
 
 
+def _weight_blocks(name: str, value: object) -> tuple[int, ...]:
+    expected = f"one or several of {', '.join(map(str, FOUR_BITS))}"
+    blocks, known = several(name, value, expected), tuple(FOUR_BITS)
+    if not blocks or any(each not in known for each in blocks):
+        raise refusal(name, value, expected)
+    return tuple(each for each in known if each in blocks)
+
+
 def _states(name: str, value: object) -> tuple[StatePattern, ...]:
     expected = f"pairs, or texts of the form {FORM}"
     return tuple(
@@ -370,6 +384,7 @@ _READERS: Mapping[str, _Reader] = {
         name, value, "a number of 0 or more, such as 1e-3", lambda each: 0 <= each < math.inf
     ),
     "precision": _chosen_from(Precision),
+    "weight_blocks": _weight_blocks,
     "double": _chosen_from(Double),
     "calibration": path,
     "calibration_method": _chosen_from(CalibrationMethod),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK, block_of
 from sartor.codegen.ir.target import Target
 from sartor.runtime.driver.bound_input import Bindings
 from sartor.settings.state_patterns import StatePattern
@@ -55,6 +56,10 @@ class Precision(StrEnum):
         """The narrower element types for which a target may have routines."""
         return tuple(each for each in self.types if each != _TF32 or target.multiplies_tf32)
 
+    def types_in(self, blocks: Collection[int]) -> tuple[str, ...]:
+        """The narrower element types, of those in blocks of 4 bits the ones with these numbers of rows."""
+        return tuple(each for each in self.types if block_of(each) in {None, *blocks})
+
     @property
     def quantises_values(self) -> bool:
         """Whether what layers read and write may be rounded to 8 bits, and not filters alone."""
@@ -84,8 +89,8 @@ _NARROWER = {
     Precision.F16: ("f16",),
     Precision.INT8: ("i8",),
     Precision.INT8_WEIGHTS: ("i8",),
-    Precision.INT4_WEIGHTS: ("i4",),
-    Precision.MIXED_WEIGHTS: ("i8", "i4"),
+    Precision.INT4_WEIGHTS: tuple(FOUR_BITS.values()),
+    Precision.MIXED_WEIGHTS: ("i8", *FOUR_BITS.values()),
     Precision.MIXED: ("tf32", "bf16", "f16", "i8"),
 }
 
@@ -157,6 +162,7 @@ class CalibrationPolicy:
         method: how 8-bit ranges are found.
         database: file of the tuning database, beside which ranges are stored.
         threads: number of threads for running the model.
+        blocks: rows of a block that weights may be rounded in.
     """
 
     samples: Path | None
@@ -165,6 +171,13 @@ class CalibrationPolicy:
     method: CalibrationMethod
     database: Path
     threads: int
+    blocks: tuple[int, ...] = (USUAL_BLOCK,)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The narrower element types whose rounding may have to be simulated."""
+        on_target = self.precision.types_on(self.target)
+        return tuple(each for each in self.precision.types_in(self.blocks) if each in on_target)
 
 
 @dataclass(frozen=True)
@@ -180,6 +193,7 @@ class PlanPolicy:
         pins: restrictions of layers to routines.
         selector: name of the solver.
         plans: number of plans that are compiled and measured whole if the tables cannot tell which is the fastest.
+        blocks: rows of a block that weights may be rounded in.
     """
 
     target: Target
@@ -190,6 +204,7 @@ class PlanPolicy:
     pins: tuple[Pin, ...]
     selector: str
     plans: int
+    blocks: tuple[int, ...] = (USUAL_BLOCK,)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,17 @@ from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Packing
 
-BITS, BLOCK = 4, 32
-"""Of a code, and rows of a block, where weights of floats are rounded."""
+BITS = 4
+"""Of a code, where weights of floats are rounded."""
+USUAL_BLOCK = 32
+FOUR_BITS: Mapping[int, str] = {16: "i4b16", USUAL_BLOCK: "i4", 64: "i4b64", 128: "i4b128", 256: "i4b256"}
+"""What descriptors name a routine's type that rounds weights of floats to codes, by rows of a block; the most exact
+first."""
+
+
+def block_of(dtype: str | None) -> int | None:
+    """Rows of a block of a type in ``FOUR_BITS``; None for any other type."""
+    return next((block for block, name in FOUR_BITS.items() if name == dtype), None)
 
 
 @dataclass(frozen=True)

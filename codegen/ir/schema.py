@@ -18,9 +18,6 @@ QUANTISED = "i8"
 """Element type of quantised tensors. A tensor of another ONNX type that is stored in it holds integers that stand for
 ``scale * (integer - zero point)``."""
 
-FOUR_BITS = "i4"
-"""What descriptors name a routine's type if it rounds weights of floats to blocks of 4 bits."""
-
 RANGE = TensorType((4,), "f32")
 """Type of the argument that describes a quantised tensor: scale, zero point, inverse of the scale, and 0."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.kernels.isa.amx import INTEGER
 from sartor.codegen.kernels.isa.half_pairs import HALF_PAIRS
@@ -200,8 +201,8 @@ ROUTINES: tuple[Routine, ...] = (
     Direct("direct_by_i8_blocked", blocked=True, weights="i8"),
     Product("product_by_i8", weights="i8"),
     # With weights in blocks of 4 bits, which are decoded where they are read, and all else in the model's own types.
-    NarrowedProduct(),
-    NarrowedProduct("panels_by_i4", decodes=True),
+    *(NarrowedProduct(block=block) for block in FOUR_BITS),
+    *(NarrowedProduct("panels_by_i4", decodes=True, block=block) for block in FOUR_BITS),
     IntegerFactor(Product("dots", storage="i8", element=INTEGER_DOTS), calibrated=True),
     FusedWinograd("fused_winograd_dots", storage="i8", element=BFLOAT_DOTS),
     FusedWinograd("fused_winograd_bytes", storage="i8", element=INTEGER_DOTS),

@@ -6,6 +6,7 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
+from sartor.codegen.ir.block_packing import block_of
 from sartor.codegen.routine_registry import fused_routines, low_precision, routines_for
 from sartor.costing.useful_views import with_useful_views
 from sartor.dialect_passes.annotate import Candidates, Narrow, all_of, annotate, annotated_module, never
@@ -32,11 +33,15 @@ def find_candidates(
         imported: the model.
         policy: target, precision and pins.
         dump: where to write the module with its candidates, or None.
-        everything: False leaves out variants that no layer may run, which takes half as long.
+        everything: False leaves out variants that no layer may run, which takes half as long; in any case weights are
+            in blocks as the policy has them.
         narrow: as for ``annotate``.
     """
     skip = never if everything or policy.pins else is_superfluous
-    routines = routines_for(low_precision()) if everything else eligible_routines(imported, policy.precision)
+    if everything:
+        routines = routines_for(each for each in low_precision() if block_of(each) in {None, *policy.blocks})
+    else:
+        routines = eligible_routines(imported, policy.precision, policy.blocks)
     if not (everything or policy.pins) and not {Quantity.COLD, Quantity.MEMORY} & {*policy.quantities}:
         # They save bytes, and time only where these are read.
         routines = tuple(each for each in routines if not each.traits.transforms_filters)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.schema import FOUR_BITS
 from sartor.codegen.ir.target import DEVICES, Target
 from sartor.codegen.ir.variants.descriptor import dtype_in
 from sartor.codegen.ir.variants.routine import Variant
@@ -72,9 +72,16 @@ def recipe_of_plan(
 def precision_of(plan: Plan) -> Precision:
     """The precision of a plan: f32, or mixed if a layer computes in a narrower type, weights in 4 bits apart."""
     types = {dtype_in(each.variant) for each in plan.layers}
-    if FOUR_BITS in types:
-        return Precision.MIXED_WEIGHTS if types & {*low_precision()} > {FOUR_BITS} else Precision.INT4_WEIGHTS
-    return Precision.MIXED if types & low_precision().keys() else Precision.F32
+    in_blocks, narrow = types & {*FOUR_BITS.values()}, types & low_precision().keys()
+    if in_blocks:
+        return Precision.MIXED_WEIGHTS if narrow > in_blocks else Precision.INT4_WEIGHTS
+    return Precision.MIXED if narrow else Precision.F32
+
+
+def blocks_of(plan: Plan) -> tuple[int, ...]:
+    """Rows of a block of the weights that a plan rounds to 4 bits."""
+    types = {dtype_in(each.variant) for each in plan.layers}
+    return tuple(block for block, name in FOUR_BITS.items() if name in types)
 
 
 def _advice(plan: Plan) -> str:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.variants.rounding import FACTOR, ROWS, STORED, WEIGHTS, rounding_of
@@ -21,13 +22,13 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.planning.recipe import Recipe
 from sartor.policies import Precision
 from sartor.precision.eligibility import narrower_type
-from sartor.precision.fake_quantisation import BF16, F16, I4, I8, TF32
+from sartor.precision.fake_quantisation import BF16, F16, I8, TF32
 from sartor.precision.sensitivity import Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_budget import ErrorBudget, is_telling
 from sartor.tuning.errors.error_sum import joined
 
-NARROW = (TF32, F16, BF16, WEIGHTS, STORED, ROWS, FACTOR, I8, I4)
+NARROW = (TF32, F16, BF16, WEIGHTS, STORED, ROWS, FACTOR, I8, *FOUR_BITS.values())
 """Narrower types, from the most exact to the coarsest."""
 
 EXPECTED = 0.15

@@ -81,7 +81,7 @@ def calibrate(
     samples = checked_samples(imported, policy.samples, pool, narrow=policy.precision is not Precision.F32)
     if len(samples) > MOST_VERIFIED:
         _LOG.warning("errors are measured on the first %d of %d samples", MOST_VERIFIED, len(samples))
-    wanted = policy.precision.types_on(policy.target) if dtypes is None else dtypes
+    wanted = policy.dtypes if dtypes is None else dtypes
     if not wanted:
         return Calibration(samples)
     finds_ranges = I8 in wanted and (dtypes is not None or policy.precision.quantises_values)

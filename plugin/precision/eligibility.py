@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from sartor.codegen.analysis.rounded_result import rounds
+from sartor.codegen.ir.block_packing import USUAL_BLOCK
 from sartor.codegen.ir.encoding import permits_rounding
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, ValueRef
@@ -26,9 +27,12 @@ def narrower_type(variant: Variant, layer: Layer) -> str | None:
     return variant.dtype if variant.dtype in low_precision() and variant.dtype != dtype_of(layer.task) else None
 
 
-def eligible_routines(imported: ImportedModel, precision: Precision) -> tuple[Routine, ...]:
-    """The routines of the precision that the user allows, and 8-bit routines if the model is quantised."""
-    asked = tuple(each for each in routines_for(precision.types) if _is_asked_for(each, precision))
+def eligible_routines(
+    imported: ImportedModel, precision: Precision, blocks: Collection[int] = (USUAL_BLOCK,)
+) -> tuple[Routine, ...]:
+    """The routines of the precision that the user allows, and 8-bit routines if the model is quantised; weights in
+    blocks of 4 bits have the given numbers of rows."""
+    asked = tuple(each for each in routines_for(precision.types_in(blocks)) if _is_asked_for(each, precision))
     if imported.is_quantised and not precision.quantises_values:
         own = (each for each in low_precision()[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
         asked = (*asked, *own)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from sartor.codegen.ir.block_packing import BITS, BLOCK
+from sartor.codegen.ir.block_packing import BITS, block_of
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED, WEIGHTS
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
-BF16, F16, I8, I4, TF32 = "bf16", "f16", "i8", "i4", "tf32"
+BF16, F16, I8, TF32 = "bf16", "f16", "i8", "tf32"
 ENCODED = "MatMulNBits"
 """The operator of products by weights in blocks of integers, as prepared models have it."""
 _CASTS = {BF16: TensorProto.BFLOAT16, F16: TensorProto.FLOAT16}
@@ -34,8 +34,8 @@ class FakeQuantiser:
 
     Attributes:
         editor: the model's graph.
-        dtype: ``tf32``, ``bf16``, ``f16``, ``i8``, ``STORED``, ``WEIGHTS``, ``ROWS`` or
-            ``FACTOR``.
+        dtype: ``tf32``, ``bf16``, ``f16``, ``i8``, ``STORED``, ``WEIGHTS``, ``ROWS``,
+            ``FACTOR`` or a type of weights in blocks of 4 bits.
         ranges: the 8-bit range of activations, by tensor.
         prefix: of all new names.
         opset: version of ONNX's operators in the model.
@@ -57,7 +57,7 @@ class FakeQuantiser:
     def activation(self, tensor: str, value: str) -> str:
         """Round ``value`` by the range of ``tensor``; returns the name of the rounded value. ``ROWS``, ``FACTOR``
         and ``WEIGHTS`` leave it."""
-        if self.dtype in (ROWS, FACTOR, WEIGHTS, I4):
+        if self.dtype in (ROWS, FACTOR, WEIGHTS) or block_of(self.dtype):
             return value
         if self.dtype in (I8, STORED):
             return self.factor(tensor, value)
@@ -67,8 +67,8 @@ class FakeQuantiser:
         """Round a constant, to 8 bits symmetrically with a scale for each index of ``axis``; ``STORED`` leaves it."""
         if self.dtype == STORED:
             return tensor
-        if self.dtype == I4:
-            return self._in_blocks(tensor, axis)
+        if block := block_of(self.dtype):
+            return self._in_blocks(tensor, axis, block)
         if self.dtype in (ROWS, FACTOR, WEIGHTS):
             return self._as_float32(tensor, tensor, lambda name: self._rounded_weight(name, tensor, axis))
         if self.dtype == I8:
@@ -77,13 +77,13 @@ class FakeQuantiser:
             return self._as_float32(tensor, tensor, lambda name: self._quantised(name, scales, zeros, axis))
         return self._as_float32(tensor, tensor, self._cast)
 
-    def _in_blocks(self, tensor: str, axis: int) -> str:
+    def _in_blocks(self, tensor: str, axis: int, block: int) -> str:
         """The weight of a product as ``codegen/ir/block_packing.py`` rounds it; others are left as they are."""
         values = self.editor.constant(tensor)
         if values is None or values.ndim != 2:
             return tensor
         matrix = values if axis == 1 else values.T
-        of = BlockEncoding(BITS, BLOCK, *matrix.shape)
+        of = BlockEncoding(BITS, block, *matrix.shape)
         rounded = of.decoded(*of.rounded(matrix.astype(np.float32))).astype(values.dtype)
         return self._constant(np.ascontiguousarray(rounded if axis == 1 else rounded.T))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.variants.rounding import FACTOR, ROWS, STORED, WEIGHTS
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset
@@ -22,7 +23,6 @@ from sartor.precision.fake_quantisation import (
     BF16,
     ENCODED,
     F16,
-    I4,
     I8,
     TF32,
     FakeQuantiser,
@@ -33,7 +33,9 @@ from sartor.precision.fake_quantisation import (
 )
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
-_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6, FACTOR: 7, WEIGHTS: 8, I4: 9}
+_IN_BLOCKS = tuple(FOUR_BITS.values())
+_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6, FACTOR: 7, WEIGHTS: 8}
+_CODES |= {name: code for code, name in enumerate(_IN_BLOCKS, len(_CODES) + 1)}
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class PrecisionSwitches:
             if reals and _is_plain(layer, nodes) and taken.isdisjoint(layer.results):
                 has_filters = any(rounded_weights(nodes[name], editor) for name in layer.nodes)
                 rows = {nodes[name].input[0] for name in layer.nodes if multiplies_rows(nodes[name], editor)}
-                is_offered = {I8: reals <= ranges.keys(), I4: has_filters and bool(rows)}
+                in_blocks = dict.fromkeys(_IN_BLOCKS, has_filters and bool(rows))
+                is_offered = {I8: reals <= ranges.keys(), **in_blocks}
                 possible = [dtype for dtype in dtypes if is_offered.get(dtype, True)]
                 has_rows = I8 in dtypes and bool(rows)
                 has_factor = has_rows and rows <= ranges.keys()

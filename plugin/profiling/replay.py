@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.costing.candidates import find_candidates
@@ -10,7 +10,7 @@ from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import quantised_by
 from sartor.planning.recipe import Recipe
-from sartor.planning.recorded_recipe import recipe_of_plan
+from sartor.planning.recorded_recipe import blocks_of, recipe_of_plan
 from sartor.policies import PlanPolicy
 from sartor.tuning.records.plan import Plan
 
@@ -37,5 +37,5 @@ def replay(plan: Plan, imported: ImportedModel, policy: PlanPolicy, dump: Path |
         UsageError: if the plan was made for another model, target or version.
     """
     imported = quantised_by(plan.ranges, imported)
-    candidates = find_candidates(imported, policy, dump)
+    candidates = find_candidates(imported, replace(policy, blocks=blocks_of(plan)), dump)
     return Replayed(imported, recipe_of_plan(plan, imported, candidates.variants, policy.target), candidates)

@@ -28,6 +28,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "threads": (0, -1, 257, 1.5, "2", True, None, NAN),
     "max_error": (-1e-3, NAN, "1e-3", True, [1e-3], 10**400),
     "precision": ("int9", 8, None, "INT8", Search.FULL),
+    "weight_blocks": ("32", 32, (), (33,), (32, "64"), ([32],), None),
     "double": ("f16", 64, None, "F64"),
     "calibration": ("", 1, b"samples", "a\0b"),
     "calibration_method": ("mean", None, 0),
@@ -57,6 +58,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
 TEXTS: Mapping[str, tuple[object, object]] = {
     "target": ("vulkan:ampere", Target.create("vulkan", "ampere")),
     "precision": ("int8", Precision.INT8),
+    "weight_blocks": ([128, 16], (16, 128)),
     "double": ("f64", Double.F64),
     "calibration": ("samples.npz", Path("samples.npz")),
     "calibration_method": ("mse", CalibrationMethod.MSE),

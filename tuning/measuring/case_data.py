@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import ml_dtypes
 import numpy as np
 
+from sartor.codegen.ir.block_packing import block_of
 from sartor.codegen.ir.layer import PLAIN, TensorType
 from sartor.codegen.ir.packing import Packing
-from sartor.codegen.ir.schema import FOUR_BITS
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice
@@ -53,7 +53,7 @@ class CaseData:
         scale = max((each.elements for each in case.weights), default=1) ** -0.25
         drawn = _all_random(case.weights, allowed[activations:], random, scale) if weights is None else weights
         stored = {each.traits.weights for each in case.variants} if weights is None else set()
-        few = _of_four_bits if FOUR_BITS in stored else _of_few_bits if stored - {None} else None
+        few = _of_four_bits if any(map(block_of, stored)) else _of_few_bits if stored - {None} else None
         self.weights = [few(each) for each in drawn] if few else drawn
         self._packed: dict[tuple[Packing, ...], list[Array]] = {}
         self._large: dict[tuple[Packing, ...], list[DeviceArray]] = {}

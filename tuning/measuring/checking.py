@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.variants.descriptor import algorithm_of
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.errors import DeviceError
@@ -27,7 +28,7 @@ from sartor.tuning.measuring.runs.variant_runner import TimedRunner
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN
 
-ROUNDING = {"tf32": 5e-3, "f16": 5e-3, "bf16": 3e-2, "i8": 1e-1, "i4": 1e-1}
+ROUNDING = {"tf32": 5e-3, "f16": 5e-3, "bf16": 3e-2, "i8": 1e-1, **dict.fromkeys(FOUR_BITS.values(), 1e-1)}
 """Allowed error of a layer by element type, relative to its largest result; networks have bounds of their own."""
 
 _ON_A_GRID = "i8"

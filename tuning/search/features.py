@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 
 from sartor.codegen.analysis.task_bounds import SIZES, ideal_cycles, kind_and_sizes, moving_cycles
+from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK, block_of
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.routine_registry import families, size_names
 
 _KINDS = ("convolution", "depthwise", "contraction", "pooling", "fused")
-_BYTES = {"bf16": 2, "f16": 2, "i8": 1, "i4": 0.625}
+_BYTES = {"bf16": 2, "f16": 2, "i8": 1, FOUR_BITS[USUAL_BLOCK]: 0.625}
 _NARROW_TYPES = (*_BYTES, "tf32")
 _FLOAT_BYTES = 4
 
@@ -43,7 +44,7 @@ def analytic_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -
     if model is None:
         serial = sizes["depth"] * core.serial_cycles
         return max(variant.traits.slowdown * ideal_cycles(sizes, core), serial) / core.hertz
-    moving = moving_cycles(sizes, core) * _BYTES.get(variant.dtype, _FLOAT_BYTES) / _FLOAT_BYTES
+    moving = moving_cycles(sizes, core) * _BYTES.get(_type_of(variant), _FLOAT_BYTES) / _FLOAT_BYTES
     return max(model.cycles(sizes, variant.parameters, core), moving) / core.hertz
 
 
@@ -65,7 +66,7 @@ def features(facts: str, variant: DescribedVariant, core: Core = WIDE) -> list[f
     return [
         float(_KINDS.index(kind)) if kind in _KINDS else -1.0,
         *(float(variant.traits.family == each) for each in families()),
-        *(float(variant.dtype == each) for each in _NARROW_TYPES),
+        *(float(_type_of(variant) == each) for each in _NARROW_TYPES),
         float(variant.traits.blocked),
         *(_log(sizes[each]) for each in SIZES),
         float(sizes["stride"]),
@@ -77,6 +78,11 @@ def features(facts: str, variant: DescribedVariant, core: Core = WIDE) -> list[f
         _log(sizes["depth"] * given.get("vectors", 0)),
         _log(sizes["channels"] & -sizes["channels"]),
     ]
+
+
+def _type_of(variant: DescribedVariant) -> str:
+    """The type of a variant; blocks of 4 bits are alike."""
+    return FOUR_BITS[USUAL_BLOCK] if block_of(variant.dtype) else variant.dtype
 
 
 def _log(value: float) -> float:

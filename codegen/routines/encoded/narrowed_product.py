@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.analysis.matmul import MatmulShape, is_by_weight
-from sartor.codegen.ir.block_packing import BITS, BLOCK
+from sartor.codegen.ir.block_packing import BITS, FOUR_BITS, USUAL_BLOCK
 from sartor.codegen.ir.layer import Task
-from sartor.codegen.ir.schema import FOUR_BITS
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.encoded.block_contraction import BlockContraction
@@ -30,22 +29,24 @@ class NarrowedProduct(ProductRoutine):
 
     Attributes:
         decodes: whether panels are decoded once for all rows, rather than codes in registers.
+        block: rows of a block.
     """
 
     name: str = "product_by_i4"
     decodes: bool = False
+    block: int = USUAL_BLOCK
 
     @property
     def arithmetic(self) -> str | None:
         """The type that weights are rounded to, while values keep theirs in memory."""
-        return FOUR_BITS
+        return FOUR_BITS[self.block]
 
     @property
     def traits(self) -> Traits:
         return Traits(
             family="block_panels" if self.decodes else "block_product",
-            precision=FOUR_BITS,
-            weights=FOUR_BITS,
+            precision=FOUR_BITS[self.block],
+            weights=FOUR_BITS[self.block],
             converts=True,
             sizes=Tiling.names(),
         )
@@ -53,14 +54,14 @@ class NarrowedProduct(ProductRoutine):
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> Sequence[Tiling] | Rejected:
         if not is_by_weight(task):
             return Rejected("the RHS is not a weight, or there are several products")
-        if shape.depth < BLOCK:
-            return Rejected(f"the weight has fewer rows than a block of {BLOCK}")
+        if shape.depth < self.block:
+            return Rejected(f"the weight has fewer rows than a block of {self.block}")
         if not self.decodes:
             return tilings_of_codes(shape, machine)
         return refused_panels(shape) or tilings_of_panels(shape, machine)
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
-        of = EncodedProduct.rounding(product, BITS, BLOCK, Tiling.of(parameters))
+        of = EncodedProduct.rounding(product, BITS, self.block, Tiling.of(parameters))
         if not self.decodes:
             return KernelParts(BlockContraction(of.nest, of.blocks, of.image, of.memories), factor=of.memories[0])
         code = DecodedPanels(of.nest, of.blocks, of.image, of.memories)

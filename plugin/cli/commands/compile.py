@@ -55,6 +55,7 @@ from sartor.cli.options.constraints import (
     read_precision,
     read_time_budget,
     read_tune_until,
+    read_weight_blocks,
 )
 from sartor.cli.options.several import read_shape_sets, read_targets
 from sartor.cli.options.used_files import model_files
@@ -179,6 +180,7 @@ def compile_to_vmfb(
         target=targets[0],
         threads=read_threads(loaded.plans[0].plan.threads if isinstance(loaded, PlanSet) else threads),
         precision=read_precision(precision, weights),
+        weight_blocks=read_weight_blocks(weights),
         heeds_permissions=precision is None and weights is None,
         double=Double(double or Double.F32),
         max_error=read_max_error(max_error),

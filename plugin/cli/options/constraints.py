@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from sartor.cli.options.common import check_error_bound
+from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK
 from sartor.codegen.routine_registry import may_name
 from sartor.errors import UsageError
 from sartor.policies import DEFAULT_MAX_ERROR, DEFAULT_PLANS, LOW_PRECISION_MAX_ERROR, Precision
@@ -30,12 +31,16 @@ PrecisionOption = Annotated[
     ),
 ]
 WeightsOption = Annotated[
-    Literal["int4", "int8", "mixed"] | None,
+    str | None,
     typer.Option(
+        metavar="int4[:BLOCK,…]|int8|mixed[:BLOCK,…]",
         help="What weights of floats may be stored in, layer by layer, while layers compute in f32: those of products "
-        "in blocks of 4 bits, filters and those of products in 8 bits, or both. (default: floats)"
+        "in 4 bits by blocks of so many rows "
+        f"({', '.join(map(str, FOUR_BITS))}; {USUAL_BLOCK} if none is named; of several, each layer's is selected), "
+        "filters and those of products in 8 bits, or both. (default: floats)",
     ),
 ]
+_WEIGHTS, _WEIGHTS_IN_BLOCKS = ("int4", "int8", "mixed"), ("int4", "mixed")
 DoubleOption = Annotated[
     Literal["f32", "f64"] | None,
     typer.Option(
@@ -151,17 +156,43 @@ def read_time_budget(seconds: float | None, *, fast: bool) -> float | None:
 
 
 def read_precision(text: str | None, weights: str | None = None) -> Precision:
-    """The precision, f32 if none is named; ``weights`` is what weights alone may be stored in.
+    """The precision, f32 if none is named; ``weights`` is what weights alone may be stored in, with or without blocks.
 
     Raises:
-        UsageError: if both are given.
+        UsageError: if both are given, or weights cannot be stored so.
     """
     if text is not None and weights is not None:
         raise UsageError(
             f"--weights {weights} is a precision that stores weights alone in few bits, and --precision {text} is "
             "another; leave one of them out"
         )
-    return Precision(text or (f"{weights}-weights" if weights else Precision.F32))
+    if weights is None:
+        return Precision(text or Precision.F32)
+    kind, colon, _ = weights.partition(":")
+    if kind not in _WEIGHTS or (colon and kind not in _WEIGHTS_IN_BLOCKS):
+        raise UsageError(
+            f"--weights '{weights}' is none of {', '.join(_WEIGHTS)}, of which {' and '.join(_WEIGHTS_IN_BLOCKS)} may "
+            "be followed by rows of a block, such as int4:64 or mixed:32,128"
+        )
+    return Precision(f"{kind}-weights")
+
+
+def read_weight_blocks(weights: str | None) -> tuple[int, ...]:
+    """The rows of a block in which weights may be rounded, the usual number if none is named.
+
+    Raises:
+        UsageError: if they are no such numbers.
+    """
+    _, colon, blocks = (weights or "").partition(":")
+    if not colon:
+        return (USUAL_BLOCK,)
+    known = {str(block): block for block in FOUR_BITS}
+    names = blocks.split(",")
+    if not known.keys() >= {*names}:
+        raise UsageError(
+            f"--weights {weights}: a block has {', '.join(known)} rows; name one or several, separated by commas"
+        )
+    return tuple(known[name] for name in names)
 
 
 def read_max_error(bound: float | None) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.variants.routine import Rounding, Storing
 from sartor.codegen.ir.variants.traits import LOWERED, FormatClass, Traits
 from sartor.codegen.routine_registry import described, families, size_names
@@ -26,7 +27,7 @@ def test_routines_of_one_name_and_type_differ_in_nothing_that_is_looked_up() -> 
 def test_every_routine_is_asked_about_some_layers() -> None:
     asked = {*routines_for(LOW_PRECISION), *FUSED_ROUTINES}
     assert asked == set(ROUTINES)
-    assert list(LOW_PRECISION) == ["tf32", "bf16", "i8", "i4", "f16"]
+    assert list(LOW_PRECISION) == ["tf32", "bf16", "i8", *FOUR_BITS.values(), "f16"]
 
 
 def test_traits_reach_workers_and_do_not_change() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK, block_of
 from sartor.codegen.ir.encoding import BlockEncoding
-from sartor.codegen.ir.schema import FOUR_BITS
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.mlir.machine import machine_of
@@ -18,7 +18,7 @@ from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, weights
 
 _TARGET = Target.create("cpu")
-_BLOCK = 32
+_BLOCK, _OTHERS = USUAL_BLOCK, (16, 256)
 # Rows, depth and columns; whether the weight is transposed.
 _CASES = {
     "row": (1, 100, 70, False),
@@ -53,14 +53,17 @@ def _subjects(imported: ImportedModel, target: Target) -> dict[str, Subject]:
     subjects = {}
     for layer in imported.graph.layers:
         built: dict[str, Implementation] = {}
-        for routine in LOW_PRECISION[FOUR_BITS]:
+        rows, depth, _, _ = _CASES[layer.name]
+        for block, routine in ((block, each) for block, dtype in FOUR_BITS.items() for each in LOW_PRECISION[dtype]):
             listed = routine.parameters(layer.task, target)
-            is_rejected = routine.name == "panels_by_i4" and _CASES[layer.name][0] < 8
+            is_rejected = depth < block or (routine.name == "panels_by_i4" and rows < 8)
             assert isinstance(listed, Rejected) == is_rejected, listed
-            for each in [] if isinstance(listed, Rejected) else listed:
+            # Blocks of other lengths differ in offsets and the number of steps.
+            tried = None if block == _BLOCK else int(layer.name == "many" and block in _OTHERS)
+            for each in [] if isinstance(listed, Rejected) else listed[:tried]:
                 code = routine.build(layer.task, each, target)
                 assert isinstance(code, Implementation), code
-                built[f"{routine.name}{dict(each)}"] = code
+                built[f"{routine.traits.precision}/{routine.name}{dict(each)}"] = code
         subjects[layer.name] = Subject(layer, imported.weights, built)
     return subjects
 
@@ -74,9 +77,9 @@ def test_kernels_multiply_by_the_rounded_weight(cpu: str, imported: ImportedMode
     program = opened(compiled(subjects, target), target, 1)
     for name, subject in subjects.items():
         inputs, weight = subject.inputs(), _weight(name)
-        of = BlockEncoding(4, _BLOCK, *weight.shape)
-        expected = inputs[0].astype(np.float64) @ of.decoded(*of.rounded(weight))
         for variant, code in subject.implementations.items():
+            of = BlockEncoding(4, block_of(variant.partition("/")[0]) or 0, *weight.shape)
+            expected = inputs[0].astype(np.float64) @ of.decoded(*of.rounded(weight))
             error = np.abs(run(program, subject, variant, inputs) - expected).max() / np.abs(expected).max()
             assert error <= 1e-5, (name, variant, error)
             stored = sum(packing.apply(weight).nbytes for packing in code.packings if weight.ndim == 2)

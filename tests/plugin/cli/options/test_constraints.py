@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sartor.cli.options.constraints import read_memory_limit, read_precision, read_time_budget, read_tune_until
+from sartor.cli.options.constraints import (
+    read_memory_limit,
+    read_precision,
+    read_time_budget,
+    read_tune_until,
+    read_weight_blocks,
+)
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.policies import Precision
@@ -50,3 +56,22 @@ def test_weights_are_narrowed_by_a_precision_of_their_own() -> None:
     assert all(each.computes_in_f32 for each in named.values())
     with pytest.raises(UsageError, match=r"--weights int4 .*--precision bf16 is another; leave one of them out"):
         read_precision("bf16", "int4")
+
+
+def test_blocks_of_weights_are_named_behind_their_bits() -> None:
+    assert read_precision(None, "mixed:16") == Precision.MIXED_WEIGHTS
+    assert read_weight_blocks(None) == read_weight_blocks("int4") == read_weight_blocks("int8") == (32,)
+    assert read_weight_blocks("int4:128,16") == (128, 16)
+    assert CompileConfig(threads=1, weight_blocks=(128, 16)).weight_blocks == (16, 128)
+
+
+@pytest.mark.parametrize("text", ["int4:", "int4:33", "int4:32,", "mixed:all"])
+def test_other_blocks_of_weights_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="a block has 16, 32, 64, 128, 256 rows"):
+        read_weight_blocks(text)
+
+
+@pytest.mark.parametrize("text", ["int8:32", "int3", "", ":32"])
+def test_other_bits_of_weights_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is none of int4, int8, mixed"):
+        read_precision(None, text)
