@@ -8,6 +8,7 @@ may differ in m and r; where r and m are 1 nothing is transformed.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -124,3 +125,15 @@ def transform_filter(weights: np.ndarray, output_tile: tuple[int, int], *, round
     both = np.kron(rows, columns)
     products = both @ weights.reshape(channels * depth, kernel[0] * kernel[1]).astype(np.float64).T
     return products.reshape(len(rows), len(columns), channels, depth).transpose(0, 1, 3, 2)
+
+
+@functools.cache
+def integer_transform(output_tile: int, kernel: int = KERNEL) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """G of one dimension times the least factor that makes its elements integers, and that factor.
+
+    Raises:
+        ValueError: if more points would be needed than there are.
+    """
+    matrix = transforms(output_tile, kernel).filter
+    factor = math.lcm(*(value.denominator for row in matrix for value in row))
+    return tuple(tuple(int(value * factor) for value in row) for row in matrix), factor

@@ -41,7 +41,7 @@ from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
 from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.direct import Direct
-from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd, WordPairWinograd
 from sartor.codegen.routines.vector.join import Join, JoinEnlarged, JoinSlices
 from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product, RowScaledProduct
@@ -216,6 +216,7 @@ ROUTINES: tuple[Routine, ...] = (
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
     *NEON_DOTS,
+    WordPairWinograd(),
     *WORD_PAIR_ROUTINES,
     # For models that find quantisation ranges at run time.
     IntegerFactor(TileConvolution(storage="i8", element=INTEGER)),

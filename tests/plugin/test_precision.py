@@ -206,7 +206,10 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         ("i8", "whole_neon_matrix_dots"): "i8mm",
         **{
             ("i8", f"{name}word_pairs{end}"): "avx2 or avx512bw or sse2"
-            for name, end in (("", ""), ("wide_", ""), ("", "_to_f32"), ("factor_", ""), ("whole_", ""))
+            for name, end in (
+                *(("", ""), ("wide_", ""), ("winograd_", ""), ("factor_", ""), ("whole_", "")),
+                ("", "_to_f32"),
+            )
         },
         ("bf16", "neon_dots"): "bf16",
         ("bf16", "neon_matrix_dots"): "bf16",

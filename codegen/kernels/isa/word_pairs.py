@@ -19,11 +19,12 @@ from sartor.codegen.mlir.machine import Machine
 
 _GROUP = 2
 _WORD_BITS, _HALF_BITS = 32, 16
-_PRODUCTS = {
+INTRINSICS = {
     128: "llvm.x86.sse2.pmadd.wd",
     256: "llvm.x86.avx2.pmadd.wd",
     512: "llvm.x86.avx512.pmaddw.d.512",
 }
+"""LLVM's names of the instruction, by the bits of a vector."""
 # Each product takes an addition too, which most CPUs start on the ports of multiplications: two products in about three
 # instructions' time. A sum waits for an addition alone.
 _MULTIPLIES, _LATENCY = 1.5, 1
@@ -85,8 +86,24 @@ class WordPairs(DotProduct):
 
     def multiplied(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, total: ir.Value) -> ir.Value:
         """Sums with the products of two vectors of pairs added."""
-        name = _PRODUCTS[asm.lanes * _WORD_BITS]
+        name = INTRINSICS[asm.lanes * _WORD_BITS]
         return arith.addi(total, llvm.call_intrinsic(total.type, name, [lhs, rhs], [], []))
+
+
+@dataclass(frozen=True)
+class EncodedPairs(WordPairs):
+    """Multiplies pairs of 16-bit numbers, both of which lie in memories of that type."""
+
+    @property
+    def bytes(self) -> int:
+        return 2
+
+    @property
+    def dtype(self) -> str:
+        return "i16"
+
+    def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
+        return vector.load(self._groups(asm, memory), memory, [asm.value(offset)])
 
 
 _EXTENSIONS = ((64, (("avx512bw",),)), (32, (("avx2",),)), (16, (("sse2",),)))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.analysis.winograd_tiles import OutputTile
+from sartor.codegen.ir.encoded_filters import QuantiseEncoded
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, Transpose, WinogradFilter, cut
-from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS
-from sartor.codegen.kernels.isa.multipliers import FMA, DotElement, check_sums
+from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS, integer_transform
+from sartor.codegen.kernels.isa.multipliers import FMA, DotElement, Multiplier, check_sums
+from sartor.codegen.kernels.isa.word_pairs import EncodedPairs, WordPairElement
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.tilings import Shape, register_shapes
@@ -31,6 +34,7 @@ _SHARES, _BUSY_SHARE, _TRIED_IN_SUBGROUPS = (1, 2, 4), 2, 2
 _MANY_GROUPS = 8
 _FLOAT_BYTES = 4
 _LANES_OF_512 = 16
+_PAIR = 2
 
 
 def winograd_convolution(
@@ -47,7 +51,8 @@ def winograd_convolution(
         layer: the layer that becomes a kernel.
         convolution: its root.
         tiling: sizes of tiles.
-        element: instruction that multiplies groups, to whose type filters are rounded; None for f32.
+        element: instruction that multiplies groups, to whose type filters are rounded; None for f32. That for pairs of
+            16-bit numbers multiplies what 8 bits become, without rounding.
         transforms_filters: whether filters, in f32, are stored as in the model and transformed by the kernel.
 
     Raises:
@@ -56,7 +61,9 @@ def winograd_convolution(
     batches, channels, *_ = convolution.result.shape
     depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
     tile = OutputTile(tiling.height, tiling.width)
-    if element is not None and element.is_quantised:
+    if isinstance(element, WordPairElement):
+        packing = _exact_packing(convolution, tile, panel)
+    elif element is not None and element.is_quantised:
         if layer.lanes != _LANES_OF_512:
             raise ValueError("integers are encoded in vectors of 64 bytes")
         packing = _integer_packing(convolution, tile, panel, element.group)
@@ -66,6 +73,9 @@ def winograd_convolution(
         packing = _packing(convolution, tile, panel, element)
     read = convolution_operands(layer, convolution, packing)
     rows, columns = read.axes
+    is_exact = isinstance(element, WordPairElement)
+    if is_exact and read.image.block < depth:
+        raise ValueError("the channels of a pixel are not adjacent")
     return WinogradConvolution(
         batches=batches,
         depth=depth,
@@ -78,9 +88,16 @@ def winograd_convolution(
         epilogue=layer.epilogue,
         lanes=layer.lanes,
         tiling=tiling,
-        multiplier=FMA if element is None else element.multiplier(has_sign=False),
+        multiplier=_multiplier(element),
         transforms_filters=transforms_filters,
+        is_exact=is_exact,
     )
+
+
+def _multiplier(element: DotElement | None) -> Multiplier:
+    if element is None:
+        return FMA
+    return EncodedPairs(element) if isinstance(element, WordPairElement) else element.multiplier(has_sign=False)
 
 
 def _packing(convolution: Convolution, tile: OutputTile, panel: int, element: DotElement | None) -> tuple[Step, ...]:
@@ -115,9 +132,7 @@ def _integer_packing(convolution: Convolution, tile: OutputTile, panel: int, gro
         ValueError: if encoding tiles takes more than sums and differences, or sums may exceed 32 bits.
     """
     channels, depth, *taps = convolution.filter.shape
-    sides = [size + each - 1 for size, each in zip((tile.height, tile.width), taps, strict=True)]
-    if max(sides) > MOST_POINTS_OF_INTEGERS:
-        raise ValueError(f"tiles of {sides[0]}x{sides[1]} pixels are encoded by more than sums and differences")
+    _check_integers(tuple(zip((tile.height, tile.width), taps, strict=True)))
     check_sums(depth)
     panels, points, steps = -(-channels // panel), tile.points(convolution), -(-depth // group)
     packed = cut(((steps, group), (panels, points, panel)), (2, 3, 0, 4, 1))
@@ -128,6 +143,33 @@ def _integer_packing(convolution: Convolution, tile: OutputTile, panel: int, gro
         Reshape((depth, panels * points * panel)),
         Quantise(1, points * panel, packed),
     )
+
+
+def _exact_packing(convolution: Convolution, tile: OutputTile, panel: int) -> tuple[Step, ...]:
+    """Steps from ``[OC, IC, KH, KW]`` to integers ``[panel, point, IC / 2, channel, 2]`` of 16 bits and scales.
+
+    Raises:
+        ValueError: if encoding tiles takes more than sums and differences, or sums may exceed 32 bits.
+    """
+    channels, depth, *taps = convolution.filter.shape
+    sizes = tuple(zip((tile.height, tile.width), taps, strict=True))
+    _check_integers(sizes)
+    check_sums(depth * math.prod(taps) * math.prod(integer_transform(*each)[1] for each in sizes))
+    panels, points = -(-channels // panel), tile.points(convolution)
+    packed = cut(((points,), (-(-depth // _PAIR), _PAIR), (panels, panel)), (3, 0, 1, 4, 2))
+    steps = (Reshape((points, depth, channels)), *packed)
+    return (QuantiseEncoded(0, panel, steps, output_tile=(tile.height, tile.width)),)
+
+
+def _check_integers(sizes: Sequence[tuple[int, int]]) -> None:
+    """Make sure that tiles, given as m and r along H and W, are encoded by sums and differences.
+
+    Raises:
+        ValueError: if they are not.
+    """
+    sides = [tile + size - 1 for tile, size in sizes]
+    if max(sides) > MOST_POINTS_OF_INTEGERS:
+        raise ValueError(f"tiles of {sides[0]}x{sides[1]} pixels are encoded by more than sums and differences")
 
 
 def workspace_type(kernel: WinogradConvolution) -> TensorType:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, multiply_add
+from sartor.codegen.kernels.winograd.exact import ExactDecoder, ExactEncoder
 from sartor.codegen.kernels.winograd.filters import FilterTransform
 from sartor.codegen.kernels.winograd.geometry import WinogradConvolution
 from sartor.codegen.kernels.winograd.integers import IntegerDecoder, IntegerEncoder, integer_starts
@@ -38,6 +39,13 @@ class WinogradCode:
         _Writer(self.convolution, asm, memories, group).write()
 
 
+def _transforms(of: WinogradConvolution) -> tuple[type[Encoder], type[Decoder]]:
+    """How tiles are encoded and decoded."""
+    if of.is_exact:
+        return ExactEncoder, ExactDecoder
+    return (IntegerEncoder, IntegerDecoder) if of.is_integer else (Encoder, Decoder)
+
+
 class _Writer:
     def __init__(
         self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]
@@ -49,7 +57,7 @@ class _Writer:
         self._space = memories[-1]
         number = asm.add(group[0], asm.mul(group[1], of.groups[0]), asm.mul(group[2], of.groups[0] * of.groups[1]))
         self._start = asm.mul(number, of.workspace)
-        encoder, decoder = (IntegerEncoder, IntegerDecoder) if of.is_integer else (Encoder, Decoder)
+        encoder, decoder = _transforms(of)
         self._encoder = encoder(of, asm, memories, self._start)
         self._decoder = decoder(of, asm, memories, self._start)
 
@@ -152,7 +160,8 @@ class _Writer:
         of, asm, vectors = self._of, self._asm, self._of.tiling.vectors
         if of.is_integer:
             return integer_starts(of, asm, self._memories[of.memories[1]], panel, point)
-        return [asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))] * vectors
+        word, real = ir.IntegerType.get_signless(32), ir.F32Type.get()
+        return [asm.splat(ir.IntegerAttr.get(word, 0) if of.is_exact else ir.FloatAttr.get(real, 0.0))] * vectors
 
     def _register_tile(
         self, offsets: tuple[Index, Index, Index], starts: list[ir.Value], prefetch: Prefetch | None

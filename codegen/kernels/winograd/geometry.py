@@ -8,9 +8,10 @@ cache.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from sartor.codegen.ir.winograd import Transforms, transforms
+from sartor.codegen.ir.winograd import Transforms, integer_transform, transforms
 from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
 from sartor.codegen.kernels.loops.epilogue import Epilogue
@@ -66,7 +67,7 @@ class WinogradConvolution:
         image: strides of the image.
         memories: positions of image and filters among the buffers; filters are
             ``[panel, n * n, steps, panel size, group]``. Integers of a panel are followed by their scales and
-            sums, both f32 ``[n * n, panel size]``.
+            sums, both f32 ``[n * n, panel size]``, exact ones by scales ``[panel size]`` alone.
         result: access by which results are stored.
         epilogue: the ops around the root.
         lanes: elements of a vector.
@@ -74,6 +75,7 @@ class WinogradConvolution:
         multiplier: how encoded tiles and filters are multiplied; the workspace has their element type.
         transforms_filters: whether filters are as in the model, ``[panel, tap, IC, panel size]`` in f32, and each
             workgroup transforms those that it multiplies into its workspace.
+        is_exact: whether tiles of a quantised image are encoded to 16 bits, and nothing is rounded.
     """
 
     batches: int
@@ -89,19 +91,26 @@ class WinogradConvolution:
     tiling: WinogradTiling
     multiplier: Multiplier = FMA
     transforms_filters: bool = False
+    is_exact: bool = False
 
     @property
     def transforms(self) -> tuple[Transforms, Transforms]:
         """The transforms along H and W."""
-        rounded = self.multiplier.group > 1 and not self.is_integer
+        rounded = self.multiplier.group > 1 and not (self.is_integer or self.is_exact)
         sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
         rows, columns = (transforms(tile, kernel, rounded=rounded) for tile, kernel in sizes)
         return rows, columns
 
     @property
     def is_integer(self) -> bool:
-        """Whether tiles are encoded in integers, from a quantised image."""
-        return self.multiplier.is_quantised
+        """Whether tiles of a quantised image are encoded in integers, and these are scaled to 8 bits."""
+        return self.multiplier.is_quantised and not self.is_exact
+
+    @property
+    def factor(self) -> int:
+        """What exact sums are multiples of: their filters are transformed without fractions."""
+        sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
+        return math.prod(integer_transform(*each)[1] for each in sizes)
 
     @property
     def steps(self) -> int:
@@ -121,7 +130,10 @@ class WinogradConvolution:
     @property
     def panel_elements(self) -> int:
         """Elements of a panel of filters for all products, with scales and sums."""
-        return self.points * (self.filters + (2 * self.panel * self.float_size if self.is_integer else 0))
+        scales = self.panel * self.float_size
+        if self.is_exact:
+            return self.points * self.filters + scales
+        return self.points * (self.filters + (2 * scales if self.is_integer else 0))
 
     @property
     def step(self) -> int:

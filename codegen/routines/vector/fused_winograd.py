@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.analysis.winograd_tiles import applicable, promising_tiles
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.machines.core import WIDE, Core
+from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
-from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.ir.variants.traits import Sizes, Traits
 from sartor.codegen.ir.winograd import (
     MOST_POINTS,
     MOST_POINTS_IN_INVOCATIONS,
@@ -17,6 +20,7 @@ from sartor.codegen.ir.winograd import (
 )
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.isa.pairs import refused_pairs
+from sartor.codegen.kernels.isa.word_pairs import WORD_PAIRS, WordPairElement
 from sartor.codegen.kernels.layers.analytic_costs import WinogradCost
 from sartor.codegen.kernels.layers.dot_choice import has_amx
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -111,7 +115,42 @@ class FusedWinograd(ImageRoutine[Convolution]):
         convolution = winograd_convolution(
             *(images, match, WinogradTiling.of(parameters), self.element), transforms_filters=self.transforms_filters
         )
-        return KernelParts(WinogradCode(convolution), workspace_type(convolution))
+        factor = convolution.memories[0] if convolution.is_exact else None
+        return KernelParts(WinogradCode(convolution), workspace_type(convolution), factor)
+
+
+@dataclass(frozen=True)
+class WordPairWinograd(FusedWinograd):
+    """The same in exact integers, for CPUs of x86 without VNNI: results have the bits of direct convolution."""
+
+    name: str = "winograd_word_pairs"
+    storage: str | None = QUANTISED
+    element: WordPairElement = WORD_PAIRS
+
+    @property
+    def traits(self) -> Traits:
+        cost = WordPairCost(self.element.group, self.element)
+        return replace(super().traits, transforms=False, rounds_between=False, cost=cost)
+
+    def tilings(self, match: Convolution, machine: Machine) -> list[WinogradTiling] | Rejected:
+        return super().tilings(match, replace(machine, core=self.element.core(machine.core)))
+
+    def _refusal(self, machine: Machine) -> Rejected | None:
+        return self.element.refusal(machine)
+
+
+@dataclass(frozen=True)
+class WordPairCost(WinogradCost):
+    """The cost by products of pairs.
+
+    Attributes:
+        element: the instruction.
+    """
+
+    element: WordPairElement
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        return super().cycles(sizes, parameters, self.element.core(core))
 
 
 @dataclass(frozen=True)

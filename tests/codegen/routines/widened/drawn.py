@@ -1,0 +1,141 @@
+"""Random layers in 8 bits, their numbers, and their sums by definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.machine import machine_of
+from sartor.runtime.driver.signature import Array
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from tests.codegen.routines.harness import Subject, load
+from tests.codegen.routines.narrow import run_stored
+from tests.plugin.onnx_model.builders import FLOAT, model, node
+
+HOST = Target.create("cpu", "host")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A convolution, or a product if it has no kernel.
+
+    Attributes:
+        image: shape of the image, or of the LHS.
+        channels: of the result.
+        kernel: taps along H and W.
+        strides, dilations: along H and W.
+        pads: above, left, below and right.
+        extreme: whether all numbers are at the ends of their types, so that sums are as large as they can be.
+        zero: zero point of the image.
+    """
+
+    image: tuple[int, ...]
+    channels: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, ...]
+    extreme: bool
+    zero: int
+
+    @property
+    def filters(self) -> tuple[int, ...]:
+        """Shape of the filters."""
+        return (self.channels, self.image[1], *self.kernel) if self.kernel else (self.image[1], self.channels)
+
+
+Wrong = tuple[str, str, Drawn, float]
+"""A layer, an implementation, what was drawn, and the largest difference."""
+
+
+def drawn(seed: int) -> Drawn:
+    """A convolution or product of random sizes."""
+    random = np.random.default_rng(seed)
+
+    def some(least: int, most: int) -> int:
+        return int(random.integers(least, most, endpoint=True))
+
+    depth, channels, extreme = some(2, 40), some(1, 40), bool(seed % 3 == 0)
+    zero = (-128, 127, 0, some(-128, 127))[some(0, 3)]
+    if seed % 4 == 0:
+        return Drawn((some(1, 30), some(2, 300)), channels, (), (1, 1), (1, 1), (), extreme, zero)
+    # Images of one channel have kernels of their own.
+    channels = max(channels, 2)
+    kernel = (1, 1) if seed % 4 == 1 else (some(1, 4), some(1, 4))
+    strides, dilations = (some(1, 2), some(1, 2)), (some(1, 2), some(1, 2))
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+    image = (some(1, 2), depth, reach[0] + some(0, 9), reach[1] + some(0, 9))
+    pads = (0, 0, 0, 0) if seed % 4 == 1 else tuple(some(0, 3) for _ in range(4))
+    return Drawn(image, channels, kernel, strides, dilations, pads, extreme, zero)
+
+
+def numbers(shape: tuple[int, ...], ends: tuple[int, int], seed: int, *, extreme: bool) -> Array:
+    """Numbers between both ends, or all at one end for each channel of the result."""
+    random = np.random.default_rng(seed)
+    if extreme:
+        return np.broadcast_to(np.asarray(random.choice(ends)), shape).astype(np.float32)
+    return random.integers(*ends, shape, endpoint=True).astype(np.float32)
+
+
+def filters(of: Drawn, seed: int) -> Array:
+    """Integers of a layer's filters."""
+    found = np.array(numbers(of.filters, (-128, 127), seed, extreme=of.extreme))
+    # With a number beside the one at the end, the scale of every channel is one.
+    first = found[:, 0, 0, 0] if of.kernel else found[0]
+    first[...] = np.where(first == np.float32(127), 126, -127)
+    return found
+
+
+def model_of(layers: Mapping[int, Drawn]) -> ModelProto:
+    """A model of layers beside each other, by their seeds, which are part of their names."""
+    nodes, inputs, outputs, constants = [], [], [], {}
+    for seed, of in layers.items():
+        constants[f"w{seed}"] = filters(of, seed)
+        inputs.append((f"x{seed}", of.image, FLOAT))
+        outputs.append(f"y{seed}")
+        given = [f"x{seed}", f"w{seed}"]
+        if of.kernel:
+            sizes = {"strides": of.strides, "dilations": of.dilations, "pads": of.pads}
+            nodes.append(node("Conv", given, [f"y{seed}"], name=f"layer{seed}", **sizes))
+        else:
+            nodes.append(node("MatMul", given, [f"y{seed}"], name=f"layer{seed}"))
+    return model(nodes, inputs, outputs, constants)
+
+
+def expected(of: Drawn, image: Array, weights: Array) -> Array:
+    """The sums by definition, in 64 bits."""
+    pixels, factors = image.astype(np.int64), weights.astype(np.int64)
+    if not of.kernel:
+        return (pixels @ factors).astype(np.float32)
+    top, left, below, right = of.pads
+    padded = np.pad(pixels, ((0, 0), (0, 0), (top, below), (left, right)))
+    reach = [(size - 1) * step + 1 for size, step in zip(of.kernel, of.dilations, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=(2, 3))
+    windows = windows[:, :, :: of.strides[0], :: of.strides[1], :: of.dilations[0], :: of.dilations[1]]
+    sums: Array = np.einsum("ncxyhw,ochw->noxy", windows, factors)
+    return sums.astype(np.float32)
+
+
+def wrong_sums(subjects: Mapping[str, Subject], layers: Mapping[int, Drawn], target: Target) -> list[Wrong]:
+    """Layers and implementations whose sums of products are not those of the definition, and by how much."""
+    program = load(subjects, target)
+    wrong = []
+    for seed, of in layers.items():
+        subject, ends = subjects[f"layer{seed}"], (-128 - of.zero, 127 - of.zero)
+        image = numbers(of.image, ends, seed + 1, extreme=of.extreme)
+        sums = expected(of, image, filters(of, seed))
+        for each in subject.implementations:
+            given = run_stored(program, subject, each, [image], {0: QuantisedRange(1.0, of.zero, "int8")})
+            if not np.array_equal(given, sums):
+                wrong.append((f"layer{seed}", each, of, float(np.abs(given - sums).max())))
+    return wrong
+
+
+def unsupported(target: Target) -> set[str]:
+    """Extensions that the target's code uses and this CPU lacks."""
+    of, here = (machine_of(each, "f32").features for each in (target, HOST))
+    return {each for each in of - here if each.startswith(("sse", "avx", "fma"))}

@@ -1,0 +1,66 @@
+"""Winograd's method in integers of 16 bits is exact, whatever the numbers, sizes and tiles."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.routines.storing.integers import IntegerFactor
+from sartor.codegen.routines.vector.fused_winograd import WordPairWinograd
+from tests.codegen.routines.harness import Subject, layers
+from tests.codegen.routines.widened.drawn import Drawn, model_of, unsupported, wrong_sums
+
+COUNT = int(os.environ.get("SARTOR_PAIR_LAYERS", "6"))
+"""Layers of each vector length; a thorough run has some hundreds."""
+_TOGETHER = 50
+_NAMES = ("height", "width", "columns", "vectors", "block", "groups", "panels", "unroll")
+# The last tile of each is of one, two or no pixels more than the result has.
+_TILES = {(3, 3): (2, 2), (2, 2): (3, 3), (1, 3): (1, 2), (3, 1): (2, 1), (2, 3): (3, 2)}
+
+
+def _drawn(seed: int) -> Drawn:
+    random = np.random.default_rng(seed)
+
+    def some(least: int, most: int) -> int:
+        return int(random.integers(least, most, endpoint=True))
+
+    kernel = list(_TILES)[some(0, len(_TILES) - 1)]
+    image = (some(1, 2), some(16, 50), *(size + some(0, 8) for size in kernel))
+    pads = tuple(some(0, 2) for _ in range(4))
+    return Drawn(image, some(16, 40), kernel, (1, 1), (1, 1), pads, seed % 3 == 0, some(-128, 127))
+
+
+def _implementations(layer: Layer, kernel: tuple[int, ...], target: Target) -> dict[str, Implementation]:
+    routine = IntegerFactor(WordPairWinograd())
+    tile = _TILES[kernel[0], kernel[1]]
+    found = {}
+    for index, row in enumerate(((1, 1, 2, 1, 9, 1), (3, 2, 6, 3, 1, 2), (4, 1, 4, 2, 2, 1))):
+        parameters = dict(zip(_NAMES, (*tile, *row), strict=True))
+        built = routine.build(layer.task, parameters, target)
+        assert isinstance(built, Implementation), (layer.name, parameters, built)
+        found[str(index)] = built
+    return found
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "skylake-avx512"])
+def test_sums_are_those_of_the_definition(cpu: str) -> None:
+    target = Target.create("cpu", cpu)
+    if missing := unsupported(target):
+        pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
+    wrong = []
+    for start in range(0, COUNT, _TOGETHER):
+        chosen = {seed: _drawn(seed) for seed in range(start, min(COUNT, start + _TOGETHER))}
+        formed = layers({"drawn": lambda chosen=chosen: model_of(chosen)})
+        subjects = {
+            each.name: Subject(
+                each, weights, _implementations(each, chosen[int(each.name.removeprefix("layer"))].kernel, target)
+            )
+            for each, weights in formed
+        }
+        wrong += wrong_sums(subjects, chosen, target)
+    assert wrong == []
