@@ -27,6 +27,11 @@ ATTENTION = (
     "fused batch=1 channels=512 columns=1 depth=2048 dilation=1 kernel_height=1 kernel_width=1 operands=4 "
     "operations=2097152 read=1054720 rows=1 stride=1 taps=1 weights=0 written=2048"
 )
+# 3x3, 256 to 256 channels, 14x14 pixels.
+CONVOLUTION = (
+    "convolution batch=1 channels=256 columns=14 depth=2304 dilation=1 kernel_height=3 kernel_width=3 operands=1 "
+    "operations=231211008 read=200704 rows=14 stride=1 taps=9 weights=2359296 written=200704"
+)
 
 
 @pytest.mark.parametrize("model", [None, shipped_guide("x86-64-v4", 1)], ids=["analytic", "learned"])
@@ -68,6 +73,25 @@ def test_a_kernel_of_several_layers_has_its_own_models_time_if_no_like_was_seen(
     assert predicted_seconds(ATTENTION, both, guide, seen, WIDE) == [learned[0], own]
     assert predicted_seconds(ATTENTION, both, guide, seen | {kin(kernel)}, WIDE) == learned
     assert predicted_seconds(ATTENTION, both, None, seen, WIDE) == [analytic_seconds(ATTENTION, stock), own]
+
+
+def test_instructions_whose_like_was_not_seen_are_as_much_faster_as_their_models_say() -> None:
+    guide, seen = shipped_guide("x86-64-v3", 1), kin_in(shipped_samples("x86-64-v3", 1))
+    core = core_of(Target.create("cpu", "x86-64-v3"))
+    assert guide is not None
+    single, *grouped = [
+        described(f"cpu:{name}")
+        for name in (
+            "f32/conv2d.direct{columns=4,lines=1,panel_groups=4,row_groups=1,unroll=1,vectors=3}",
+            "i8/conv2d.wide_word_pairs{band=5,columns=4,panel_groups=1,row_groups=3,unroll=2,vectors=2}",
+            "i8/conv2d.winograd_word_pairs{block=50,columns=5,groups=1,height=2,panels=16,unroll=1,vectors=2,width=2}",
+        )
+    ]
+    direct, pairs, winograd = predicted_seconds(CONVOLUTION, [single, *grouped], guide, seen, core)
+    assert [direct] == guide.seconds(CONVOLUTION, [single])
+    # Measured: 1.65 times as fast as f32, and 1.85 times as fast as that.
+    assert 1.3 < direct / pairs < 2
+    assert 1.4 < pairs / winograd < 2.25
 
 
 def test_attention_costs_what_its_loops_do() -> None:

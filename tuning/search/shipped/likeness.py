@@ -41,8 +41,10 @@ def predicted_seconds(
 ) -> list[float]:
     """Predicted seconds of variants of a task where nothing was measured.
 
-    A kernel of several layers competes with the sum of their times. What a learned model makes of one whose like it has
-    not ``seen`` is about the time of others of the task, so the kernel's analytic model counts if there is one.
+    A kernel of several layers competes with the sum of their times, and one that multiplies groups of numbers by an
+    instruction with those that multiply single ones. What a learned model makes of a kernel whose like it has not
+    ``seen`` is about the time of others of the task, so its analytic model counts if there is one: the instruction's at
+    the pace at which the learned model takes the task's other kernels to run.
 
     Args:
         facts: of the task.
@@ -54,14 +56,29 @@ def predicted_seconds(
     Raises:
         ValueError: if ``facts`` cannot be parsed.
     """
+    analytic = [analytic_seconds(facts, each, core) for each in variants]
     if model is None:
-        return [analytic_seconds(facts, each, core) for each in variants]
+        return analytic
     learned = model.seconds(facts, variants)
+    known = [kin(each) in seen for each in variants]
+    paces = [
+        found / own
+        for each, found, own, is_known in zip(variants, learned, analytic, known, strict=True)
+        if is_known and each.traits.cost is not None
+    ]
+    pace = median(paces or [1.0])
+
+    def predicted(variant: DescribedVariant, found: float, own: float, *, is_known: bool) -> float:
+        traits = variant.traits
+        if is_known:
+            return found
+        if traits.fuses and traits.estimate is not None:
+            return own
+        return pace * own if traits.instruction is not None and traits.cost is not None else found
+
     return [
-        analytic_seconds(facts, each, core)
-        if each.traits.fuses and each.traits.estimate is not None and kin(each) not in seen
-        else seconds
-        for each, seconds in zip(variants, learned, strict=True)
+        predicted(each, found, own, is_known=is_known)
+        for each, found, own, is_known in zip(variants, learned, analytic, known, strict=True)
     ]
 
 

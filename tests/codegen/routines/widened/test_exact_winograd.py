@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_sums_are_those_of_the_definition(cpu: str) -> None:
     wrong = []
     for start in range(0, COUNT, _TOGETHER):
         chosen = {seed: _drawn(seed) for seed in range(start, min(COUNT, start + _TOGETHER))}
-        formed = layers({"drawn": lambda chosen=chosen: model_of(chosen)})
+        formed = layers({"drawn": partial(model_of, chosen)})
         subjects = {
             each.name: Subject(
                 each, weights, _implementations(each, chosen[int(each.name.removeprefix("layer"))].kernel, target)
