@@ -22,6 +22,7 @@ from sartor.tuning.workers import pool
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.process import WorkerProcess
 from sartor.tuning.workers.protocol import Request, Setup
+from sartor.tuning.workers.starting import interpreters
 from tests.serving_again import SimplifyHere, serve_again, simplify_here
 
 _MOST_WAITING = 4
@@ -104,8 +105,12 @@ _WAITING = _Waiting()
 
 @contextmanager
 def warm_processes() -> Iterator[None]:
-    """Let workers wait for the next pool, and onnxslim run in the processes that need it."""
+    """Let workers wait for the next pool, and onnxslim run in the processes that need it.
+
+    Commands start no interpreter ahead of their work: with one at hand, theirs would stay until all tests end.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreters, "start_early", lambda *needs, later=(): None)
         patch.setattr(pool, "WorkerProcess", _WAITING.take)
         patch.setattr(WorkerProcess, "kill", lambda worker: _WAITING.leave(worker))
         patch.setattr(simplify, "SimplifyProcess", SimplifyHere)
