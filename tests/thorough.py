@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import pytest
@@ -191,6 +191,16 @@ def tried(variants: Sequence[_T], turn: int, config: pytest.Config) -> list[_T]:
     if "or not thorough" in config.option.markexpr:
         return [*variants]
     return [*variants[:1], *variants[1 + turn % _TURNS :: _TURNS]]
+
+
+def in_turns(offered: Mapping[str, _T], turn: int, config: pytest.Config) -> dict[str, _T]:
+    """What is tried of what several routines offer for a layer: all, or if there is no time every second.
+
+    Routines that differ only in a format follow each other, and the next layer tries the others.
+    """
+    if len(offered) < 2 or "or not thorough" in config.option.markexpr:
+        return {**offered}
+    return dict([*offered.items()][turn % 2 :: 2])
 
 
 def mark_thorough(items: Iterable[pytest.Item]) -> set[str]:

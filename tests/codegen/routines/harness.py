@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,13 +76,16 @@ def _fronts(makers: Mapping[str, Maker]) -> Iterator[ImportedModel]:
     return (imported_model(make()) for make in makers.values())
 
 
-def results_by_onnx_runtime(imported: ImportedModel) -> dict[str, Array]:
-    """Results of layers on ``Subject.inputs``, by name: of those that read inputs of the model and give an output."""
+def results_by_onnx_runtime(
+    imported: ImportedModel, rounded: Callable[[Array], Array] = lambda array: array
+) -> dict[str, Array]:
+    """Results of layers on rounded ``Subject.inputs``, by name: of those that read inputs of the model and give an
+    output."""
     graph, feeds = imported.graph, {**imported.samples}
     layers = [each for each in graph.layers if all(ref.source is None for ref in each.inputs)]
     for layer in layers:
         for ref, array in zip(layer.inputs, Subject(layer, {}, {}).inputs(), strict=True):
-            feeds[graph.inputs[ref.index].name] = array
+            feeds[graph.inputs[ref.index].name] = rounded(array)
     reference = ReferenceModel(imported.path, threads=1)
     found = dict(zip(reference.output_names, reference(feeds), strict=True))
     names = {each.name for each in layers}

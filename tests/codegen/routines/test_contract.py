@@ -23,7 +23,7 @@ from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import all_cases, half_cases
 from tests.hash_seeds import printed_under_hash_seeds
-from tests.thorough import tried
+from tests.thorough import in_turns, tried
 
 HOST = Target.create("cpu")
 VULKAN = Target.create("vulkan")
@@ -77,7 +77,9 @@ def _implementations(layer: Layer, target: Target, config: pytest.Config | None 
         if config is not None and layer.name in THOROUGH and routine.name not in TRIED_ELSEWHERE:
             kept = tried(variants, THOROUGH.index(layer.name), config)
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
-    return found
+    if config is None or layer.name not in CASES or layer.name in THOROUGH:
+        return found
+    return {"stock": found.pop("stock")} | in_turns(found, CASES.index(layer.name), config)
 
 
 def _extra(layer: Layer) -> dict[str, Implementation]:

@@ -19,7 +19,7 @@ from tests.codegen.routines.harness import Subject, compiled, layers, load, rela
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_cases, kernel_model
 from tests.emulated import EmulatedProgram, Emulator, emulator
 from tests.importing import imported_model
-from tests.thorough import tried
+from tests.thorough import in_turns, tried
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
@@ -130,7 +130,7 @@ def _variants(layer: Layer, target: Target, config: pytest.Config | None = None)
         by_element = [each for each in variants[1:] if BY_ELEMENT in each.descriptor]
         kept = kept + by_element[: target == NEON and layer.name in EMULATED]
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
-    return found
+    return found if config is None or layer.name in THOROUGH else in_turns(found, CASES.index(layer.name), config)
 
 
 def _stock(layer: Layer, expected: Mapping[str, Array]) -> dict[str, Implementation]:

@@ -21,6 +21,7 @@ from sartor.runtime.module import open_module
 from sartor.tuning.records.hardware import host
 from tests.codegen.routines.harness import Subject, compiled, fused_layers, load, relative_errors
 from tests.codegen.routines.separable_cases import EXTREME, REFUSED, refused_pair, separable_cases
+from tests.thorough import tried
 
 Found = Mapping[str, tuple[Fusion, Mapping[str, Array]]]
 
@@ -32,7 +33,7 @@ KERNELS = [each for each in FUSED_ROUTINES if isinstance(each, FusedSeparable)]
 BY_NAME = {each.name: each for each in KERNELS}
 CASES = separable_cases().names
 
-# Every parameter set is tried on these, the first one on the others.
+# Further parameter sets are tried on these, the first one on the others.
 THOROUGH = ("even", "batch3_stride3")
 FOR_AVX2 = ("batch3_stride3", "kernel5", "dilated", "one_pixel", "residual", "excited")
 FOR_NEON = ("batch3", "kernel1x3", "first_residual")
@@ -41,14 +42,16 @@ FOR_NEON = ("batch3", "kernel1x3", "first_residual")
 MAX_ERROR = 1e-5
 
 
-def _variants(case: str, task: Task, target: Target) -> dict[str, Implementation]:
-    """Candidate 0 and what the kernel routines offer."""
+def _variants(case: str, task: Task, target: Target, config: pytest.Config | None = None) -> dict[str, Implementation]:
+    """Candidate 0 and what the kernel routines offer, of which a ``config`` chooses."""
     stock = STOCK.build(task, {}, target)
     assert isinstance(stock, Implementation)
     found = {"stock": stock}
     for routine in KERNELS:
         variants = [each for each in variants_of(routine, task, target) if isinstance(each, Variant)]
-        kept = variants if case in THOROUGH and target == HOST else variants[:1]
+        kept = variants[:1]
+        if config is not None and case in THOROUGH:
+            kept = tried(variants, THOROUGH.index(case), config)
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
     return found
 
@@ -74,10 +77,12 @@ def found() -> Found:
 
 
 @pytest.fixture(scope="module")
-def subjects(found: Found) -> dict[str, Subject]:
+def subjects(found: Found, pytestconfig: pytest.Config) -> dict[str, Subject]:
     return {
         case: Subject(
-            fusion.layer, weights, _variants(case, fusion.layer.task, HOST) | _extremes(case, fusion.layer.task)
+            fusion.layer,
+            weights,
+            _variants(case, fusion.layer.task, HOST, pytestconfig) | _extremes(case, fusion.layer.task),
         )
         for case, (fusion, weights) in found.items()
     }
