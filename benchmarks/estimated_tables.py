@@ -17,7 +17,6 @@ from sartor.policies import PlanPolicy
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.search.features import analytic_seconds
-from sartor.tuning.search.shortlist import shortlist
 
 # Seconds; a measurement is more than zero.
 _NOTHING = 1e-9
@@ -35,8 +34,7 @@ def estimated_tables(imported: ImportedModel, policy: PlanPolicy, find_scratch: 
         policy: target, precision and pins.
         find_scratch: finds the candidates' scratch memory; None if memory does not count.
     """
-    found = find_candidates(imported, policy, everything=False).variants
-    variants = shortlist(imported.graph, found, policy.pins)
+    variants = find_candidates(imported, policy, everything=False).variants
     tasks = imported.graph.tasks()
     measured = {
         key: {each.descriptor: _estimated(tasks[key], each, policy.target.threads) for each in own}

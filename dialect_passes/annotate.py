@@ -1,134 +1,15 @@
-"""Ask every routine about every task, and write the answers into the module of layers."""
+"""Write the candidates of each layer into the module of layers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, Task, TensorType, ValueRef
-from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected, Routine, Variant, variant_of, variants_of
+from sartor.codegen.ir.variants.candidates import Candidates
+from sartor.codegen.ir.variants.routine import Variant
 from sartor.dialect_passes.form_layers import LAYER_SYMBOL
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """Why a routine does not apply to a task."""
-
-    task: str
-    routine: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Answers of the routines.
-
-    Attributes:
-        variants: by task key, candidate 0 first.
-        rejections: in the order they were given.
-    """
-
-    variants: Mapping[str, tuple[Variant, ...]]
-    rejections: tuple[Rejection, ...]
-
-    def __add__(self, other: Candidates) -> Candidates:
-        """The answers for the same tasks on two devices."""
-        joined = {key: (*found, *other.variants[key]) for key, found in self.variants.items()}
-        return Candidates(joined, (*self.rejections, *other.rejections))
-
-
-Skip = Callable[[Task, Sequence[Variant], Routine], bool]
-"""Whether a routine need not be asked about a task, given the variants that were found for it."""
-
-
-def never(_: Task, __: Sequence[Variant], ___: Routine) -> bool:
-    """Skips no routine."""
-    return False
-
-
-Further = Callable[[Task, Sequence[Variant], Target], Sequence[Parameters]]
-"""Parameters that a routine did not name, given its variants of a task."""
-
-
-def nothing_further(_: Task, __: Sequence[Variant], ___: Target) -> Sequence[Parameters]:
-    """No parameters."""
-    return ()
-
-
-Narrow = Callable[[Task, Routine, Sequence[Parameters], Target], Sequence[Parameters]]
-"""Those of a routine's parameters for a task whose code is worth writing, if it is not needed to judge them."""
-
-
-def all_of(_: Task, __: Routine, parameters: Sequence[Parameters], ___: Target) -> Sequence[Parameters]:
-    """All parameters."""
-    return parameters
-
-
-def annotate(
-    graph: LayerGraph,
-    routines: Sequence[Routine],
-    target: Target,
-    fused: Sequence[Routine] = (),
-    skip: Skip = never,
-    further: Further = nothing_further,
-    narrow: Narrow = all_of,
-) -> Candidates:
-    """Variants of every task of the graph.
-
-    Args:
-        graph: the network.
-        routines: asked in this order.
-        target: what code is for.
-        fused: asked about fused tasks instead.
-        skip: decides which routines are skipped.
-        further: adds variants with other parameters to those that a routine names.
-        narrow: leaves out parameters before code is written for them.
-    """
-    variants: dict[str, tuple[Variant, ...]] = {}
-    rejections: list[Rejection] = []
-    for key, task in graph.tasks().items():
-        found: list[Variant] = []
-        for routine in fused if task.stages else routines:
-            if skip(task, found, routine):
-                continue
-            if routine is not routines[0] and _is_empty(task):
-                rejections.append(Rejection(key, routine.name, "a tensor of it has no elements"))
-                continue
-            if routine is not routines[0] and _has_doubles(task):
-                rejections.append(Rejection(key, routine.name, "a tensor of it is of float64"))
-                continue
-            own: list[Variant] = []
-            for answer in variants_of(routine, task, target, narrow):
-                if isinstance(answer, Rejected):
-                    rejections.append(Rejection(key, routine.name, answer.reason))
-                else:
-                    own.append(answer)
-            others = [variant_of(routine, task, each, target) for each in further(task, own, target)]
-            found += [*own, *(each for each in others if isinstance(each, Variant))]
-        variants[key] = _distinct(found)
-    return Candidates(variants, tuple(rejections))
-
-
-def _is_empty(task: Task) -> bool:
-    """Whether any tensor of a task has no elements, so that tiles and vectors would be empty."""
-    return any(not each.elements for each in (*task.inputs, *task.weights, *task.results))
-
-
-def _has_doubles(task: Task) -> bool:
-    """Whether a task reads or computes float64, for which no kernel is written."""
-    return any(each.dtype == "f64" for each in (*task.inputs, *task.weights, *task.results))
-
-
-def _distinct(variants: Sequence[Variant]) -> tuple[Variant, ...]:
-    """Drop variants that emit the same code as an earlier one."""
-    first: dict[tuple[object, ...], Variant] = {}
-    for each in variants:
-        code = each.implementation
-        first.setdefault((code.body, code.inputs, code.output, code.packings, code.kernel), each)
-    return tuple(first.values())
 
 
 def annotated_module(graph: LayerGraph, candidates: Candidates) -> str:

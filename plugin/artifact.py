@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.codegen.ir.sizes.calls import SizedCall
-from sartor.dialect_passes.annotate import Rejection
+from sartor.codegen.ir.variants.candidates import Rejection
 from sartor.runtime.manifest import Manifest
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.records.plan import Plan

@@ -9,8 +9,8 @@ find_variants
     calibrate               read the samples, find ranges if 8 bits are allowed
     check_measure           try a measure of the user's own on outputs that are as expected
     begin                   start the reference and the stock model on another processor, beside all until measuring
-    find_candidates         ask every routine about every task; meanwhile compare the layers of a rewritten model that
-                            rounds with what the user's nodes give
+    find_candidates         ask every routine about every task, and drop what may not run or cannot win, with reasons;
+                            meanwhile compare the layers of a rewritten model that rounds with what the nodes give
 tune_network
     tune                    compile and measure what is not stored, on each device; time transfers between them
     measure_resource_costs  measure scratch memory and first reads, if they count

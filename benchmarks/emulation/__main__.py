@@ -25,6 +25,7 @@ from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
+from sartor.costing.filters.shortlist import shortlisted
 from sartor.errors import CompileError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -32,7 +33,6 @@ from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase, symbol_of
 from sartor.tuning.measuring.compile_job import compile_case
 from sartor.tuning.search.features import analytic_seconds
-from sartor.tuning.search.shortlist import shortlist
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _counted(layer: str, target: Target, counter: InstructionCounter, directory:
     (case,) = (
         each for each in tuned_cases(imported.graph, found.variants) if each.key == imported.graph.layers[-1].task.key
     )
-    for variant in _sample(shortlist(imported.graph, found.variants, ())[case.key], most):
+    for variant in _sample(shortlisted(found, imported.graph, ()).variants[case.key], most):
         own = BenchmarkCase(case.key, case.inputs, case.weights, case.results, (variant,), case.facts)
         compiled = compile_case(own, target, directory)
         if not compiled.modules:

@@ -18,6 +18,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
+from sartor.costing.filters.shortlist import shortlisted
 from sartor.costing.layer_costs import make_tuner
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
@@ -29,7 +30,6 @@ from sartor.tuning.measuring.benchmark_case import adapt_case
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Status, runtime_key
-from sartor.tuning.search.shortlist import shortlist
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.store.store import Store
@@ -58,7 +58,7 @@ def extract(network: str, store: Store, pool: WorkerPool, config: CompileConfig)
     """
     imported = _imported(network, pool, config)
     tuner = make_tuner(store, pool, config.target, silent)
-    variants = shortlist(imported.graph, find_candidates(imported, config.planning).variants, ())
+    variants = shortlisted(find_candidates(imported, config.planning), imported.graph, ()).variants
     tables = Tables(variants, tuner.known(tuned_cases(imported.graph, variants)))
     _check(network, imported.graph, tables)
     kinds = _kinds(imported.graph, tables, config)

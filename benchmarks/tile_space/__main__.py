@@ -40,7 +40,6 @@ from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.records.measurement import Measurement, Status
-from sartor.tuning.search.shortlist import shortlist
 from sartor.tuning.store.store import Store
 
 _NAME = "tile_space"
@@ -137,8 +136,7 @@ def audited(network: str, config: CompileConfig, seed: int, extent: Extent) -> I
         Store.in_memory() as store,
     ):
         imported = import_network(write(network, work), config.importing, pool, silent, work)
-        found = find_candidates(imported, config.planning, everything=False)
-        variants = shortlist(imported.graph, found.variants, ())
+        variants = find_candidates(imported, config.planning, everything=False).variants
         tasks = imported.graph.tasks()
         cases = [each for each in tuned_cases(imported.graph, variants) if any(map(is_numbered, each.variants))]
         names = {layer.task.key: layer.name for layer in reversed(tuple(imported.graph.all_layers()))}

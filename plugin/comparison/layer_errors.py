@@ -19,10 +19,10 @@ import networkx as nx
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.variants.candidates import Rejection
 from sartor.comparison.bisection import Bisection, bisect
 from sartor.comparison.intermediate_outputs import Probe, make_probe
 from sartor.comparison.probe_job import probe_errors
-from sartor.dialect_passes.annotate import Rejection
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.planning.recipe import Recipe

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.mlir.kernel_machine import core_of
-from sartor.dialect_passes.annotate import Candidates
+from sartor.costing.candidates import measured_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import DEFAULT_MAX_ERROR, PlanPolicy, Search
 from sartor.progress import Progress, tell_found
@@ -36,7 +37,6 @@ from sartor.tuning.search.search_run import Measured, SearchRun
 from sartor.tuning.search.shipped.foreseen import Foreseen
 from sartor.tuning.search.shipped.likeness import kin_in, shipped_guide
 from sartor.tuning.search.shipped.times import shipped_samples
-from sartor.tuning.search.shortlist import best_guesses, shortlist
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
@@ -45,8 +45,6 @@ from sartor.tuning.workers.beside.stopping import current
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
-# Tilings of a routine that are measured by a software driver, which compiles each kernel for half a second.
-_GUESSES = 2
 _ROUNDS_OF_SIZES = 1
 
 
@@ -94,12 +92,7 @@ def tune(
     The machine's peak is in them for comparison.
     """
     target = tuner.target
-    own = {
-        key: tuple(each for each in found if each.device == target.device) for key, found in candidates.variants.items()
-    }
-    variants = shortlist(imported.graph, own, policy.pins)
-    if search is Search.MODEL and target.is_software:
-        variants = best_guesses(imported.graph, variants, policy.pins, _GUESSES)
+    variants = measured_candidates(candidates, imported, target, policy, search).variants
     peak = peak_operations(target, target.threads) if target.device == "cpu" else None
     limits = [peak.case] if peak else []
     # The first measurement waits for what began before, so without a deadline variants are compiled until then.

@@ -13,9 +13,9 @@ from statistics import median
 
 from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.mlir.kernel_machine import core_of
-from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import PlanPolicy
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
@@ -24,7 +24,6 @@ from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import NO_TIME, Measurement, MeasurementKey, Status
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable, samples_of
 from sartor.tuning.search.features import analytic_seconds
-from sartor.tuning.search.shortlist import shortlist
 
 # Seconds; a measurement is more than zero.
 _LEAST = 1e-9
@@ -198,11 +197,10 @@ def predicted_tables(
         tuner: for the target; it measures nothing.
         policy: of the plan.
     """
-    variants = shortlist(imported.graph, candidates.variants, policy.pins)
-    cases = tuned_cases(imported.graph, variants)
+    cases = tuned_cases(imported.graph, candidates.variants)
     costs = PredictedCosts.of(tuner, cases)
     measured = costs.of_layers(cases)
-    return Tables(variants, measured, basis=_basis(costs, cases)), costs
+    return Tables(candidates.variants, measured, basis=_basis(costs, cases)), costs
 
 
 def _basis(costs: PredictedCosts, cases: Sequence[BenchmarkCase]) -> str:

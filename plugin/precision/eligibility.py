@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 
 from sartor.codegen.analysis.rounded_result import rounds
 from sartor.codegen.ir.block_packing import USUAL_BLOCK
@@ -12,14 +11,26 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, ValueRef
 from sartor.codegen.ir.packing import Narrow, Packing
 from sartor.codegen.ir.schema import QUANTISED
-from sartor.codegen.ir.variants.routine import Routine, Storing, Variant, dtype_of
+from sartor.codegen.ir.variants.candidates import Candidates, Filter
+from sartor.codegen.ir.variants.routine import Rejected, Routine, Storing, Variant, dtype_of
 from sartor.codegen.routine_registry import low_precision, routines_for
-from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values
 from sartor.policies import Precision
 
 IsEligible = Callable[[Layer, Variant], bool]
+WhyIneligible = Callable[[Layer, Variant], Rejected | None]
+
+_TOO_NARROW = Rejected("the type that it stores a weight in does not have all of the weight's numbers")
+_AMPLIFIES = Rejected("the method that the layer is part of would multiply the error of rounding")
+_NO_RANGE_READ = Rejected("it needs the range of a value that it reads, which is not known")
+_NO_RANGE_WRITTEN = Rejected("it needs the range of its result, which is not known")
+_SEVERAL_RANGES = Rejected("it needs the same range for all results")
+_INEXACT_INTEGERS = Rejected("it would round integers, or the scales and zero points that belong to them")
+_NOT_PERMITTED = Rejected("the model does not permit to round what the layer multiplies")
+_ROUNDS_MORE = Rejected("it would round what the quantised model does not round")
+_TRANSFORMS = Rejected("its transforms would change results by a step of their rounding too often")
+_NOT_QUANTISED = Rejected("it stores a weight in 8 bits, whose numbers are no multiples of a scale by 8-bit integers")
 
 
 def narrower_type(variant: Variant, layer: Layer) -> str | None:
@@ -49,55 +60,98 @@ def _is_asked_for(routine: Routine, precision: Precision) -> bool:
 
 
 def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
-    """Whether a layer may run a variant.
+    """Whether a layer may run a variant: where ``ineligibility`` knows no reason against it."""
+    reason = ineligibility(imported, precision)
+    return lambda layer, variant: reason(layer, variant) is None
+
+
+def ineligibility(imported: ImportedModel, precision: Precision) -> WhyIneligible:
+    """Why a layer may not run a variant, if it may not.
 
     A variant that quantises needs ranges of the values it reads and writes, the same range for all results. Unless the
     user allows 8 bits, its weights must already be multiples of a scale by 8-bit integers, as in a quantised model;
     weights whose zero point moves them out of 8 bits are not. Sums of integers are never rounded. Weights are stored
     in a narrower type to be widened when they are read only where that type has all of their numbers.
     """
-    asked = {None, *precision.types, *([QUANTISED] if imported.is_quantised else [])}
-    exact: dict[tuple[str, object], bool] = {}
-    values = Values(imported.graph)
-    keeps_integers, keeps_numbers = _ExactIntegers(imported, values).keeps, _numbers_kept(imported)
-    unrounded = {
-        child.name for net in imported.graph.all_childnets() if not net.may_round for child in net.graph.all_layers()
-    }
+    values, weights = _ValueRules(imported, precision), _WeightRules(imported)
 
-    def is_exact(name: str, packing: Packing) -> bool:
-        key = (name, packing.channels)
-        if key not in exact:
-            exact[key] = packing.is_exact(imported.weights[name])
-        return exact[key]
-
-    def is_eligible(layer: Layer, variant: Variant) -> bool:
-        code = variant.implementation
-        if not all(keeps_numbers(name, each) for name, each in zip(layer.weights, code.packings, strict=False)):
-            return False
-        narrower = narrower_type(variant, layer)
-        if narrower not in asked or (narrower is not None and layer.name in unrounded):
-            return False
-        if not all(values.read(layer, each) in imported.ranges for each in code.ranges if each is not None):
-            return False
-        written = {imported.ranges.get(each) for each in values.written(layer)} if None in code.ranges else set()
-        if None in written or len(written) > 1 or not keeps_integers(layer, variant):
-            return False
-        if code.step is not None and any(each is not None and each.scale != code.step for each in written):
-            return False
+    def reason(layer: Layer, variant: Variant) -> Rejected | None:
+        """The first reason in the order of the rules; the last one of them takes the longest."""
+        refused = weights.too_narrow(layer, variant) or values.refused(layer, variant)
+        if refused is not None:
+            return refused
         if precision.quantises_values or (precision.quantises_filters and variant.traits.weights == QUANTISED):
-            return True
+            return None
         if precision is Precision.PERMITTED and variant.traits.needs_permission:
-            return permits_rounding(layer.task)
+            return None if permits_rounding(layer.task) else _NOT_PERMITTED
         if variant.dtype == QUANTISED and _rounds_more(variant):
             # It would round results computed from integers, or what it multiplies once more.
-            return False
+            return _ROUNDS_MORE
         if imported.is_quantised and variant.traits.transforms and rounds(layer.task):
             # Its error before rounding is a thousand times larger, so a thousand times as many results would change by
             # a step.
-            return False
-        return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
+            return _TRANSFORMS
+        return weights.inexact(layer, variant)
 
-    return is_eligible
+    return reason
+
+
+class _ValueRules:
+    """Which values a variant may round."""
+
+    def __init__(self, imported: ImportedModel, precision: Precision) -> None:
+        self._ranges, self._precision = imported.ranges, precision
+        self._allowed = {None, *precision.types, *([QUANTISED] if imported.is_quantised else [])}
+        self._values = Values(imported.graph)
+        self._keeps_integers = _ExactIntegers(imported, self._values).keeps
+        nets = [childnet.graph for childnet in imported.graph.all_childnets() if not childnet.may_round]
+        self._unrounded = {child.name for net in nets for child in net.all_layers()}
+
+    def refused(self, layer: Layer, variant: Variant) -> Rejected | None:
+        """Why a variant may not round the values of a layer as it does."""
+        narrower = narrower_type(variant, layer)
+        if narrower not in self._allowed:
+            return Rejected(f"it rounds to {narrower}, which precision {self._precision} does not allow")
+        if narrower is not None and layer.name in self._unrounded:
+            return _AMPLIFIES
+        code = variant.implementation
+        if not all(self._values.read(layer, slot) in self._ranges for slot in code.ranges if slot is not None):
+            return _NO_RANGE_READ
+        written = {self._ranges.get(value) for value in self._values.written(layer)} if None in code.ranges else set()
+        if None in written:
+            return _NO_RANGE_WRITTEN
+        if len(written) > 1:
+            return _SEVERAL_RANGES
+        if not self._keeps_integers(layer, variant):
+            return _INEXACT_INTEGERS
+        if code.step is not None and any(numbers is not None and numbers.scale != code.step for numbers in written):
+            return Rejected(f"its results need the scale {code.step:g}")
+        return None
+
+
+class _WeightRules:
+    """Which weights a variant may store in fewer bits."""
+
+    def __init__(self, imported: ImportedModel) -> None:
+        self._weights = imported.weights
+        self._keeps_numbers = _numbers_kept(imported)
+        self._exact: dict[tuple[str, object], bool] = {}
+
+    def too_narrow(self, layer: Layer, variant: Variant) -> Rejected | None:
+        """Why a variant may not store weights in the type in which it widens them."""
+        packings = zip(layer.weights, variant.implementation.packings, strict=False)
+        return None if all(self._keeps_numbers(*pair) for pair in packings) else _TOO_NARROW
+
+    def inexact(self, layer: Layer, variant: Variant) -> Rejected | None:
+        """Why a variant may not store weights in 8 bits, if it does and they are not of 8 bits."""
+        packings = zip(layer.weights, variant.implementation.packings, strict=True)
+        return None if all(self._is_exact(*pair) for pair in packings) else _NOT_QUANTISED
+
+    def _is_exact(self, name: str, packing: Packing) -> bool:
+        key = (name, packing.channels)
+        if key not in self._exact:
+            self._exact[key] = packing.is_exact(self._weights[name])
+        return self._exact[key]
 
 
 def _numbers_kept(imported: ImportedModel) -> Callable[[str, Packing], bool]:
@@ -172,12 +226,14 @@ def _children(graph: LayerGraph, layers: set[str]) -> set[str]:
 
 def eligible_candidates(candidates: Candidates, imported: ImportedModel, precision: Precision) -> Candidates:
     """The candidates without variants that no layer may run, which need not be measured."""
-    is_eligible = eligibility(imported, precision)
+    reason = ineligibility(imported, precision)
     layers: dict[str, list[Layer]] = {}
     for layer in imported.graph.all_layers():
         layers.setdefault(layer.task.key, []).append(layer)
-    kept = {
-        key: tuple(each for each in variants if any(is_eligible(layer, each) for layer in layers[key]))
-        for key, variants in candidates.variants.items()
-    }
-    return replace(candidates, variants=kept)
+
+    def judge(key: str, variant: Variant) -> Rejected | None:
+        answers = (reason(layer, variant) for layer in layers[key])
+        first = next(answers)
+        return None if first is None or None in answers else first
+
+    return candidates.judged(Filter.VALUES, judge)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.costing.candidates import find_candidates
-from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import quantised_by
 from sartor.planning.recipe import Recipe

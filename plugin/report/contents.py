@@ -10,8 +10,8 @@ from importlib.metadata import version
 from statistics import median, quantiles
 from typing import Any
 
+from sartor.codegen.ir.variants.candidates import Rejection
 from sartor.codegen.ir.variants.descriptor import device_in, without_parameters
-from sartor.dialect_passes.annotate import Rejection
 from sartor.first_inference.timeline import bars_of
 from sartor.report.candidates import candidates_of
 from sartor.report.difference import Change, compare_plans

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sartor.dialect_passes.annotate import Rejection
+from sartor.codegen.ir.variants.candidates import Rejection
 from sartor.errors import UsageError
 from sartor.first_inference.sample import FirstRun
 from sartor.report.evidence import Evidence

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.candidates import Rejection
 from sartor.codegen.linking.several.level import level_of
-from sartor.dialect_passes.annotate import Rejection
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader

@@ -15,7 +15,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
@@ -32,7 +32,7 @@ def graph(imported_of: ImportedOf) -> LayerGraph:
 @pytest.fixture(scope="module")
 def tables(graph: LayerGraph) -> Tables:
     """Stock code takes twice as long as with channels last."""
-    variants = annotate(graph, (Stock(), ChannelsLast()), TARGET).variants
+    variants = list_candidates(graph, (Stock(), ChannelsLast()), TARGET).variants
 
     def measured(task: str, name: str, seconds: float) -> Measurement:
         key = MeasurementKey(task, name, "source", "hardware", 1, "runtime", "cpu")

@@ -20,7 +20,7 @@ from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import FUSED_ROUTINES, routines_for
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.dialect_passes.opening.channels_last import channels_last
 from sartor.dialect_passes.opening.open_body import open_body
@@ -59,7 +59,7 @@ def opened(path: Path, symbols: Sequence[Symbol], shapes: Shapes) -> tuple[Layer
 
 def chosen(graph: LayerGraph, by_kernels: bool) -> dict[str, Variant]:
     """The last kernel of each layer, or stock code where it has none, or for all."""
-    variants = annotate(graph, routines_for(frozenset()), TARGET).variants
+    variants = list_candidates(graph, routines_for(frozenset()), TARGET).variants
     found = {}
     for layer in graph.layers:
         stock, *others = variants[layer.task.key]
@@ -124,7 +124,7 @@ def test_attention_is_one_kernel_for_any_number_of_queries_and_keys(
     number: int, encoders: Encoders, tmp_path: Path
 ) -> None:
     path, graph, model = encoders(40, 2)
-    variants = annotate(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
+    variants = list_candidates(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
     # Half of the kernels write results transposed, as the product behind them reads them.
     attention, turned = graph.fusions
     assert turned.members == (*attention.members, "l0out_product.turned")

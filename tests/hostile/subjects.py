@@ -16,9 +16,9 @@ from unittest import mock
 from onnx import ModelProto
 
 import sartor.cli.main
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import SartorError, UsageError
 from sartor.frontend import import_job
 from sartor.frontend.imported_model import ImportedModel

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.ir.variants.routine import Storing, Variant
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import replay_plan

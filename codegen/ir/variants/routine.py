@@ -5,7 +5,7 @@ A routine is found by its descriptor ``device:dtype/op.algorithm{parameters}`` (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -201,28 +201,20 @@ def describe(routine: Named, task: Task, parameters: Parameters, target: Target)
     return write_descriptor(target.device, dtype, operation, routine.name, parameters)
 
 
-def variants_of(
-    routine: Routine,
-    task: Task,
-    target: Target,
-    narrow: Callable[[Task, Routine, Sequence[Parameters], Target], Sequence[Parameters]] | None = None,
-) -> Iterator[Variant | Rejected]:
-    """Every variant of a routine on a task; a ``Rejected`` wherever there is none.
-
-    Args:
-        routine: the routine.
-        task: the task.
-        target: what code is for.
-        narrow: leaves out parameters before code is written for them.
-    """
+def choices_of(routine: Routine, task: Task, target: Target) -> list[Parameters] | Rejected:
+    """The parameter sets of a routine for a task, best guess first; the reason if there are none."""
     if task.opened is not None and not routine.traits.opens:
-        yield Rejected("it has no code for sizes that are known only when it runs")
-        return
-    choices = routine.parameters(task, target)
+        return Rejected("it has no code for sizes that are known only when it runs")
+    return routine.parameters(task, target)
+
+
+def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Variant | Rejected]:
+    """Every variant of a routine on a task; a ``Rejected`` wherever there is none."""
+    choices = choices_of(routine, task, target)
     if isinstance(choices, Rejected):
         yield choices
         return
-    for parameters in choices if narrow is None else narrow(task, routine, choices, target):
+    for parameters in choices:
         yield variant_of(routine, task, parameters, target)
 
 

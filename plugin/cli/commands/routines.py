@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,16 +21,22 @@ from sartor.cli.options.common import (
     read_shapes,
     read_target,
 )
+from sartor.cli.options.constraints import PrecisionOption, read_precision
 from sartor.cli.output.terminal import show_json, show_table, tuning_progress
+from sartor.cli.tables.ledger_table import show_ledgers
 from sartor.codegen.ir.graph import Childnet
 from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.ir.variants.routine import Routine, Storing
 from sartor.codegen.routines import ROUTINES
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.dialect_passes.annotate import Candidates
+from sartor.costing.ledger import LayerLedger, ledgers_of
 from sartor.errors import UsageError
 from sartor.frontend.loading import import_network, open_workers
+from sartor.frontend.value_ranges import with_children
+from sartor.precision.calibration import calibrate
+from sartor.precision.permitted_rounding import heeding_permissions
 
 
 def routines(
@@ -39,20 +46,41 @@ def routines(
     arch: ArchOption = None,
     shape: ShapeOption = None,
     bind: BindOption = None,
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Show what a compilation would measure for this layer, and who dropped all else."
+        ),
+    ] = None,
+    precision: PrecisionOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the routines and what they need of the CPU.
 
     For a model: candidates of every layer, fusion and child, why others do not apply, and which layers have no kernel.
+    For a layer, whose name may have wildcards: its candidates with predicted times, and who dropped which others, why.
     """
-    shapes, bindings = read_shapes(shape), read_bindings(bind)
-    chosen = read_target(target, cpu, arch)
-    config = CompileConfig(target=chosen, shapes=shapes, bindings=bindings, jobs=1, finds_states=False)
+    of_layers: dict[str, object] = {"--layer": layer, "--precision": precision}
+    of_models = {"--target": target != "cpu", "--cpu": cpu, "--arch": arch, "--shape": shape, "--bind": bind}
     if model is None:
-        _refuse_options({"--target": target != "cpu", "--cpu": cpu, "--arch": arch, "--shape": shape, "--bind": bind})
+        _refuse_options(of_models | of_layers)
         _show_routines(json)
-    else:
+        return
+    if layer is None and precision is not None:
+        raise UsageError("--precision is for what a compilation would measure for a layer; name one with --layer")
+    config = CompileConfig(
+        target=read_target(target, cpu, arch),
+        shapes=read_shapes(shape),
+        bindings=read_bindings(bind),
+        precision=read_precision(precision),
+        heeds_permissions=precision is None,
+        jobs=1,
+        finds_states=False,
+    )
+    if layer is None:
         _show_layers(model, _ask(existing_file(model), config), json)
+    else:
+        show_ledgers(model, _ledgers(existing_file(model), config, layer), json)
 
 
 def _refuse_options(given: Mapping[str, object]) -> None:
@@ -72,6 +100,16 @@ def _ask(model: Path, config: CompileConfig) -> list[dict[str, Any]]:
     candidates = find_candidates(imported, config.planning)
     childnets = tuple(imported.graph.all_childnets())
     return [_answers(layer, candidates, childnets) for layer in imported.graph.all_layers()]
+
+
+def _ledgers(model: Path, config: CompileConfig, layer: str) -> list[LayerLedger]:
+    with tuning_progress() as progress, open_workers(config.target, config.jobs) as pool:
+        imported = import_network(model, config.importing, pool, progress)
+        config = heeding_permissions(config, imported)
+        if config.precision.quantises_values:
+            ranges = calibrate(imported, config.calibrating, pool, progress).ranges.values
+            imported = replace(imported, ranges=with_children(imported.graph, {**ranges, **imported.ranges}))
+    return ledgers_of(imported, config.planning, layer)
 
 
 def _answers(layer: Layer, candidates: Candidates, childnets: Sequence[Childnet]) -> dict[str, Any]:

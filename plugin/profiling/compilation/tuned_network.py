@@ -11,15 +11,16 @@ from pathlib import Path
 from time import monotonic
 
 from sartor.artifact import ParetoFront
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
 from sartor.costing.layer_costs import foreseen, joined_tables, make_tuner, tune
+from sartor.costing.listing import all_of
 from sartor.costing.predicted_costs import TimelyConversions, predicted_tables
 from sartor.costing.resource_costs import measure_resource_costs, measure_starts
 from sartor.costing.time_budget import TimeBudget
-from sartor.dialect_passes.annotate import Candidates, all_of
 from sartor.errors import InfeasibleError, SartorError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network

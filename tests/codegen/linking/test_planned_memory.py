@@ -12,7 +12,7 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.planned_memory import peak_of, without_code
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
 from sartor.runtime.memory import allocated_bytes
@@ -57,7 +57,7 @@ def last_of(variants: tuple[Variant, ...], kernels: bool) -> Variant:
 @pytest.mark.parametrize("kernels", [False, True])
 def test_a_module_allocates_what_was_planned(imported_of: ImportedOf, tmp_path: Path, kernels: bool) -> None:
     imported, config = imported_of("residual"), CompileConfig(threads=1)
-    variants = annotate(imported.graph, routines_for(()), TARGET).variants
+    variants = list_candidates(imported.graph, routines_for(()), TARGET).variants
     chosen = {layer.name: last_of(variants[layer.task.key], kernels) for layer in imported.graph.layers}
     assert kernels == any(each.implementation.kernel is not None for each in chosen.values())
     net, files = SplitNetwork(imported.graph, chosen), NetFiles(tmp_path / "net.vmfb", None)
@@ -71,7 +71,7 @@ def test_a_module_allocates_what_was_planned(imported_of: ImportedOf, tmp_path: 
 
 def test_only_kernels_lose_their_code(imported_of: ImportedOf) -> None:
     (task, *_) = imported_of("residual").graph.tasks().values()
-    variants = annotate(imported_of("residual").graph, routines_for(()), TARGET).variants[task.key]
+    variants = list_candidates(imported_of("residual").graph, routines_for(()), TARGET).variants[task.key]
     stock, kernel = (last_of(variants, each).implementation for each in (False, True))
     assert without_code(stock) is stock
     hollow = without_code(kernel).kernel

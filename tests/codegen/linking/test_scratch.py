@@ -9,7 +9,7 @@ import pytest
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.scratch import aligned, scratch_bytes, scratch_of
 from sartor.codegen.routines import routines_for
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 
 ImportedOf = Callable[[str], ImportedModel]
@@ -68,7 +68,7 @@ def test_intermediates_that_are_there_at_once_count(function: str, expected: int
 def test_kernels_and_lowered_code_are_weighed_alike(imported_of: ImportedOf) -> None:
     graph = imported_of("residual").graph
     (task, *_) = graph.tasks().values()
-    variants = annotate(graph, routines_for(()), TARGET).variants[task.key]
+    variants = list_candidates(graph, routines_for(()), TARGET).variants[task.key]
     found = scratch_of({number: each.implementation for number, each in enumerate(variants)}, TARGET)
     by_name = {variants[number].descriptor: size for number, size in found.items()}
     assert len(found) == len(variants)

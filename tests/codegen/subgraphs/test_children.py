@@ -19,7 +19,7 @@ from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.iree_tiled.blocked import Blocked
 from sartor.codegen.routines.vector.product import Product
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.imported_model import ImportedModel
@@ -48,7 +48,7 @@ def _imported(make: Maker, target: Target, asked: AskedChildren | None = None) -
 def _check(imported: ImportedModel, model: Path, names: set[str], layout: str, folder: Path) -> Mapping[str, str]:
     """Build the network of these layers, each in ``layout`` if it can be; returns the layouts that they write."""
     graph = apply_choices(imported.graph, names)
-    candidates = annotate(graph, (Stock(), ChannelsLast(), Blocked()), CPU).variants
+    candidates = list_candidates(graph, (Stock(), ChannelsLast(), Blocked()), CPU).variants
     chosen = {each.name: _in_layout(candidates[each.task.key], each.task, layout) for each in graph.layers}
     _check_variants(imported, model, graph, chosen, folder)
     return {name: each.implementation.output.layout for name, each in chosen.items()}
@@ -121,7 +121,7 @@ def test_any_product_may_multiply_between_the_transforms_of_winograd(make: Maker
     assert net.descriptor.startswith("cpu:f32/childnet.winograd{tile=")
     graph = apply_choices(imported.graph, {product.name})
     assert [each.name for each in graph.layers] == [encode.name, product.name, decode.name]
-    found = annotate(graph, (Stock(), Product()), CPU).variants
+    found = list_candidates(graph, (Stock(), Product()), CPU).variants
     chosen = {each.name: found[each.task.key][0] for each in (encode, decode)}
     chosen[product.name] = found[product.task.key][-1]
     assert chosen[product.name].implementation.kernel is not None or len(found[product.task.key]) == 1

@@ -16,7 +16,7 @@ from sartor.comparison.intermediate_outputs import make_probe, needed_layers
 from sartor.comparison.layer_errors import LayerComparison, LayerError, Workshop, nearest_before
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.errors import CompileError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import layer_tensors
@@ -58,7 +58,7 @@ def compare(imported_of: ImportedOf, pool: WorkerPool, tmp_path: Path) -> Compar
 def recipe_of(imported: ImportedModel) -> Recipe:
     """Candidate 0 of every layer."""
     return guessed_recipe(
-        imported, annotate(imported.graph, ROUTINES[:1], CONFIG.target, ROUTINES[:1]).variants, CONFIG.planning
+        imported, list_candidates(imported.graph, ROUTINES[:1], CONFIG.target, ROUTINES[:1]).variants, CONFIG.planning
     )
 
 

@@ -12,12 +12,12 @@ import pytest
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_costs import make_tuner
 from sartor.costing.predicted_costs import PredictedCosts, predicted_tables
-from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases

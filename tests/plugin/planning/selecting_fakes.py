@@ -10,7 +10,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
@@ -58,7 +58,7 @@ class FakeTuner:
 
 def tables_of(imported: ImportedModel, seconds: Callable[[str, str], float], *types: str) -> Tables:
     """All variants of a network, with the times that a function of task and descriptor gives them."""
-    variants = annotate(imported.graph, routines_for(types), CONFIG.target).variants
+    variants = list_candidates(imported.graph, routines_for(types), CONFIG.target).variants
     measured = {
         key: {each.descriptor: measurement(each.descriptor, seconds(key, each.descriptor)) for each in listed}
         for key, listed in variants.items()

@@ -13,7 +13,7 @@ from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.errors import CompileError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import quantised_by
@@ -36,12 +36,14 @@ def imported(imported_of: ImportedOf) -> ImportedModel:
 
 @pytest.fixture
 def recipe(imported: ImportedModel) -> Recipe:
-    return guessed_recipe(imported, annotate(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG.planning)
+    return guessed_recipe(
+        imported, list_candidates(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG.planning
+    )
 
 
 def test_recipes_of_the_same_content_have_the_same_digest(imported: ImportedModel, recipe: Recipe) -> None:
     again = guessed_recipe(
-        imported, annotate(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG.planning
+        imported, list_candidates(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG.planning
     )
     assert again is not recipe
     assert again.digest == recipe.digest
@@ -100,7 +102,7 @@ def test_guesses_do_not_round_what_the_model_does_not(precision: Precision, impo
     config = CompileConfig(target=Target.create("cpu", "cascadelake"), precision=precision)
     ranges = {ref: QuantisedRange(0.1, 0, "int8") for ref in [*_values(imported)]}
     calibrated = replace(imported, ranges=ranges)
-    variants = annotate(imported.graph, routines_for(precision.types), config.target).variants
+    variants = list_candidates(imported.graph, routines_for(precision.types), config.target).variants
     guessed = guessed_recipe(calibrated, variants, config.planning)
     assert {each.dtype for each in guessed.variants.values()} == {"f32"}
     assert not guessed.plan.ranges
@@ -112,7 +114,7 @@ def test_a_guess_that_quantises_says_by_which_ranges(imported: ImportedModel) ->
         target=Target.create("cpu", "cascadelake"), precision=Precision.INT8, pins=(Pin("conv1", "cpu:i8/*.dots{*"),)
     )
     calibrated = replace(imported, ranges={ref: QuantisedRange(0.1, 0, "int8") for ref in _values(imported)})
-    variants = annotate(imported.graph, routines_for(config.precision.types), config.target).variants
+    variants = list_candidates(imported.graph, routines_for(config.precision.types), config.target).variants
     guessed = guessed_recipe(calibrated, variants, config.planning)
     assert guessed.variants["conv1"].dtype == "i8"
     assert quantised_by(guessed.plan.ranges, replace(imported, ranges={})).ranges

@@ -15,7 +15,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.planning.rounding_assessment import assess
@@ -55,7 +55,7 @@ def convolution(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportedModel
     cases.convolution("alone", (1, 64, 28, 28), 64)
     onnx.save(cases.model(), path)
     imported = imported_model(Path(path))
-    variants = annotate(imported.graph, routines_for(["bf16"]), Target.create("cpu", "cooperlake")).variants
+    variants = list_candidates(imported.graph, routines_for(["bf16"]), Target.create("cpu", "cooperlake")).variants
     measured = {
         key: {
             each.descriptor: replace(measurement(each.descriptor, 1e-4), error=0.02 if _is_winograd(each) else 0.002)

@@ -11,7 +11,7 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
@@ -34,7 +34,7 @@ def transfers(to_gpu: float, to_cpu: float) -> Transfers:
 def tables(imported: ImportedModel, moved: Transfers) -> Tables:
     """Stock code on both devices, and images with channels last, which pay on the CPU."""
     routines, graph = (Stock(), ChannelsLast()), imported.graph
-    first, second = (annotate(graph, routines, target) for target in CONFIG.target.each)
+    first, second = (list_candidates(graph, routines, target) for target in CONFIG.target.each)
     kinds = {key: task.kind for key, task in graph.tasks().items()}
     variants = (first + second).variants
     measured = {

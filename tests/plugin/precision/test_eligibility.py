@@ -14,13 +14,13 @@ from onnx import ModelProto, numpy_helper
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.ir.variants.routine import Implementation, Variant, variants_of
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS, DotElement
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.codegen.routines.vector.product import RowScaledProduct
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan

@@ -14,7 +14,7 @@ from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe, unsplit_recipe
@@ -56,7 +56,7 @@ class Bench:
 @pytest.fixture
 def bench(imported_of: Callable[[str], ImportedModel], tmp_path: Path) -> Bench:
     imported, kept = imported_of("residual"), KeptModules(tmp_path / "kept")
-    variants = annotate(imported.graph, routines_for(()), CONFIG.target).variants
+    variants = list_candidates(imported.graph, routines_for(()), CONFIG.target).variants
     recipe = guessed_recipe(imported, variants, CONFIG.planning)
     pool, build, builder = built(imported, recipe, kept, tmp_path / "first")
     assert pool.compiled

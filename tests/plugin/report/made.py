@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sartor.dialect_passes.annotate import Rejection
+from sartor.codegen.ir.variants.candidates import Rejection
 from sartor.first_inference.sample import FirstRun
 from sartor.report.evidence import Evidence
 from sartor.report.subject import LayerErrors, Subject

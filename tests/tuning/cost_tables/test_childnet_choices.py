@@ -12,7 +12,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.stock import Stock
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
@@ -53,7 +53,7 @@ def nested() -> LayerGraph:
 
 
 def _variants(graph: LayerGraph) -> Mapping[str, tuple[Variant, ...]]:
-    return annotate(graph, (Stock(), ChannelsLast()), VULKAN).variants
+    return list_candidates(graph, (Stock(), ChannelsLast()), VULKAN).variants
 
 
 def _tables(graph: LayerGraph, seconds: Seconds, last: float = 1.0) -> Tables:

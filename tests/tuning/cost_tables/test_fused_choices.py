@@ -11,7 +11,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import FUSED_ROUTINES, routines_for
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
@@ -49,7 +49,7 @@ def graph(imported_of: ImportedOf) -> LayerGraph:
 
 @pytest.fixture(scope="module")
 def variants(graph: LayerGraph) -> Mapping[str, tuple[Variant, ...]]:
-    return annotate(graph, routines_for(()), TARGET, FUSED_ROUTINES).variants
+    return list_candidates(graph, routines_for(()), TARGET, FUSED_ROUTINES).variants
 
 
 def _measured(descriptor: str, seconds: float) -> Measurement:

@@ -8,7 +8,7 @@ import pytest
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.problem_builder import selection_problem
@@ -30,7 +30,7 @@ def measurement(descriptor: str, seconds: float, status: Status = Status.OK) -> 
 @pytest.fixture(scope="module")
 def tables(imported_of: ImportedOf) -> Tables:
     """Stock is slow, the first other variant of each task fast, all others failed."""
-    variants = annotate(imported_of("residual").graph, routines_for(()), TARGET).variants
+    variants = list_candidates(imported_of("residual").graph, routines_for(()), TARGET).variants
     measured = {
         key: {
             each.descriptor: measurement(

@@ -15,7 +15,7 @@ from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.open_sizes.open_rows import OpenRows
 from sartor.codegen.routines import routines_for
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.opening.open_graph import open_graph
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -44,7 +44,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> LayerGraph:
 @pytest.fixture(scope="module")
 def case(graph: LayerGraph) -> BenchmarkCase:
     """A product of rows, by stock code and by a kernel whose tiles have several rows."""
-    variants = annotate(graph, routines_for(frozenset()), TARGET).variants
+    variants = list_candidates(graph, routines_for(frozenset()), TARGET).variants
     found = next(each for each in tuned_cases(graph, variants) if each.variants[-1].routine == "product")
     kernels = [each for each in found.variants if dict(each.parameters).get("columns", 1) in (4, 8)]
     return replace(found, variants=(found.variants[0], kernels[0]))

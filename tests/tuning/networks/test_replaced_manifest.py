@@ -13,7 +13,7 @@ import pytest
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe
@@ -46,7 +46,7 @@ def imported(imported_of: Callable[[str], ImportedModel]) -> ImportedModel:
 
 
 def predicting(imported: ImportedModel, seconds: float) -> Recipe:
-    variants = annotate(imported.graph, routines_for(()), CONFIG.target).variants
+    variants = list_candidates(imported.graph, routines_for(()), CONFIG.target).variants
     found = guessed_recipe(imported, variants, CONFIG.planning)
     return replace(found, plan=replace(found.plan, predicted=seconds))
 
@@ -90,7 +90,7 @@ def test_its_checksums_are_right(built: Built) -> None:
 
 def test_other_code_needs_another_compilation(imported: ImportedModel) -> None:
     recipe, later = (predicting(imported, each) for each in (0.5, 0.6))
-    other = annotate(imported.graph, routines_for(()), CONFIG.target).variants
+    other = list_candidates(imported.graph, routines_for(()), CONFIG.target).variants
     name, task = next((each.name, each.task.key) for each in imported.graph.layers if len(other[each.task.key]) > 1)
     variant = next(each for each in other[task] if each.descriptor != recipe.variants[name].descriptor)
     assert later.differs_in_times_only(recipe)

@@ -10,7 +10,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant, variant_of, variants_of
 from sartor.codegen.routine_registry import described
 from sartor.codegen.routines import ROUTINES, routines_for
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.tuning.search.search import Searched, SearchSettings, VariantSearch
 from sartor.tuning.search.workgroups import fewer_workgroups, predicted_seconds, promising_numbers, workgroups_of
 from tests.conftest import ImportedOf
@@ -44,11 +44,11 @@ def test_workgroups_are_read_off_parameters(parameters: dict[str, int], expected
 
 def found(imported_of: ImportedOf, target: Target) -> dict[str, tuple[Variant, ...]]:
     graph = imported_of("residual").graph
-    return dict(annotate(graph, routines_for(()), target, further=fewer_workgroups).variants)
+    return dict(list_candidates(graph, routines_for(()), target, further=fewer_workgroups).variants)
 
 
 def test_small_layers_get_kernels_on_one_core_beside_the_usual_ones(imported_of: ImportedOf) -> None:
-    usual = dict(annotate(imported_of("residual").graph, routines_for(()), TWO).variants)
+    usual = dict(list_candidates(imported_of("residual").graph, routines_for(()), TWO).variants)
     for key, variants in found(imported_of, TWO).items():
         names = [each.descriptor for each in variants]
         assert [each for each in names if each in {other.descriptor for other in usual[key]}] == [
@@ -61,7 +61,7 @@ def test_small_layers_get_kernels_on_one_core_beside_the_usual_ones(imported_of:
 
 def test_one_thread_changes_nothing(imported_of: ImportedOf) -> None:
     one = replace(TWO, threads=1)
-    usual = annotate(imported_of("residual").graph, routines_for(()), one).variants
+    usual = list_candidates(imported_of("residual").graph, routines_for(()), one).variants
     assert {key: [each.descriptor for each in variants] for key, variants in found(imported_of, one).items()} == {
         key: [each.descriptor for each in variants] for key, variants in usual.items()
     }

@@ -10,7 +10,7 @@ import pytest
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
@@ -24,7 +24,7 @@ TARGET = Target.create("cpu")
 
 def test_chosen_layouts_are_adapted_at_both_ends(imported_of: ImportedOf) -> None:
     graph = imported_of("residual").graph
-    variants = annotate(graph, routines_for(()), TARGET).variants
+    variants = list_candidates(graph, routines_for(()), TARGET).variants
     by_layout = {
         layer.name: next(each for each in variants[layer.task.key] if each.implementation.output.layout == "nhwc")
         for layer in graph.layers
@@ -48,7 +48,7 @@ def test_each_use_of_a_value_is_an_edge(imported_of: ImportedOf) -> None:
 @pytest.mark.parametrize("name", ["residual", "separable", "split"])
 def test_selection_knows_every_conversion_that_a_choice_needs(name: str, imported_of: ImportedOf) -> None:
     graph = imported_of(name).graph
-    variants = annotate(graph, routines_for(["bf16", "i8"]), TARGET).variants
+    variants = list_candidates(graph, routines_for(["bf16", "i8"]), TARGET).variants
     known = selection_problem(graph, _tables(variants), "cpu", Objective.LATENCY).adapts
     for seed in range(5):
         draw = random.Random(seed)
@@ -60,7 +60,7 @@ def test_selection_knows_every_conversion_that_a_choice_needs(name: str, importe
 @pytest.mark.parametrize("name", ["residual", "two_results"])
 def test_selection_charges_the_conversions_that_are_made_and_no_others(name: str, imported_of: ImportedOf) -> None:
     graph = imported_of(name).graph
-    variants = annotate(graph, routines_for(["bf16", "i8"]), TARGET).variants
+    variants = list_candidates(graph, routines_for(["bf16", "i8"]), TARGET).variants
     tables = _tables(variants)
     problem = selection_problem(graph, tables, "cpu", Objective.LATENCY)
     for seed in range(5):

@@ -18,7 +18,7 @@ from sartor.comparison.bisection import Bisection
 from sartor.comparison.compare_job import bound_shapes
 from sartor.comparison.layer_errors import FirstBeyond, LayerError
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
@@ -49,7 +49,7 @@ class Modules:
 @pytest.fixture(scope="module")
 def modules(imported_of: ImportedOf, model_file: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Modules:
     imported = imported_of(MODEL)
-    stock = annotate(imported.graph, ROUTINES[:1], CONFIG.target).variants
+    stock = list_candidates(imported.graph, ROUTINES[:1], CONFIG.target).variants
     recipes = [
         guessed_recipe(replace(imported, graph=replace(imported.graph, fusions=())), stock, CONFIG.planning),
         unsplit_recipe(imported, CONFIG.planning),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sartor.cli.commands.routines import routines
@@ -16,6 +18,8 @@ from sartor.errors import UsageError
         ("--target", {"target": "vulkan"}),
         ("--shape", {"shape": ["x=1,3"]}),
         ("--bind", {"bind": ["x=1"]}),
+        ("--layer", {"layer": "conv"}),
+        ("--precision", {"precision": "bf16"}),
     ],
 )
 def test_options_about_layers_need_a_model(option: str, given: dict[str, object]) -> None:
@@ -23,3 +27,8 @@ def test_options_about_layers_need_a_model(option: str, given: dict[str, object]
         routines(**given)  # type: ignore[arg-type]
     if given != {"cpu": "foo"}:
         assert str(refused.value) == f"{option} is for the layers of a model; name a model, or leave {option} out"
+
+
+def test_a_precision_needs_a_layer() -> None:
+    with pytest.raises(UsageError, match="name one with --layer"):
+        routines(Path("model.onnx"), precision="bf16")

@@ -12,10 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.time_budget import TimeBudget
-from sartor.dialect_passes.annotate import Candidates
 from sartor.pipeline import compile_model
 from sartor.profiling.compilation import tuned_network
 from sartor.profiling.compilation.floor import has_floor

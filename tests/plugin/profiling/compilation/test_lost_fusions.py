@@ -16,8 +16,8 @@ from sartor.codegen.ir.variants.routine import Implementation, KernelSource, Par
 from sartor.codegen.routines import routines_for
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
+from sartor.costing.listing import list_candidates
 from sartor.costing.time_budget import TimeBudget
-from sartor.dialect_passes.annotate import annotate
 from sartor.errors import CompileError, DisturbedError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.plan_selector import PlanSelector
@@ -132,7 +132,7 @@ def case(imported_of: ImportedOf) -> tuple[PlanSelector, Tables]:
 def fused_tables(imported: ImportedModel, target: Target) -> Tables:
     """Tables in which fused pairs are fastest."""
     fused = {each.layer.task.key for each in imported.graph.fusions}
-    variants = annotate(imported.graph, routines_for(()), target, (Stock(), FusedKernel(DeviceFault()))).variants
+    variants = list_candidates(imported.graph, routines_for(()), target, (Stock(), FusedKernel(DeviceFault()))).variants
     measured = {
         key: {each.descriptor: measurement(each.descriptor, 1e-5 if key in fused else 1e-4) for each in listed}
         for key, listed in variants.items()

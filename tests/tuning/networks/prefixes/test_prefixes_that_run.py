@@ -12,7 +12,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.overwriting import plain_name
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe
@@ -66,7 +66,7 @@ def test_times_that_decrease_are_joined() -> None:
 
 
 def _guessed(imported: ImportedModel, config: CompileConfig) -> Recipe:
-    variants = annotate(imported.graph, routines_for(()), config.target).variants
+    variants = list_candidates(imported.graph, routines_for(()), config.target).variants
     return guessed_recipe(imported, variants, config.planning)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.filters.shortlist import best_guesses, shortlisted
+from sartor.costing.listing import list_candidates
 from sartor.frontend.imported_model import ImportedModel
-from sartor.tuning.search.shortlist import best_guesses, shortlist
 from sartor.tuning.selection.problem.pin import Pin
 
 ImportedOf = Callable[[str], ImportedModel]
@@ -22,10 +23,10 @@ MODEL = "residual"
 def names(imported_of: ImportedOf) -> Callable[[tuple[Pin, ...]], dict[str, list[str]]]:
     """Descriptors that are left, by layer, under some pins."""
     imported = imported_of(MODEL)
-    variants = annotate(imported.graph, routines_for(()), Target.create("cpu")).variants
+    candidates = list_candidates(imported.graph, routines_for(()), Target.create("cpu"))
 
     def listed(pins: tuple[Pin, ...]) -> dict[str, list[str]]:
-        kept = shortlist(imported.graph, variants, pins)
+        kept = shortlisted(candidates, imported.graph, pins).variants
         return {layer.name: [each.descriptor for each in kept[layer.task.key]] for layer in imported.graph.layers}
 
     return listed
@@ -48,16 +49,20 @@ def test_a_pinned_routine_is_measured(names: Callable[[tuple[Pin, ...]], dict[st
 
 def test_layers_without_kernels_keep_everything(imported_of: ImportedOf) -> None:
     imported = imported_of("blocks")
-    found = annotate(imported.graph, routines_for(()), Target.create("vulkan")).variants
-    variants = {key: tuple(each for each in listed if not each.implementation.kernel) for key, listed in found.items()}
+    found = list_candidates(imported.graph, routines_for(()), Target.create("vulkan"))
+    variants = {
+        key: tuple(variant for variant in listed if not variant.implementation.kernel)
+        for key, listed in found.variants.items()
+    }
     assert any(len(listed) > 1 for listed in variants.values())
-    assert shortlist(imported.graph, variants, ()) == variants
+    without = replace(found, variants=variants)
+    assert shortlisted(without, imported.graph, ()) == without
 
 
 def test_first_guesses_of_each_routine_are_kept(imported_of: ImportedOf) -> None:
     imported = imported_of(MODEL)
-    variants = annotate(imported.graph, routines_for(()), Target.create("cpu")).variants
-    kept = best_guesses(imported.graph, variants, (), 2)
+    candidates = list_candidates(imported.graph, routines_for(()), Target.create("cpu"))
+    variants, kept = candidates.variants, best_guesses(candidates, imported.graph, (), 2).variants
     for key, listed in kept.items():
         routines = [each.descriptor.partition("{")[0] for each in listed]
         assert listed[0] is variants[key][0]
@@ -68,5 +73,5 @@ def test_first_guesses_of_each_routine_are_kept(imported_of: ImportedOf) -> None
 
 def test_all_variants_of_a_pinned_layer_are_kept(imported_of: ImportedOf) -> None:
     imported = imported_of(MODEL)
-    variants = annotate(imported.graph, routines_for(()), Target.create("cpu")).variants
-    assert best_guesses(imported.graph, variants, (Pin("*", "*.direct*"),), 1) == variants
+    candidates = list_candidates(imported.graph, routines_for(()), Target.create("cpu"))
+    assert best_guesses(candidates, imported.graph, (Pin("*", "*.direct*"),), 1) == candidates

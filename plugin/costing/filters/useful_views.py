@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.layouts import CHANNELS_LAST
-from sartor.codegen.ir.variants.routine import Variant
-from sartor.dialect_passes.annotate import Candidates
+from sartor.codegen.ir.variants.candidates import Candidates, Filter
+from sartor.codegen.ir.variants.routine import Rejected, Variant
+
+_USELESS = Rejected("no layer beside it has the image with its channels last")
 
 
 def with_useful_views(candidates: Candidates, graph: LayerGraph) -> Candidates:
@@ -24,11 +26,11 @@ def with_useful_views(candidates: Candidates, graph: LayerGraph) -> Candidates:
         for layer in each.layers:
             listed = candidates.variants[layer.task.key]
             useful[layer.task.key] |= {one.descriptor for one in listed if neighbours.suit(layer, one)}
-    variants = {
-        key: tuple(each for each in listed if not each.traits.is_free or each.descriptor in useful[key])
-        for key, listed in candidates.variants.items()
-    }
-    return replace(candidates, variants=variants)
+
+    def judge(key: str, variant: Variant) -> Rejected | None:
+        return None if not variant.traits.is_free or variant.descriptor in useful[key] else _USELESS
+
+    return candidates.judged(Filter.NEIGHBOURS, judge)
 
 
 @dataclass(frozen=True)
