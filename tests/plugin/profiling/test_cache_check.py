@@ -23,7 +23,7 @@ from sartor.codegen.linking import stitching
 from sartor.codegen.linking.stitching import Stitched
 from sartor.codegen.routine_registry import fused_routines, routines_for
 from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.dialect_passes.opening.open_graph import open_graph
 from sartor.errors import UsageError
@@ -234,7 +234,7 @@ def test_a_kernel_that_reads_keys_where_the_cache_has_them_is_predicted_to_be_fa
     for level in ("x86-64-v3", "x86-64-v4"):
         guide, seen = shipped_guide(level, 1), kin_in(shipped_samples(level, 1))
         narrow, target = Foreseen(guide, WIDE, seen), Target.create("cpu", level)
-        variants = annotate(graph, routines_for(frozenset()), target, fused_routines(), narrow=narrow).variants
+        variants = list_candidates(graph, routines_for(frozenset()), target, fused_routines(), narrow=narrow).variants
         best = {}
         for case in tuned_cases(graph, variants):
             seconds = predicted_seconds(case.facts, [each.described for each in case.variants], guide, seen, WIDE)
