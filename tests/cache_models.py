@@ -27,6 +27,7 @@ class Decoder:
         positions: rows of the table of positions.
         has_mask: whether it takes a mask of all positions.
         is_fused: whether its attentions are ONNX Runtime's GroupQueryAttention, which read lengths from the mask.
+        branches: whether what goes into its layers, and what comes out, is chosen by values.
     """
 
     layers: int = 2
@@ -37,6 +38,7 @@ class Decoder:
     positions: int = POSITIONS
     has_mask: bool = False
     is_fused: bool = False
+    branches: bool = False
 
     def model(self) -> ModelProto:
         """The model as Optimum exports it: keys and values are appended by Concat, and repeated for heads; or as ONNX
@@ -71,10 +73,12 @@ class _Builder:
         size = self.decoder
         words, places = self.weight(size.words, self._depth), self.weight(size.positions, self._depth)
         x = self("Add", self("Gather", words, "input_ids"), self("Gather", places, "position_ids"))
+        x = self._chosen(x) if size.branches else x
         hidden = self._hidden() if size.has_mask else ""
         attention = self._fused() if size.is_fused else partial(self._attention, hidden=hidden)
         for layer in range(size.layers):
             x = self("Add", x, attention(x, layer))
+        x = self._chosen(x) if size.branches else x
         self("MatMul", x, self.weight(self._depth, size.words), output="logits")
         graph = helper.make_graph(
             self._nodes,
@@ -87,6 +91,17 @@ class _Builder:
         model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
         onnx.checker.check_model(model)
         return model
+
+    def _chosen(self, x: str) -> str:
+        """Their tangents where numbers are positive in the mean, otherwise the negative numbers."""
+        is_positive = self("Greater", self("ReduceMean", x, keepdims=0), self.hold(np.array(0, np.float32)))
+        branches: dict[str, Any] = {}
+        for branch, operator in (("then_branch", "Tanh"), ("else_branch", "Neg")):
+            name = f"{operator.lower()}_of_{x}"
+            body = [helper.make_node(operator, [x], [name], name=name)]
+            (given,) = _values({name: ("batch", "sequence", self._depth)})
+            branches[branch] = helper.make_graph(body, branch, [], [given])
+        return self("If", is_positive, **branches)
 
     def _inputs(self) -> dict[str, tuple[int | str, ...]]:
         found: dict[str, tuple[int | str, ...]] = dict.fromkeys(("input_ids", "position_ids"), ("batch", "sequence"))

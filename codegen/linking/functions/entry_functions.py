@@ -109,7 +109,7 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
 
 
 def computed_apart(
-    symbol: str, taken: Sequence[str], given: Sequence[str], lines: Sequence[str]
+    symbol: str, taken: Sequence[str], given: Sequence[str], lines: Sequence[str], fences: Sequence[str] = ("%signal",)
 ) -> tuple[str, list[str], list[str]]:
     """A function of its own for what is computed, which its caller waits for.
 
@@ -120,21 +120,22 @@ def computed_apart(
         symbol: of the caller.
         taken: buffer views that it takes.
         given: buffer views that ``lines`` define.
-        lines: what is computed; they signal ``%signal``.
+        lines: what is computed; they signal the fences.
+        fences: their names, in both functions.
 
     Returns:
         The function, the caller's lines that call it and wait, and the names of what it gives there.
     """
     name, results = f"@{symbol}{_APART_SUFFIX}", views(len(given))
-    arguments = ", ".join([*(f"{each}: !hal.buffer_view" for each in taken), "%signal: !hal.fence"])
-    types = ", ".join([*["!hal.buffer_view"] * len(taken), "!hal.fence"])
+    arguments = ", ".join([typed_views(taken), *(f"{each}: !hal.fence" for each in fences)]).removeprefix(", ")
+    types = ", ".join([*["!hal.buffer_view"] * len(taken), *["!hal.fence"] * len(fences)])
     returned = f"util.return {', '.join(given)} : {results}" if given else "util.return"
     heading = f"private {name}({arguments}) -> ({results}) attributes {{inlining_policy = #util.inline.never}}"
     function = "\n".join([f"util.func {heading} {{", *lines, returned, "}"])
     defined = {0: "", 1: "%given = "}.get(len(given), f"%given:{len(given)} = ")
-    call = f"{defined}util.call {name}({', '.join([*taken, '%signal'])}) : ({types}) -> ({results})"
+    call = f"{defined}util.call {name}({', '.join([*taken, *fences])}) : ({types}) -> ({results})"
     names = [f"%given#{index}" for index in range(len(given))] if len(given) > 1 else ["%given"][: len(given)]
-    return function, [*new_fence("%signal"), call, *await_fence("%signal")], names
+    return function, [*new_fence(*fences), call, *await_fence(*fences)], names
 
 
 def typed_views(names: Iterable[str]) -> str:
@@ -142,20 +143,20 @@ def typed_views(names: Iterable[str]) -> str:
     return ", ".join(f"{name}: !hal.buffer_view" for name in names)
 
 
-def new_fence(name: str) -> list[str]:
-    """Lines that define a fence of the module's device."""
+def new_fence(*names: str) -> list[str]:
+    """Lines that define fences of the module's device."""
     return [
         "%first = arith.constant 0 : index",
         "%device = hal.devices.get %first : !hal.device",
-        f'{name} = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence',
+        *(f'{name} = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence' for name in names),
     ]
 
 
-def await_fence(fence: str) -> list[str]:
-    """Lines that wait for a fence."""
+def await_fence(*fences: str) -> list[str]:
+    """Lines that wait for fences."""
     return [
         "%forever = arith.constant -1 : i32",
-        f'%status = hal.fence.await until([{fence}]) timeout_millis(%forever) flags("None") : i32',
+        f'%status = hal.fence.await until([{", ".join(fences)}]) timeout_millis(%forever) flags("None") : i32',
     ]
 
 

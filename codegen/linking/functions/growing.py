@@ -18,7 +18,13 @@ from sartor.codegen.ir.sizes.dims import Symbol, symbols_in
 from sartor.codegen.ir.states import CachePair
 from sartor.codegen.linking.functions.borrowed_inputs import HERE, as_own
 from sartor.codegen.linking.functions.entries import Entry
-from sartor.codegen.linking.functions.entry_functions import new_fence, typed_views, views
+from sartor.codegen.linking.functions.entry_functions import (
+    await_fence,
+    computed_apart,
+    new_fence,
+    typed_views,
+    views,
+)
 from sartor.codegen.linking.functions.open_sizes import OpenSizes
 from sartor.codegen.linking.functions.quoted import quoted
 from sartor.codegen.linking.functions.stateful import (
@@ -128,7 +134,7 @@ class _Storage:
             ]
         given = ", ".join(["%view", *(f"%view{number}" for number in range(count))])
         heading = f"public @{self.entry.name}{STATES_SUFFIX}() -> ({views(count + 1)})"
-        lines += [*_await(["%signal"]), f"util.return {given} : {views(count + 1)}"]
+        lines += [*await_fence("%signal"), f"util.return {given} : {views(count + 1)}"]
         return "\n".join([f"util.func {heading} attributes {{iree.abi.stub}} {{", *lines, "}"])
 
     def replace(self) -> str:
@@ -156,7 +162,7 @@ class _Storage:
                 *sizes.lines,
                 *imports,
                 _barrier("%done", filled, self.types, "%signal"),
-                *_await(["%signal"]),
+                *await_fence("%signal"),
                 *_set_length("%rows"),
                 "util.return",
                 "}",
@@ -191,8 +197,8 @@ class _Step:
         outputs = storage.entry.outputs
         types = [outputs[index].type for index in given]
         kinds = [self._sizes.typed(each) for each in types]
-        name = f"public @{storage.entry.name}{STATEFUL_SUFFIX}"
-        heading = f"{name}({typed_views(f'%in{index}' for index in self._taken)}) -> ({views(len(given))})"
+        symbol = f"{storage.entry.name}{STATEFUL_SUFFIX}"
+        taken = [f"%in{index}" for index in self._taken]
         imports, body = [*self._imports()], [*self._body()]
         many = len(given) > 1
         exports = [
@@ -200,33 +206,42 @@ class _Step:
             "!hal.buffer_view"
             for number, (index, kind) in enumerate(zip(given, kinds, strict=True))
         ]
-        results = ", ".join(f"%o{index}" for index in given)
+        computed = [
+            "%wait = util.null : !hal.fence",
+            *self._positions(),
+            *self._sizes.lines,
+            *imports,
+            *body,
+            _barrier("%b", [self._returned[index] for index in given], types, "%signal"),
+            *exports,
+        ]
+        fences = ["%signal", *(f"%written{number}" for number in range(len(storage.caches)))]
+        function, called, results = computed_apart(symbol, taken, [f"%o{index}" for index in given], computed, fences)
         return "\n".join(
             [
-                f"util.func {heading} attributes {{iree.abi.stub}} {{",
+                function,
+                f"util.func public @{symbol}({typed_views(taken)}) -> ({views(len(given))}) "
+                "attributes {iree.abi.stub} {",
                 *BEGUN,
-                "%wait = util.null : !hal.fence",
-                *new_fence("%signal"),
                 *self._positions(),
-                *self._sizes.lines,
-                *imports,
-                *body,
-                _barrier("%b", [self._returned[index] for index in given], types, "%signal"),
-                *exports,
-                *_await(["%signal", *(f"%written{number}" for number in range(len(storage.caches)))]),
+                *self._checks(),
+                *called,
                 *_set_length(self._rows),
-                f"util.return {results} : {views(len(given))}",
+                f"util.return {', '.join(results)} : {views(len(given))}",
                 "}",
             ]
         )
 
     def _positions(self) -> Iterator[str]:
-        """Lines with the number of positions before the call and with its own, which all inputs agree about."""
-        storage = self._storage
+        """Lines with the number of positions before the call and with its own."""
         yield f"%before_i64 = util.global.load {_LENGTH} : i64"
         yield "%before = arith.index_cast %before_i64 : i64 to index"
-        yield f"%new = arith.constant {storage.new} : index"
+        yield f"%new = arith.constant {self._storage.new} : index"
         yield f"{self._rows} = arith.addi %before, %new : index"
+
+    def _checks(self) -> Iterator[str]:
+        """Lines that end a call for whose positions there is no room, or about which an input does not agree."""
+        storage = self._storage
         yield from storage.check_room(self._rows)
         for index in self._taken:
             for axis, dim in enumerate(storage.entry.inputs[index].logical.dims or ()):
@@ -283,7 +298,6 @@ class _Step:
             yield f"%rows{own} = flow.tensor.barrier {value} : {rows} on #hal.device.affinity<{HERE}>"
             value = f"%rows{own}"
         yield f"%put{own} = hal.tensor.alias wait(%wait) => {value} : {rows} to %place{own} : {_BUFFER}"
-        yield f'%written{own} = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence'
         yield _barrier(f"%kept{own}", [f"%put{own}"], [rows], f"%written{own}")
         kind = self._sizes.typed(storage.types[number])
         yield (
@@ -300,13 +314,6 @@ def _barrier(name: str, values: Sequence[str], types: Sequence[TensorType], fenc
     many = f":{len(values)}" if len(values) > 1 else ""
     joined = f"{', '.join(values)} : {', '.join(map(str, types))}"
     return f"{name}{many} = hal.tensor.barrier join({joined}) => {fence} : !hal.fence"
-
-
-def _await(fences: Sequence[str]) -> list[str]:
-    return [
-        "%forever = arith.constant -1 : i32",
-        f'%status = hal.fence.await until([{", ".join(fences)}]) timeout_millis(%forever) flags("None") : i32',
-    ]
 
 
 def _set_length(rows: str) -> list[str]:

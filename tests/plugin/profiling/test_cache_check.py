@@ -244,6 +244,12 @@ def test_a_kernel_that_reads_keys_where_the_cache_has_them_is_predicted_to_be_fa
         assert fused < sum(best[each.task.key][0] for each in layers)
 
 
+def test_calls_of_a_decoder_that_branches_end(tmp_path: Path) -> None:
+    """A wait came before what it waits for, as in functions of other modules."""
+    branching = imported(Decoder(layers=1, heads=2, width=5, branches=True), tmp_path)
+    assert max(checked(branching, built(branching, tmp_path), most=64).errors) < 1e-5
+
+
 def test_caches_are_saved_restored_and_forked(module: Path) -> None:
     with Session(module, threads=1) as session:
         assert next((each.name, each.shape) for each in session.get_states()) == (CACHE, [1, 2, None, 20])
