@@ -50,10 +50,10 @@ _GIVEN = {
 # whole model by stock IREE may be as fast where the network is so small.
 _IN_PLACE_OF = {
     "resnet50": "lenet5",
-    "model.onnx -o model.vmfb": "model.onnx -o model.vmfb --pin '*=*' --time-budget 6",
-    "detector.onnx -o detector.vmfb": "detector.onnx -o detector.vmfb --time-budget 4",
-    "encoder.onnx -o encoder.vmfb": "encoder.onnx -o encoder.vmfb --time-budget 4",
-    "-o build/lenet5.vmfb": "-o build/lenet5.vmfb --time-budget 4",
+    "model.onnx -o model.vmfb": "model.onnx -o model.vmfb --pin '*=*' --time-budget 2",
+    "detector.onnx -o detector.vmfb": "detector.onnx -o detector.vmfb --time-budget 2",
+    "encoder.onnx -o encoder.vmfb": "encoder.onnx -o encoder.vmfb --time-budget 2",
+    "-o build/lenet5.vmfb": "-o build/lenet5.vmfb --time-budget 2",
 }
 _BLOCK = re.compile(r"^```(?P<language>sh|python)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 

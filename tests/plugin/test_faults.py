@@ -21,6 +21,8 @@ from tests.plugin.calling import program
 
 ModelFile = Callable[[str], Path]
 MODEL = "residual"
+# A few variants are enough to disturb.
+PIN = "*=*/conv2d.direct{*unroll=1*"
 # How long a command takes to tell that a worker is gone.
 _TOLD_SECONDS = 1.0
 # After that it is noticed what a signal did: that a worker is stopped is looked for every few seconds.
@@ -49,11 +51,12 @@ class Bench:
     @property
     def command(self) -> list[str]:
         files = ["-o", self.output, "--tuning-db", self.database]
-        return program("compile-to-vmfb", self.model, *files, "--threads", 1, "--search", "full")
+        return program("compile-to-vmfb", self.model, *files, "--threads", 1, "--search", "full", "--pin", PIN)
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *through: str) -> subprocess.Popen[str]:
+        """Compile, by the command or through another."""
         environment = {**os.environ, "TMPDIR": str(self.temporary)}
-        return subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True, env=environment)
+        return subprocess.Popen([*through, *self.command], stderr=subprocess.PIPE, text=True, env=environment)
 
     def compile(self) -> str:
         """Compile undisturbed; what was said."""
@@ -193,13 +196,25 @@ def until_gone(pids: list[int]) -> None:
         time.sleep(0.02)
 
 
+# As ``nohup`` does.
+_WITHOUT_HANGUPS = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh")
+
+
 @pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=lambda each: str(each)
+    ("sent", "code", "through"),
+    [(signal.SIGINT, 130, ()), (signal.SIGTERM, 143, _WITHOUT_HANGUPS), (signal.SIGHUP, 129, ())],
+    ids=["2-130", "15-143", "1-129"],
 )
-def test_who_is_asked_to_end_leaves_nothing(bench: Bench, sent: signal.Signals, code: int) -> None:
-    with bench.start() as process:
+def test_who_is_asked_to_end_leaves_nothing(
+    bench: Bench, sent: signal.Signals, code: int, through: tuple[str, ...]
+) -> None:
+    """And what the caller wants ignored is ignored."""
+    with bench.start(*through) as process:
         until(process, "compiling")
+        if through:
+            process.send_signal(signal.SIGHUP)
         time.sleep(0.5)
+        assert process.poll() is None
         workers = workers_of(process)
         assert workers
         assert list(bench.temporary.iterdir())
@@ -237,24 +252,6 @@ def test_who_is_asked_twice_at_once_still_cleans_up(bench: Bench) -> None:
         process.communicate(timeout=20)
     assert process.returncode == 143
     assert bench.left() == []
-
-
-def test_what_the_caller_wants_ignored_is_ignored(bench: Bench) -> None:
-    """As ``nohup`` does."""
-    bench_process = subprocess.Popen(
-        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *bench.command],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(bench.temporary)},
-    )
-    with bench_process as process:
-        until(process, "compiling")
-        process.send_signal(signal.SIGHUP)
-        time.sleep(0.5)
-        assert process.poll() is None
-        process.terminate()
-        process.communicate(timeout=20)
-    assert process.returncode == 143
 
 
 def test_what_a_killed_compilation_left_is_removed_by_the_next(bench: Bench, undisturbed: Bench) -> None:

@@ -16,6 +16,7 @@ from sartor.codegen.routines.storing.integers import IntegerFactor
 from sartor.codegen.routines.widened.pairs import WordPairConvolution, WordPairProduct
 from tests.codegen.routines.harness import Subject, layers
 from tests.codegen.routines.widened.drawn import Wrong, drawn, model_of, unsupported, wrong_sums
+from tests.thorough import in_turns
 
 # Vectors of 32 bytes, of 64, and of 16.
 CPUS = ("x86-64-v3", "skylake-avx512", "x86-64-v2")
@@ -51,20 +52,24 @@ def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-def test_sums_are_those_of_the_definition(cpu: str) -> None:
+def test_sums_are_those_of_the_definition(cpu: str, pytestconfig: pytest.Config) -> None:
     target = Target.create("cpu", cpu)
     if missing := unsupported(target):
         pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
     first = CPUS.index(cpu) * 10_000
     end = first + COUNT
-    wrong = [each for start in range(first, end, _TOGETHER) for each in _wrong(target, range(start, end)[:_TOGETHER])]
+    parts = [range(start, end)[:_TOGETHER] for start in range(first, end, _TOGETHER)]
+    wrong = [each for seeds in parts for each in _wrong(target, seeds, pytestconfig)]
     assert wrong == []
 
 
-def _wrong(target: Target, seeds: range) -> list[Wrong]:
+def _wrong(target: Target, seeds: range, config: pytest.Config) -> list[Wrong]:
     chosen = {seed: drawn(seed) for seed in seeds}
     formed = layers({"drawn": lambda: model_of(chosen)})
-    subjects = {each.name: Subject(each, weights, _implementations(each, target)) for each, weights in formed}
+    subjects = {
+        each.name: Subject(each, weights, in_turns(_implementations(each, target), turn, config))
+        for turn, (each, weights) in enumerate(formed)
+    }
     assert len(subjects) == len(seeds)
     return wrong_sums(subjects, chosen, target)
 
