@@ -53,7 +53,10 @@ TESTS = (
     ),
     "plugin/profiling/test_cache_check.py::test_attentions_of_one_operator_append_and_read_as_others_do",
     # Other processors compute the same, and what runs is compiled too.
-    "codegen/routines/widened/test_word_pairs.py::test_sums_are_those_of_the_definition[skylake-avx512]",
+    *(
+        f"codegen/routines/widened/test_{each}.py::test_sums_are_those_of_the_definition[skylake-avx512]"
+        for each in ("word_pairs", "exact_winograd")
+    ),
     "codegen/routines/encoded/test_block_product.py::test_variants_compile_for_aarch64",
     # Files of the same tools in half precision, and without their extended optimisations, are compiled in CI.
     *(

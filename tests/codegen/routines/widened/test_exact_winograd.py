@@ -13,10 +13,14 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.routines.storing.integers import IntegerFactor
 from sartor.codegen.routines.vector.fused_winograd import WordPairWinograd
-from tests.codegen.routines.harness import Subject, layers
-from tests.codegen.routines.widened.drawn import Drawn, model_of, unsupported, wrong_sums
+from sartor.codegen.routines.widened.pairs import WordPairConvolution
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from tests.codegen.routines.harness import Subject, layers, load
+from tests.codegen.routines.narrow import run_stored
+from tests.codegen.routines.widened.drawn import Drawn, filters, model_of, numbers, unsupported, wrong_sums
+from tests.plugin.onnx_model.builders import FLOAT, model, node
 
-COUNT = int(os.environ.get("SARTOR_PAIR_LAYERS", "6"))
+COUNT = int(os.environ.get("SARTOR_PAIR_LAYERS", "4"))
 """Layers of each vector length; a thorough run has some hundreds."""
 _TOGETHER = 50
 _NAMES = ("height", "width", "columns", "vectors", "block", "groups", "panels", "unroll")
@@ -65,3 +69,41 @@ def test_sums_are_those_of_the_definition(cpu: str) -> None:
         }
         wrong += wrong_sums(subjects, chosen, target)
     assert wrong == []
+
+
+def test_results_in_8_bits_are_those_of_direct_convolution() -> None:
+    """With a bias of integers, one that is none, and rounding as a quantised model has it, whose ties decide."""
+    target, of = (
+        Target.create("cpu", "x86-64-v3"),
+        Drawn((2, 17, 9, 10), 19, (3, 3), (1, 1), (1, 1), (1,) * 4, False, 3),
+    )
+    step = np.float32(640)
+    constants = {"w": filters(of, 0), "s": step, "low": np.float32(-128), "high": np.float32(127)}
+    nodes = []
+    for name, bias in (("whole", 320.0), ("real", 0.3)):
+        constants[f"b{name}"] = np.arange(of.channels, dtype=np.float32) * np.float32(bias)
+        nodes += [
+            node("Conv", ["x", "w", f"b{name}"], [f"c{name}"], name=name, pads=of.pads),
+            node("Div", [f"c{name}", "s"], [f"q{name}"]),
+            node("Round", [f"q{name}"], [f"r{name}"]),
+            node("Clip", [f"r{name}", "low", "high"], [f"k{name}"]),
+            node("Mul", [f"k{name}", "s"], [f"y{name}"]),
+        ]
+    formed = layers({"one": lambda: model(nodes, [("x", of.image, FLOAT)], ["ywhole", "yreal"], constants)})
+    strips = {"band": 3, "columns": 4, "vectors": 2, "row_groups": 1, "panel_groups": 1, "unroll": 1}
+    tiles = dict(zip(_NAMES, (2, 2, 3, 2, 6, 1, 2, 1), strict=True))
+    routines = {"winograd": (WordPairWinograd(), tiles), "direct": (WordPairConvolution("word_pairs"), strips)}
+    subjects = {}
+    for layer, weights in formed:
+        built = {name: routine.build(layer.task, sizes, target) for name, (routine, sizes) in routines.items()}
+        found = {name: each for name, each in built.items() if isinstance(each, Implementation)}
+        assert found == built
+        subjects[layer.name] = Subject(layer, weights, found)
+    assert len(subjects) == 2
+    program = load(subjects, target)
+    image = numbers(of.image, (-131, 124), 1, extreme=False)
+    ranges = {0: QuantisedRange(1.0, of.zero, "int8"), None: QuantisedRange(float(step), 0, "int8")}
+    for subject in subjects.values():
+        one, other = (run_stored(program, subject, name, [image], ranges) for name in routines)
+        assert len(np.unique(one)) > 50
+        np.testing.assert_array_equal(one, other)
