@@ -42,6 +42,7 @@ class Question:
         max_error: the user's bound; None if ``usual`` and the model determine it.
         narrow: whether the module computes in narrower types than the model.
         bound: the model's inputs whose values were fixed when the module was compiled.
+        widens: whether it computes half precision in float32.
     """
 
     model: Path
@@ -51,6 +52,7 @@ class Question:
     max_error: float | None
     narrow: bool
     bound: tuple[BoundInput, ...] = ()
+    widens: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def _answer(question: Question) -> Answer:
     shapes = bound_shapes(model, question.signature, bindings)
     names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
     is_rounding = rounds(model)
-    prepared = prepare(model, shapes, bindings=bindings).model
+    prepared = prepare(model, shapes, bindings=bindings, widens=question.widens).model
     asked = without_weights(prepared)
     take_out_quantisation(prepared)
     expectation = Expectation((question.model,), prepared, narrow=question.narrow, bound=question.bound)

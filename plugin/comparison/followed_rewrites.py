@@ -63,7 +63,8 @@ def followed(question: Question, right: Answer) -> list[FollowedRewrite] | Worke
     try:
         follower = _Follower({**question.feeds, **bound_feeds(question.bound)}, right)
         bindings = {each.spec.name: each.values for each in question.bound}
-        prepare(load_model(question.model), right.shapes, bindings=bindings, watch=follower.watch)
+        loaded, widens = load_model(question.model), question.widens
+        prepare(loaded, right.shapes, bindings=bindings, watch=follower.watch, widens=widens)
         return follower.found
     except SartorError as error:
         return WorkerError(error)

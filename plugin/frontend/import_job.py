@@ -49,6 +49,7 @@ from sartor.onnx_model.quantisation.equalised_products import Exponents, equalis
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantises
+from sartor.onnx_model.rewrites.number_types.widen_halves import widens_halves
 from sartor.policies import Double, StatePolicy
 from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import choose_styles
@@ -93,6 +94,7 @@ def run_import(
     double: Double = Double.F32,
     states: StatePolicy | None = None,
     simplifies: bool = True,
+    widens: bool | None = None,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -109,10 +111,12 @@ def run_import(
         double: the type in which float64 is computed.
         states: which inputs and outputs are states; None for none.
         simplifies: whether onnxslim simplifies the model.
+        widens: whether half precision is computed in float32; None as is best for the target.
     """
     end = time.monotonic() + seconds
     splitting = _Splitting(target or Target.create("cpu"), asked or AskedChildren())
-    fixed = _Fixed(shapes, bindings or {}, exponents or {}, double, states or StatePolicy(), simplifies)
+    widens = widens_halves(splitting.target.devices) if widens is None else widens
+    fixed = _Fixed(shapes, bindings or {}, exponents or {}, double, states or StatePolicy(), simplifies, widens)
     try:
         with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
             # Needed once the model is prepared, part of which another process does; whether it fails is seen then.
@@ -132,6 +136,7 @@ class _Fixed:
         double: the type in which float64 is computed.
         states: which inputs and outputs are states.
         simplifies: whether onnxslim simplifies it.
+        widens: whether half precision is computed in float32.
     """
 
     shapes: Shapes
@@ -140,6 +145,7 @@ class _Fixed:
     double: Double
     states: StatePolicy
     simplifies: bool
+    widens: bool
 
 
 @dataclass(frozen=True)
@@ -231,7 +237,7 @@ def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
         dumper.write_model("loaded.onnx", partial(serialised, loaded))
         declared = DeclaredStates.of(loaded, fixed.states, fixed.bindings)
         simplifier = partial(simplify, process=process) if fixed.simplifies else _as_it_is
-        prepared = prepare(loaded, fixed.shapes, simplifier, declared.bindings)
+        prepared = prepare(loaded, fixed.shapes, simplifier, declared.bindings, widens=fixed.widens)
         states = states_of(declared, prepared.inputs, prepared.outputs, fixed.states)
         if fixed.double is Double.F64:
             # In the model's hash, as layers are others.

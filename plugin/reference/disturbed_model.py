@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
+from sartor.onnx_model.graphs.halves import HALVES, widened_eps
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import nodes
@@ -34,8 +35,7 @@ _MULTIPLIED: Mapping[str, tuple[int, ...]] = {
     "MatMul": (0, 1),
     "RNN": (1, 2, 3),
 }
-_HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_REALS = (TensorProto.FLOAT, TensorProto.DOUBLE, *_HALF)
+_REALS = (TensorProto.FLOAT, TensorProto.DOUBLE, *HALVES)
 _QUANTISING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
 # Functions with an error of a unit in the last place, and the element types in which it is known.
 _SATURATING = frozenset({"Erf", "Tanh"})
@@ -47,9 +47,10 @@ _PERIOD = 65_521
 
 
 def is_half(model: ModelProto) -> bool:
-    """Whether weights or inputs are in f16 or bf16, so that the model rounds to 16 bits."""
+    """Whether weights or inputs are in f16 or bf16, or were before they were widened, so that the model rounds so."""
     types = [tensor.data_type for tensor in model.graph.initializer]
-    return any(each in _HALF for each in (*types, *(value.type.tensor_type.elem_type for value in model.graph.input)))
+    types += [value.type.tensor_type.elem_type for value in model.graph.input]
+    return widened_eps(model) > 0 or not HALVES.isdisjoint(types)
 
 
 def is_quantising(model: ModelProto) -> bool:
@@ -64,16 +65,17 @@ def is_quantising(model: ModelProto) -> bool:
 def disturb(model: ModelProto, seed: int) -> None:
     """Change all weights that are multiplied and what saturating functions give, and make Sigmoid more exact, in place.
 
-    ONNX Runtime's Sigmoid has no correct digit below 1e-7 (docs/accuracy.md).
+    Weights that were widened change by a unit of the type that the model declares. ONNX Runtime's Sigmoid has no
+    correct digit below 1e-7 (docs/accuracy.md).
     """
     expand_sigmoid(model)
     _disturb_functions(model, -1.0 if seed % 2 else 1.0)
     names = {node.input[index] for node in model.graph.node for index in _multiplied(node)}
-    random = np.random.default_rng(seed)
+    random, least = np.random.default_rng(seed), widened_eps(model)
     for tensor in model.graph.initializer:
         if tensor.name in names and tensor.data_type in _REALS:
             array = to_array(tensor)
-            changed = _turned(array, random) if ROOTS_OF_UNITY in tensor.name else _changed(array, random, 0.0)
+            changed = _turned(array, random) if ROOTS_OF_UNITY in tensor.name else _changed(array, random, least)
             tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
 
 

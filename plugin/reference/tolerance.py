@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from onnx import ModelProto
 
-from onnx import AttributeProto, ModelProto, TensorProto, TypeProto
-
-from sartor.onnx_model.graphs.walk import messages
+from sartor.onnx_model.graphs.halves import half_types
 
 MOST_BY_ITSELF = 1e-2
 """The largest bound that comes about without the user's; beyond it the layers are compared one by one."""
 
 # The error may be larger on samples other than the measured ones, if their outputs are smaller.
 _OTHER_SAMPLES = 1.5
-_HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
-# Attributes of Cast, and of operators that create tensors, that name the element type.
-_TYPE_ATTRIBUTES = frozenset({"dtype", "to"})
 
 
 def tolerance(model: ModelProto, max_error: float, tie_spread: float = 0.0) -> float:
@@ -36,16 +31,5 @@ def with_permitted(max_error: float, permitted: float) -> float:
 
 
 def has_half_precision(model: ModelProto) -> bool:
-    """Whether any value of a model is of half precision."""
-    return not _HALF.isdisjoint(_element_types(model))
-
-
-def _element_types(model: ModelProto) -> Iterator[int]:
-    """Element types of weights, of declared or inferred values, and in attributes of nodes."""
-    for message, _ in messages(model):
-        if isinstance(message, TensorProto):
-            yield message.data_type
-        elif isinstance(message, TypeProto.Tensor):
-            yield message.elem_type
-        elif isinstance(message, AttributeProto) and message.name in _TYPE_ATTRIBUTES:
-            yield message.i
+    """Whether any value of a model is of half precision, or was before it was widened."""
+    return bool(half_types(model))

@@ -32,6 +32,7 @@ from sartor.comparison.followed_rewrites import FollowedRewrite, follow_rewrites
 from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
 from sartor.errors import SartorError, UsageError
+from sartor.onnx_model.rewrites.number_types.widen_halves import widens_halves
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.runtime.driver.counts import shown_outputs
@@ -133,7 +134,9 @@ def compare(
         with Session(module, device=device, threads=threads, signature=function) as session:
             results.append(dict(zip(names, session.run(None, feeds), strict=True)))
     with open_pool(1) as (pool, _):
-        question = Question(file, known, feeds, usual, bound, usual > DEFAULT_MAX_ERROR, bound_inputs(module))
+        manifest = module_manifest(module, choice)
+        widens = manifest is not None and widens_halves(manifest.devices)
+        question = Question(file, known, feeds, usual, bound, usual > DEFAULT_MAX_ERROR, bound_inputs(module), widens)
         right = ask(pool, question)
         followed = follow_rewrites(pool, question, right) if rewrites else None
     _warn(right.unchecked)

@@ -23,6 +23,7 @@ from sartor.config import default_database
 from sartor.errors import UsageError
 from sartor.first_inference.cold_record import read_cold
 from sartor.frontend.target_check import check_file_limit
+from sartor.onnx_model.rewrites.number_types.widen_halves import widens_halves
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.publishing import check_apart, publication
@@ -232,10 +233,10 @@ def _with_errors(
     """The subject with its layers' errors against the reference, and why routines do not support them."""
     layered_manifest(path, choice)
     usual, signature = usual_error(path, choice), module_signature(path, choice=choice)
+    narrow, manifest = usual > DEFAULT_MAX_ERROR, subject.manifest
+    widens = widens_halves(manifest.devices)
     with open_pool(1) as (pool, _):
-        right = ask(
-            pool, Question(model, signature, feeds, usual, None, usual > DEFAULT_MAX_ERROR, subject.manifest.bound)
-        )
+        right = ask(pool, Question(model, signature, feeds, usual, None, narrow, manifest.bound, widens))
     with (
         tuning_progress() as progress,
         open_comparison(

@@ -11,6 +11,7 @@ from onnx import ModelProto, ValueInfoProto, helper
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.dynamic.bound_sizes import bound_sizes
 from sartor.onnx_model.graphs.graph import MALFORMED, MalformedError, static_shape
+from sartor.onnx_model.graphs.halves import record_widened
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_origins
 from sartor.onnx_model.graphs.noise import noise_of, record_noise
@@ -67,6 +68,7 @@ from sartor.onnx_model.rewrites.number_types.integers import (
     split_zero_points,
 )
 from sartor.onnx_model.rewrites.number_types.stored_constants import cast_bfloat16_constants
+from sartor.onnx_model.rewrites.number_types.widen_halves import widen_halves
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
@@ -258,6 +260,8 @@ def prepare(
     simplifier: Rewrite = simplify,
     bindings: Bindings | None = None,
     watch: Watch = lambda *_: None,
+    *,
+    widens: bool = False,
 ) -> PreparedModel:
     """Make a loaded model ready for import; ``model`` itself is not changed.
 
@@ -267,6 +271,7 @@ def prepare(
         simplifier: used instead of ``simplify``.
         bindings: input name to fixed value; the prepared model does not have these inputs.
         watch: told of the rewrites.
+        widens: whether values of half precision are computed in float32, as for CPUs.
 
     Raises:
         UsageError: ``shapes`` or ``bindings`` do not fit the model.
@@ -275,7 +280,7 @@ def prepare(
     """
     fits = partial(_fits, model, shapes or {}, bindings or {})
     is_long = len(model.graph.node) > _MOST_NODES_TRIED
-    return _prepared(model, shapes, simplifier, bindings, _always if is_long else fits, watch)
+    return _prepared(model, shapes, simplifier, bindings, _always if is_long else fits, watch, widens=widens)
 
 
 def _always(_: Bindings) -> bool:
@@ -298,13 +303,16 @@ def _prepared(
     bindings: Bindings | None,
     fits: Fits,
     watch: Watch = lambda *_: None,
+    *,
+    widens: bool = False,
 ) -> PreparedModel:
     work = ModelProto()
     work.CopyFrom(model)
     del work.training_info[:]
     bound = bound_inputs(model, bindings) if bindings else ()
     binding = (partial(bind_values, bound=bound), partial(bind_shapes, shapes=free_shapes(shapes or {}, bound)))
-    every: tuple[Rewrite, ...] = (*binding, *MODERNISE, *SIMPLIFY, *LOWER)
+    widening = (widen_halves,) if widens else ()
+    every: tuple[Rewrite, ...] = (*binding, *MODERNISE, *widening, *SIMPLIFY, *LOWER)
     steps = tuple(simplifier if step is simplify else step for step in every)
     described: dict[str, str] = {}
     noise = noise_of(model)
@@ -324,6 +332,8 @@ def _prepared(
         raise (with_other_values(advised) if bindings else advised) from error.__cause__
     record_bound(work, bound)
     record_noise(work, noise)
+    if widens:
+        record_widened(work, model)
     inputs, outputs = (_infos(values, declared) for values in (work.graph.input, work.graph.output))
     changes = tuple(change for change in changes if change.names)
     return PreparedModel(work, inputs, outputs, changes, bound, described, noise)

@@ -54,10 +54,12 @@ class NodeRewrites:
     Args:
         model: the user's; weights are not read.
         usual: bound on the relative error in f32.
+        widens: whether the whole model is computed in f32 where it has half precision.
     """
 
-    def __init__(self, model: ModelProto, usual: float) -> None:
+    def __init__(self, model: ModelProto, usual: float, *, widens: bool = False) -> None:
         self._opsets, self._ir_version, self._usual = list(model.opset_import), model.ir_version, usual
+        self._widens = widens
         self._constants = {tensor.name for tensor in model.graph.initializer}
         self._known: set[str] = set()
         self.uncompared: list[str] = []
@@ -83,7 +85,7 @@ class NodeRewrites:
         try:
             # Inputs of no elements have to be allowed by name.
             shapes = {name: value.shape for name, value in self._fed(call).items()}
-            prepared = prepare(self._alone(call, outputs), shapes).model
+            prepared = prepare(self._alone(call, outputs), shapes, widens=self._widens).model
             reference = ReferenceModel(prepared.SerializeToString(), threads=1, optimises=False)
             runs = itertools.chain([(call, outputs)], self._on_other_inputs(call, outputs))
             for difference in self._differences(call.node, prepared, reference, runs):

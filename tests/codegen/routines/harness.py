@@ -73,7 +73,8 @@ def fused_layers(makers: Mapping[str, Maker]) -> Iterator[tuple[Fusion, Mapping[
 
 
 def _fronts(makers: Mapping[str, Maker]) -> Iterator[ImportedModel]:
-    return (imported_model(make()) for make in makers.values())
+    # Layers of half precision, as GPUs compute them, and CPUs beside one.
+    return (imported_model(make(), widens=False) for make in makers.values())
 
 
 def results_by_onnx_runtime(
