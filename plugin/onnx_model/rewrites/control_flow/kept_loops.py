@@ -1,23 +1,23 @@
 """Loops of many steps stay loops: each step reads its row of what is scanned, and writes its row of what is collected.
 
-IREE's importer knows ``Loop`` with states alone. Each result that a step adds becomes a state of all steps' rows.
+IREE's importer knows ``Loop`` with states alone. Each result that a step adds becomes a state of all steps' rows. It
+also drops conditions: a loop that may end early, or not begin, runs to its bound, and a further state says whether a
+step is taken. A step that is not leaves the states alone, and its rows are not selected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from sartor.codegen.ir.loop_rows import PUT, PUT_BACK, TAKE, TAKE_BACK
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rename_reads, static_shape
-from sartor.onnx_model.graphs.names import SUPPRESSION_BODY
+from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads, static_shape
 from sartor.onnx_model.graphs.walk import subgraphs
 from sartor.onnx_model.rewrites.control_flow.inline_if import renamed_node
-from sartor.onnx_model.rewrites.control_flow.unroll_loops import begins, goes_on
+from sartor.onnx_model.rewrites.control_flow.known_loops import KnownLoop, Row, known_loop
 
 # Every step compares the number of each row with its own: a million rows of one element take as long as the rest.
 _MOST_STEPS = 1 << 20
@@ -39,9 +39,10 @@ _CARRIED: Mapping[int, int] = {
 
 
 def keep_loops(model: ModelProto) -> tuple[str, ...]:
-    """Make ``Scan``, and ``Loop`` with collected results, of the main graph loops of states alone; returns their names.
+    """Make ``Scan``, and ``Loop`` with collected results or an end by data, of the main graph loops of states alone.
 
-    What is too short to stay a loop has been written out before. All shapes have to be known.
+    What is too short to stay a loop has been written out before. All shapes have to be known, and of a number of steps
+    that is computed a bound. Returns the names of the loops.
     """
     editor = GraphEditor(model.graph)
     return editor.rewrite(lambda node: _kept(node, editor))
@@ -82,134 +83,92 @@ def _copied(body: GraphProto, editor: GraphEditor) -> bool:
 
 
 def _kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.domain or node.op_type not in ("Loop", "Scan"):
-        return None
-    loop = _scan(node, editor) if node.op_type == "Scan" else _loop(node, editor)
+    loop = known_loop(node, editor)
     return _Writer(loop, Emitter(editor, node)).written() if loop is not None and loop.steps <= _MOST_STEPS else None
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A tensor of all steps' rows: its axis of steps, and whether the first step has the last row."""
-
-    name: str
-    axis: int
-    backward: bool
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A loop of a known number of steps, whose states keep their shapes.
-
-    Attributes:
-        body: its inputs are the number and the condition of a step if ``is_numbered``, the states, then rows that it
-            reads; its outputs the condition if ``is_numbered``, the states, then rows that it adds.
-        states: names of the first ones.
-        last: names of the last ones, empty where they are not read.
-        read, added: the rows.
-    """
-
-    body: GraphProto
-    steps: int
-    is_numbered: bool
-    states: Sequence[str]
-    last: Sequence[str]
-    read: Sequence[_Row]
-    added: Sequence[_Row]
-
-
-def _loop(node: NodeProto, editor: GraphEditor) -> _Known | None:
-    body: GraphProto = attributes(node)["body"]
-    trips = editor.constant(optional_input(node, 0)) if optional_input(node, 0) else None
-    states = list(node.input[2:])
-    added = list(node.output[len(states) :])
-    if trips is None or not added or body.name == SUPPRESSION_BODY:
-        return None
-    if not begins(node, editor) or not goes_on(body, editor):
-        return None
-    rows = [_Row(name, 0, backward=False) for name in added]
-    return _Known(body, int(trips.item()), True, states, node.output[: len(states)], [], rows)
-
-
-def _scan(node: NodeProto, editor: GraphEditor) -> _Known | None:
-    options = attributes(node)
-    body, count = options["body"], options["num_scan_inputs"]
-    states = len(node.input) - count
-    sources, added = node.input[states:], node.output[states:]
-    # Before opset 9 there was an operand of lengths in front, and a batch dimension.
-    if not all(node.input) or len(body.input) != len(node.input):
-        return None
-    shapes = [editor.shape(name) for name in sources]
-    if not sources or any(shape is None for shape in shapes):
-        return None
-    read = _rows(sources, options, "input", [len(shape or ()) for shape in shapes])
-    ranks = [len(static_shape(value.type) or ()) + 1 for value in body.output[states:]]
-    steps = (shapes[0] or ())[read[0].axis]
-    return _Known(
-        body,
-        steps,
-        False,
-        node.input[:states],
-        node.output[:states],
-        read,
-        _rows(added, options, "output", ranks),
-    )
-
-
-def _rows(names: Sequence[str], options: dict[str, list[int]], kind: str, ranks: Sequence[int]) -> list[_Row]:
-    axes = options.get(f"scan_{kind}_axes", [0] * len(names))
-    directions = options.get(f"scan_{kind}_directions", [0] * len(names))
-    found = zip(names, axes, directions, ranks, strict=True)
-    return [_Row(name, axis % rank, bool(backward)) for name, axis, backward, rank in found]
+_Kind = tuple[int, tuple[int, ...]]
+_FLAG: _Kind = (TensorProto.BOOL, ())
 
 
 class _Writer:
     """Writes a loop of states alone."""
 
-    def __init__(self, loop: _Known, emit: Emitter) -> None:
+    def __init__(self, loop: KnownLoop, emit: Emitter) -> None:
         self._loop, self._emit, self._editor = loop, emit, emit.editor
         self._inner = Emitter(emit.editor, emit.node)
 
     def written(self) -> list[NodeProto] | None:
         """The nodes that replace it; None if a shape is not known, or there is no step."""
-        loop, emit = self._loop, self._emit
+        loop = self._loop
         first = 1 if loop.is_numbered else 0
         kinds = [self._kind(value, name) for value, name in zip(loop.body.output[first:], self._results(), strict=True)]
         known = [kind for kind in kinds if kind is not None]
-        if not loop.steps or len(known) < len(kinds):
+        if loop.steps <= 0 or len(known) < len(kinds):
             return None
         states, rows = known[: len(loop.states)], known[len(loop.states) :]
         if any(self._editor.shape(name) != shape for name, (_, shape) in zip(loop.states, states, strict=True)):
             return None
-        kept = [(_CARRIED.get(element, element), (loop.steps, *shape)) for element, shape in rows]
+        self._loop_of(states, rows)
+        return self._emit.nodes
+
+    def _loop_of(self, states: Sequence[_Kind], rows: Sequence[_Kind]) -> None:
+        """Emit the loop, whether a step is taken as its last state and row, and what makes its outputs of the rows."""
+        loop, emit = self._loop, self._emit
+        flags = [_FLAG] if loop.is_bound else []
+        added = [*rows, *flags] if rows else []
+        kept = [(_CARRIED.get(element, element), (loop.steps, *shape)) for element, shape in added]
         buffers = [self._zeros(*kind) for kind in kept]
-        body = self._body([*states, *kept])
-        collected = [
-            "" if row.axis or element in _CARRIED else row.name
-            for row, (element, _) in zip(loop.added, rows, strict=True)
-        ]
+        begun = [self._begun()] if loop.is_bound else []
+        body = self._body([*states, *flags, *kept])
+        made = [self._is_made(row, element) for row, (element, _) in zip(loop.added, rows, strict=True)]
+        collected = ["" if is_made else row.name for row, is_made in zip(loop.added, made, strict=True)]
         results = emit.many(
             "Loop",
             emit.constant(np.asarray(loop.steps, np.int64), "steps"),
             emit.constant(np.asarray(True), "begin"),
-            *loop.states,
-            *buffers,
-            outputs=(*loop.last, *collected),
+            *(*loop.states, *begun, *buffers),
+            outputs=(*loop.last, *("" for _ in flags), *collected, *("" for _ in added[len(rows) :])),
             body=body,
         )
-        for row, result, (element, shape) in zip(loop.added, results[len(loop.last) :], rows, strict=True):
-            if element in _CARRIED and row.name:
-                result = emit("Cast", result, part="own_type", output="" if row.axis else row.name, to=element)
-            if row.axis and row.name:
-                order = list(range(1, len(shape) + 1))
-                order.insert(row.axis, 0)
-                emit("Transpose", result, part="turned", output=row.name, perm=order)
-        return emit.nodes
+        written = results[len(loop.last) + len(flags) :]
+        taken = emit("Cast", written[-1], part="taken", to=TensorProto.BOOL) if loop.is_bound and rows else ""
+        of_rows = written[: len(rows)]
+        for row, result, (element, shape), is_made in zip(loop.added, of_rows, rows, made, strict=True):
+            if is_made and row.name:
+                self._output(row, result, element, len(shape), taken)
+
+    def _is_made(self, row: Row, element: int) -> bool:
+        """Whether an output is made of the rows that the loop writes."""
+        return bool(row.axis) or element in _CARRIED or self._loop.is_bound
+
+    def _output(self, row: Row, result: str, element: int, rank: int, taken: str) -> None:
+        emit = self._emit
+        if element in _CARRIED:
+            result = emit("Cast", result, part="own_type", output="" if row.axis or taken else row.name, to=element)
+        if row.axis:
+            order = list(range(1, rank + 1))
+            order.insert(row.axis, 0)
+            emit("Transpose", result, part="turned", output=row.name, perm=order)
+        elif taken:
+            emit("Compress", result, taken, part="rows", output=row.name, axis=0)
+
+    def _begun(self) -> str:
+        """Whether the first step is taken."""
+        loop, emit = self._loop, self._emit
+        flags = [emit("Reshape", loop.condition, emit.constant([], "scalar"), part="begun")] if loop.condition else []
+        if loop.trips:
+            flags.append(self._is_before_the_end(emit, emit.constant(np.asarray(0, np.int64), "first")))
+        return _all_of(emit, flags) or emit.constant(np.asarray(True), "begun")
+
+    def _is_before_the_end(self, emit: Emitter, number: str) -> str:
+        wide = emit("Cast", self._loop.trips, part="trips", to=TensorProto.INT64)
+        return emit("Less", number, emit("Reshape", wide, emit.constant([], "scalar"), part="count"), part="before_end")
 
     def _results(self) -> list[str]:
         return [*self._loop.last, *(row.name for row in self._loop.added)]
 
-    def _kind(self, value: ValueInfoProto, result: str) -> tuple[int, tuple[int, ...]] | None:
+    def _kind(self, value: ValueInfoProto, result: str) -> _Kind | None:
         """Element type and shape of what a step computes, as its body says or the loop's result has it."""
         element = value.type.tensor_type.elem_type or self._editor.element_type(result)
         shape = static_shape(value.type)
@@ -222,7 +181,7 @@ class _Writer:
         zero = self._emit.constant(np.zeros((), helper.tensor_dtype_to_np_dtype(element)), "zero")
         return self._emit("Expand", zero, self._emit.constant(list(shape), "shape"), part="rows")
 
-    def _body(self, kinds: Sequence[tuple[int, tuple[int, ...]]]) -> GraphProto:
+    def _body(self, kinds: Sequence[_Kind]) -> GraphProto:
         """The body that reads and writes rows."""
         loop, inner, editor = self._loop, self._inner, self._editor
         prefix = self._emit.node.name
@@ -238,10 +197,20 @@ class _Writer:
         local = [output for node in loop.body.node for output in node.output if output]
         names |= {name: editor.fresh(f"{prefix}/{name}") for name in local}
         inner.nodes.extend(renamed_node(node, names) for node in loop.body.node)
-        results = [names.get(value.name, value.name) for value in loop.body.output[1 if loop.is_numbered else 0 :]]
+        computed = [names.get(value.name, value.name) for value in loop.body.output]
+        results = computed[1:] if loop.is_numbered else computed
+        if loop.is_bound:
+            taken = carried[states]
+            pairs = zip(results[:states], carried[:states], strict=True)
+            chosen = [inner("Where", taken, new, old, part="if_taken") for new, old in pairs]
+            going_on = self._goes_on(computed[0], taken, number)
+            results = [*chosen, going_on, *results[states:], *([taken] if loop.added else [])]
+            states += 1
         # A state that is handed on, or known, is the result of a node, as ONNX Runtime wants it.
         last = [inner("Identity", name, part="state") for name in results[:states]]
-        pairs = zip(loop.added, results[states:], carried[states:], kinds[states:], strict=True)
+        is_told = loop.is_bound and bool(loop.added)
+        added = [*loop.added, *([Row("", 0, backward=False)] if is_told else [])]
+        pairs = zip(added, results[states:], carried[states:], kinds[states:], strict=True)
         last += [self._added(row, value, buffer, *kind, number) for row, value, buffer, kind in pairs]
         inputs = [_value(number, TensorProto.INT64, ()), _value(going, TensorProto.BOOL, ())]
         inputs += [_value(name, *kind) for name, kind in zip(carried, kinds, strict=True)]
@@ -250,13 +219,22 @@ class _Writer:
         outputs += [_value(name, *kind) for name, kind in zip(last, kinds, strict=True)]
         return helper.make_graph(inner.nodes, f"{prefix}/body", inputs, outputs)
 
-    def _place(self, row: _Row, number: str) -> str:
+    def _goes_on(self, condition: str, taken: str, number: str) -> str:
+        """Whether the next step is taken."""
+        inner = self._inner
+        flags = [taken, inner("Reshape", condition, inner.constant([], "scalar"), part="going")]
+        if self._loop.trips:
+            following = inner("Add", number, inner.constant(np.asarray(1, np.int64), "one"), part="following")
+            flags.append(self._is_before_the_end(inner, following))
+        return _all_of(inner, flags)
+
+    def _place(self, row: Row, number: str) -> str:
         if not row.backward:
             return number
         end = self._inner.constant(np.asarray(self._loop.steps - 1, np.int64), "end")
         return self._inner("Sub", end, number, part="place")
 
-    def _read(self, row: _Row, number: str) -> str:
+    def _read(self, row: Row, number: str) -> str:
         source = row.name
         if row.axis:
             order = [axis for axis in range(len(self._editor.shape(source) or ())) if axis != row.axis]
@@ -264,13 +242,21 @@ class _Writer:
         part = TAKE_BACK if row.backward else TAKE
         return self._inner("Gather", source, self._place(row, number), part=part, axis=0)
 
-    def _added(self, row: _Row, value: str, buffer: str, kind: int, shape: tuple[int, ...], number: str) -> str:
+    def _added(self, row: Row, value: str, buffer: str, kind: int, shape: tuple[int, ...], number: str) -> str:
         """The buffer with a step's row."""
         if kind in _CARRIED.values():
             value = self._inner("Cast", value, part="wide", to=kind)
         every = np.arange(self._loop.steps, dtype=np.int64).reshape(-1, *(1 for _ in shape[1:]))
         here = self._inner("Equal", self._emit.constant(every, "every"), self._place(row, number), part="here")
         return self._inner("Where", here, value, buffer, part=PUT_BACK if row.backward else PUT)
+
+
+def _all_of(emit: Emitter, flags: Sequence[str]) -> str:
+    """The conjunction of flags; empty if there are none."""
+    found = ""
+    for flag in flags:
+        found = emit("And", found, flag, part="all") if found else flag
+    return found
 
 
 def _value(name: str, element: int, shape: tuple[int, ...]) -> ValueInfoProto:

@@ -14,8 +14,9 @@ from sartor.codegen.mlir.iree_compiler import ir
 from sartor.frontend.onnx_import import import_model
 from sartor.frontend.stock_module import compile_stock
 from sartor.onnx_model.rewrites.control_flow import unroll_loops
+from sartor.runtime.driver.counts import cut_outputs
 from sartor.runtime.session import Session
-from tests.plugin.onnx_model.builders import FLOAT, INT64, Value, ints, model, node, relative_error, run, weights
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, ints, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
 BOOL = TensorProto.BOOL
@@ -122,3 +123,77 @@ def test_the_module_computes_the_same(tmp_path: Path) -> None:
             np.testing.assert_array_equal(output, right)
         else:
             assert relative_error(output, right) < 1e-6
+
+
+def _ending(*, collects: bool = True, counts: bool = False, begins: bool = True) -> ModelProto:
+    """Doubles a state until its sum passes 10; a step adds the state before it, its number, and whether it is large.
+
+    Args:
+        collects: whether what the steps add are outputs.
+        counts: whether the number of steps is an input, of which at most six are taken.
+        begins: whether the first step is taken; else an input says so.
+    """
+    nodes = [
+        node("Add", ["state", "state"], ["next"]),
+        node("ReduceSum", ["next"], ["sum"]),
+        node("Less", ["sum", "limit"], ["goes_on"]),
+        node("Identity", ["state"], ["row"]),
+        node("Identity", ["step"], ["number"], name="numbered"),
+        node("Greater", ["state", "limit"], ["large"]),
+    ]
+    added: list[Value] = [("row", (3,), FLOAT), ("number", (), INT64), ("large", (3,), BOOL)] if collects else []
+    body = _body(
+        nodes,
+        [("step", (), INT64), ("going", (1,), BOOL), ("state", (3,), FLOAT)],
+        [("goes_on", (1,), BOOL), ("next", (3,), FLOAT), *added],
+    )
+    before = [node("Min", ["n", "most"], ["trips"], name="least")] if counts else []
+    count, first = "trips" if counts else "most", "" if begins else "first"
+    results = ["last", *(name for name, _, _ in added)]
+    loop = node("Loop", [count, first, "x"], results, body=body)
+    inputs: list[Value] = [("x", (3,), FLOAT), *([("n", (), INT64)] if counts else [])]
+    inputs += [] if begins else [("first", (1,), BOOL)]
+    outputs: list[Value] = [("last", (3,), FLOAT), *((name, ("taken", *shape), kind) for name, shape, kind in added)]
+    return model([*before, loop], inputs, outputs, {"most": np.int64(STEPS), "limit": np.float32([10])})
+
+
+def _fed(size: float, **others: Array) -> dict[str, Array]:
+    return {"x": np.full(3, size, np.float32), **others}
+
+
+ENDING: dict[str, tuple[Callable[[], ModelProto], list[dict[str, Array]]]] = {
+    "at the first step, in between, at the bound": (_ending, [_fed(100), _fed(1), _fed(1e-5)]),
+    "with the state alone": (lambda: _ending(collects=False), [_fed(100), _fed(1), _fed(1e-5)]),
+    "by a count": (
+        lambda: _ending(counts=True),
+        [_fed(1e-5, n=np.array(count)) for count in (-1, 0, 2, STEPS, 100)],
+    ),
+    "before it begins": (
+        lambda: _ending(begins=False, counts=True),
+        [_fed(0.1, n=np.array(count), first=np.array([first])) for count in (0, 3, 9) for first in (False, True)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_it_ends_where_data_says(name: str, prepare_quickly: Prepare) -> None:
+    make, draws = ENDING[name]
+    built = make()
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node].count("Loop") == 1
+    for feeds in draws:
+        values = run(prepared, feeds)
+        found = cut_outputs(list(values), list(values.values()))
+        for output, right in zip(found, run(built, feeds).values(), strict=True):
+            np.testing.assert_array_equal(output, right)
+
+
+def test_the_module_ends_where_data_says(tmp_path: Path) -> None:
+    built = _ending(begins=False, counts=True)
+    (tmp_path / "net.onnx").write_bytes(built.SerializeToString())
+    assert compile_stock(tmp_path / "net.onnx", {}, Target.create("cpu"), tmp_path / "net.vmfb") is None
+    with Session(tmp_path / "net.vmfb", threads=1) as session:
+        for size, count, first in ((1.0, 9, True), (1e-5, 2, True), (1e-5, 9, True), (1.0, 9, False)):
+            feeds = _fed(size, n=np.array(count), first=np.array([first]))
+            for output, right in zip(session.run(None, feeds), run(built, feeds).values(), strict=True):
+                np.testing.assert_array_equal(output, right)

@@ -1,0 +1,123 @@
+"""What is known of a loop before it runs: its states, the rows that steps read and add, and how many steps it takes.
+
+Where data decides whether it begins, or when it ends, that is at most so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnx import GraphProto, NodeProto
+
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
+from sartor.onnx_model.graphs.names import SUPPRESSION_BODY
+from sartor.onnx_model.rewrites.control_flow.unroll_loops import begins, goes_on
+
+# Operators whose result is the number that they read, and the least of several.
+_SAME = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_LEAST = frozenset({"Clip", "Min"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """A tensor of all steps' rows: its axis of steps, and whether the first step has the last row."""
+
+    name: str
+    axis: int
+    backward: bool
+
+
+@dataclass(frozen=True)
+class KnownLoop:
+    """A loop of a known number of steps, whose states keep their shapes.
+
+    Attributes:
+        body: its inputs are the number and the condition of a step if ``is_numbered``, the states, then rows that it
+            reads; its outputs the condition if ``is_numbered``, the states, then rows that it adds.
+        states: names of the first ones.
+        last: names of the last ones, empty where they are not read.
+        read, added: the rows.
+        is_bound: whether there may be fewer steps.
+        trips: the number of steps that is computed, if there is one; fewer steps may be taken than it says.
+        condition: whether the first step is taken, if that is computed.
+    """
+
+    body: GraphProto
+    steps: int
+    is_numbered: bool
+    states: Sequence[str]
+    last: Sequence[str]
+    read: Sequence[Row]
+    added: Sequence[Row]
+    is_bound: bool = False
+    trips: str = ""
+    condition: str = ""
+
+
+def known_loop(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
+    """What is known of a Loop or Scan; None of others, if its steps have no bound, or if IREE's importer takes it."""
+    if node.domain or node.op_type not in ("Loop", "Scan"):
+        return None
+    return _scan(node, editor) if node.op_type == "Scan" else _counted(node, editor)
+
+
+def _counted(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
+    body: GraphProto = attributes(node)["body"]
+    trips, condition = optional_input(node, 0), "" if begins(node, editor) else optional_input(node, 1)
+    states = list(node.input[2:])
+    added, most = list(node.output[len(states) :]), most_of(trips, editor)
+    is_bound = bool(condition) or not goes_on(body, editor) or (bool(added) and not editor.is_constant(trips))
+    if most is None or body.name == SUPPRESSION_BODY or not (added or is_bound):
+        return None
+    rows = [Row(name, 0, backward=False) for name in added]
+    computed = "" if editor.is_constant(trips) else trips
+    return KnownLoop(body, most, True, states, node.output[: len(states)], [], rows, is_bound, computed, condition)
+
+
+def most_of(name: str, editor: GraphEditor) -> int | None:
+    """The largest value that a single integer may have, as far as constants bound it."""
+    if not name:
+        return None
+    known, maker = editor.constant(name), editor.producer(name)
+    if known is not None:
+        return int(known.item()) if known.size == 1 else None
+    if maker is None or maker.domain:
+        return None
+    if maker.op_type in _SAME:
+        return most_of(maker.input[0], editor)
+    bounds = [maker.input[0], optional_input(maker, 2)] if maker.op_type == "Clip" else [*maker.input]
+    found = [most_of(each, editor) for each in bounds] if maker.op_type in _LEAST else []
+    return min((each for each in found if each is not None), default=None)
+
+
+def _scan(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
+    options = attributes(node)
+    body, count = options["body"], options["num_scan_inputs"]
+    states = len(node.input) - count
+    sources, added = node.input[states:], node.output[states:]
+    # Before opset 9 there was an operand of lengths in front, and a batch dimension.
+    if not all(node.input) or len(body.input) != len(node.input):
+        return None
+    shapes = [editor.shape(name) for name in sources]
+    if not sources or any(shape is None for shape in shapes):
+        return None
+    read = _rows(sources, options, "input", [len(shape or ()) for shape in shapes])
+    ranks = [len(static_shape(value.type) or ()) + 1 for value in body.output[states:]]
+    steps = (shapes[0] or ())[read[0].axis]
+    return KnownLoop(
+        body,
+        steps,
+        False,
+        node.input[:states],
+        node.output[:states],
+        read,
+        _rows(added, options, "output", ranks),
+    )
+
+
+def _rows(names: Sequence[str], options: dict[str, list[int]], kind: str, ranks: Sequence[int]) -> list[Row]:
+    axes = options.get(f"scan_{kind}_axes", [0] * len(names))
+    directions = options.get(f"scan_{kind}_directions", [0] * len(names))
+    found = zip(names, axes, directions, ranks, strict=True)
+    return [Row(name, axis % rank, bool(backward)) for name, axis, backward, rank in found]
