@@ -99,6 +99,7 @@ from sartor.onnx_model.rewrites.structure.group_queries import group_queries
 from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
 from sartor.onnx_model.rewrites.structure.masked_assignments import select_assigned
+from sartor.onnx_model.rewrites.structure.numbered_rows import take_numbered_rows
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.onnx_model.rewrites.structure.sorted_selections import sort_selections
 from sartor.onnx_model.rewrites.windowed.cropped_pads import concatenate_pads, crop_pads
@@ -150,6 +151,7 @@ MODERNISE: tuple[Rewrite, ...] = (
 # Fewer and simpler nodes. Sizes that depend on data are bound before anything else reads the shapes behind them.
 SIMPLIFY: tuple[Rewrite, ...] = (
     plain_layouts,
+    take_numbered_rows,
     expand_operators,
     encode_products,
     drop_windows,
