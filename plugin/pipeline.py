@@ -43,7 +43,8 @@ from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import check_measurable, runs_here
 from sartor.planning.guessed_recipe import check_predictable, guessed_recipe
 from sartor.planning.recipe import unsplit_recipe
-from sartor.planning.recorded_recipe import check_plan, precision_of
+from sartor.planning.recorded_recipe import blocks_of, check_plan, precision_of
+from sartor.precision.compensation.compensated_weights import compensated_as
 from sartor.precision.permitted_rounding import heeding_permissions
 from sartor.profiling.builder import Builder
 from sartor.profiling.compilation.outputs import check_files, publish_best
@@ -195,6 +196,8 @@ def _replay(
         check_rewrites(pool, imported, config.calibration)
         samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)
         check_measure(imported, samples, pool, budget)
+        rounding = replace(config.calibrating, blocks=blocks_of(plan))
+        imported = compensated_as(plan, imported, samples, rounding, pool, progress)
         kept, code = KeptModules.of_user(), KeptCode.of_user()
         builder = Builder(imported, pool, directory, config.header, progress, kept, code)
         if not runs_here(config.target):

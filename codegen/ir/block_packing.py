@@ -24,6 +24,11 @@ def block_of(dtype: str | None) -> int | None:
     return next((block for block, name in FOUR_BITS.items() if name == dtype), None)
 
 
+def rounded_name(weight: str, block: int) -> str:
+    """The name under which weights may hold what rounding in such blocks makes of one, if not to nearest."""
+    return f"{weight} in {FOUR_BITS[block]}"
+
+
 @dataclass(frozen=True)
 class InBlocks:
     """Round a matrix ``[depth, columns]`` to codes around the middle, in panels ``[panels, bytes]``: codes, then scales

@@ -19,6 +19,8 @@ _BYTE = 8
 # What the scale at which a block's largest number is the last code is multiplied by: smaller scales clip that number,
 # and round the others less.
 _SHRUNK = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8)
+# By how much rounded multiples of a scale differ from integers, as a part of the largest.
+_NEAR = 1e-6
 # Columns that are rounded at once.
 _COLUMNS = 1024
 
@@ -105,7 +107,10 @@ class BlockEncoding:
         numbers = filled.reshape(len(filled), self.blocks, self.block)
         largest = np.take_along_axis(numbers, np.abs(numbers).argmax(-1)[..., None], -1)
         best, codes, scales = np.full(largest.shape, np.inf, np.float32), np.zeros_like(numbers, np.uint8), largest
-        for factor in _SHRUNK:
+        # The largest of numbers that are multiples of a scale already need not be the last code's.
+        grown = tuple(self.middle / code for code in range(1, self.middle))
+        is_rounded = bool(numbers.size) and self._are_multiples(numbers[0], largest[0])
+        for factor in (*_SHRUNK, *grown) if is_rounded else _SHRUNK:
             step = largest * np.float32(-factor / self.middle)
             tried = np.clip(np.rint(numbers / np.where(step == 0, 1, step)), -self.middle, self.middle - 1)
             error = np.square(tried * step - numbers).sum(-1, keepdims=True)
@@ -113,6 +118,12 @@ class BlockEncoding:
             codes = np.where(is_better, (tried + self.middle).astype(np.uint8), codes)
             best, scales = np.where(is_better, error, best), np.where(is_better, step, scales)
         return codes, scales[..., 0]
+
+    def _are_multiples(self, numbers: np.ndarray, largest: np.ndarray) -> bool:
+        """Whether each block of a column has a scale of which its numbers are multiples by codes."""
+        codes = np.arange(1, self.middle + 1, dtype=np.float32)[:, None, None]
+        multiples = numbers * codes / np.where(largest == 0, 1, largest)
+        return bool((np.abs(multiples - np.rint(multiples)) <= _NEAR * codes).all(-1).any(0).all())
 
     def decoded(self, codes: np.ndarray, scales: np.ndarray, points: np.ndarray | None = None) -> np.ndarray:
         """The matrix in f64, by the definition.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sartor.codegen.ir.block_packing import InBlocks, rounded_name
 from sartor.codegen.ir.layer import Layer, TensorType, ValueRef
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import RANGE, Schema, physical_types
@@ -252,7 +253,10 @@ class Writer:
         return self._named[key, packing]
 
     def _packed(self, name: str, packing: Packing) -> np.ndarray:
-        return packing.apply(self._stitching.weights[name])
+        """A weight as it is packed, from its form that was rounded otherwise than to nearest if there is one."""
+        weights = self._stitching.weights
+        names = [rounded_name(name, step.encoding.block) for step in packing.steps if isinstance(step, InBlocks)]
+        return packing.apply(weights[next((each for each in names if each in weights), name)])
 
 
 def stitch(stitching: Stitching, target: Target, manifest: str, prefix: str = "") -> Stitched:

@@ -301,4 +301,5 @@ def empty_plan(imported: ImportedModel, policy: PlanPolicy) -> Plan:
         versions=versions(),
         bound={each.spec.name: each.values for each in imported.bound},
         exponents=dict(imported.exponents),
+        compensated=imported.compensated,
     )

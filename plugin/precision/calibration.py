@@ -32,6 +32,7 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.calibration.ranges import Ranges
 from sartor.tuning.workers.calls import as_file, call_until_done
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.shared_arrays import StoredArrays
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +56,9 @@ class Calibration:
         tensor_ranges: 8-bit ranges by ONNX tensor; empty if 8 bits are not allowed.
         ranges: 8-bit ranges by the graph's values.
         method: name of the calibration method; empty if 8 bits are not allowed.
+        rounded: what weights of products are rounded to in blocks, by ``rounded_name`` of ONNX's constant; None if to
+            nearest.
+        compensated: as for ``ImportedModel``.
     """
 
     samples: SampleSet
@@ -63,6 +67,13 @@ class Calibration:
     tensor_ranges: Mapping[str, QuantisedRange] = field(default_factory=dict)
     ranges: Ranges = field(default_factory=Ranges)
     method: str = ""
+    rounded: StoredArrays | None = None
+    compensated: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What errors of rounding depend on, beside the model."""
+        return (self.samples.digest, self.method, *([self.compensated] if self.compensated else []))
 
 
 def calibrate(

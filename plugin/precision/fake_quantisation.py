@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from sartor.codegen.ir.block_packing import BITS, block_of
+from sartor.codegen.ir.block_packing import BITS, block_of, rounded_name
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED, WEIGHTS
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
@@ -39,6 +39,7 @@ class FakeQuantiser:
         ranges: the 8-bit range of activations, by tensor.
         prefix: of all new names.
         opset: version of ONNX's operators in the model.
+        stored: what weights are rounded to in blocks, by ``rounded_name``; others are rounded to nearest.
     """
 
     editor: GraphEditor
@@ -46,6 +47,7 @@ class FakeQuantiser:
     ranges: Mapping[str, QuantisedRange]
     prefix: str
     opset: int
+    stored: Mapping[str, Array] | None = None
     nodes: list[NodeProto] = field(default_factory=list)
     constants: list[TensorProto] = field(default_factory=list)
 
@@ -82,6 +84,9 @@ class FakeQuantiser:
         values = self.editor.constant(tensor)
         if values is None or values.ndim != 2:
             return tensor
+        name = rounded_name(tensor, block)
+        if self.stored is not None and name in self.stored:
+            return self._constant(np.ascontiguousarray(self.stored[name]))
         matrix = values if axis == 1 else values.T
         of = BlockEncoding(BITS, block, *matrix.shape)
         rounded = of.decoded(*of.rounded(matrix.astype(np.float32))).astype(values.dtype)

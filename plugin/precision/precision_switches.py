@@ -32,6 +32,7 @@ from sartor.precision.fake_quantisation import (
     rounded_weights,
 )
 from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.workers.shared_arrays import StoredArrays
 
 _IN_BLOCKS = tuple(FOUR_BITS.values())
 _CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4, TF32: 5, ROWS: 6, FACTOR: 7, WEIGHTS: 8}
@@ -47,11 +48,13 @@ class PrecisionSwitches:
         dtypes: for each layer, of ``tf32``, ``bf16``, ``f16``, ``i8`` and, where filters are rounded for that,
             ``WEIGHTS``, ``STORED``, ``ROWS`` and ``FACTOR``.
         ranges: the 8-bit range of activations, by tensor.
+        rounded: as for ``Calibration``.
     """
 
     layers: tuple[LayerTensors, ...]
     dtypes: tuple[tuple[str, ...], ...]
     ranges: tuple[tuple[str, QuantisedRange], ...]
+    rounded: StoredArrays | None = None
 
     @staticmethod
     def of(
@@ -194,7 +197,7 @@ class _SwitchWriter:
 
     def _rounded(self, prefix: str, layer: LayerTensors, dtype: str) -> GraphProto:
         """A graph that computes a layer with inputs, weights and results rounded to ``dtype``."""
-        quantiser = FakeQuantiser(self._editor, dtype, self._ranges, prefix, opset(self._model))
+        quantiser = FakeQuantiser(self._editor, dtype, self._ranges, prefix, opset(self._model), self._switches.rounded)
         values = {
             name: quantiser.activation(name, name)
             for name in dict.fromkeys(each for each in layer.inputs if each is not None)

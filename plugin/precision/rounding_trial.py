@@ -7,7 +7,7 @@ later layers amplify or damp the error (as in HAWQ and SoftNeuro's accuracy budg
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx import ModelProto
@@ -21,6 +21,7 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.workers.calls import as_file, call_until_done
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.shared_arrays import StoredArrays
 
 MOST_SAMPLES = 8
 _STEP = "measuring what rounding does"
@@ -48,6 +49,7 @@ class RoundingTrial:
         most_samples: at least 1.
         threads: as for ``ReferenceModel``.
         progress: told the number of inferences that are done.
+        rounded: as for ``Calibration``.
     """
 
     prepared: bytes | Path
@@ -60,6 +62,7 @@ class RoundingTrial:
     most_samples: int = MOST_SAMPLES
     threads: int | None = None
     progress: Progress = silent
+    rounded: StoredArrays | None = None
 
     def for_pairs(self, pairs: Collection[tuple[str, str]] | None = None) -> dict[tuple[str, str], RoundingErrors]:
         """Errors of the outputs by layer name and type, if that layer alone computes in that type.
@@ -87,7 +90,8 @@ class RoundingTrial:
             return self._errors(path, self._switches(path), assignments)
 
     def _switches(self, path: Path) -> PrecisionSwitches:
-        return PrecisionSwitches.of(ModelProto.FromString(path.read_bytes()), self.layers, self.dtypes, self.ranges)
+        model = ModelProto.FromString(path.read_bytes())
+        return replace(PrecisionSwitches.of(model, self.layers, self.dtypes, self.ranges), rounded=self.rounded)
 
     def _errors(
         self, path: Path, switches: PrecisionSwitches, assignments: Sequence[Assignment]

@@ -93,7 +93,7 @@ class Sensitivities:
         return {pair: layer_error(self.measure, max(each)) for pair, each in errors.items() if each}
 
     def _key(self, *what: str) -> tuple[str, ...]:
-        return (*what, self.imported.sha256, self.calibration.samples.digest, self.calibration.method)
+        return (*what, self.imported.sha256, *self.calibration.key)
 
     @property
     def _trial(self) -> RoundingTrial:
@@ -106,6 +106,7 @@ class Sensitivities:
             self.pool,
             threads=self.threads,
             progress=self.progress,
+            rounded=self.calibration.rounded,
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sartor.codegen.digest import digest
+from sartor.codegen.ir.block_packing import block_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.source_digest import source_digest
 from sartor.errors import DisturbedError
@@ -245,6 +246,8 @@ class NetworkRecords:
         codes = codes or [hashlib.sha256(self.imported.unsplit).hexdigest()]
         # Parameters of the code, without which it does not determine the network.
         ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]
+        if any(block_of(each.dtype) for each in recipe.variants.values()):
+            ranges.append(recipe.plan.compensated)
         name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
         return MeasurementKey(
             task=f"net:{self.imported.sha256[:16]}",

@@ -13,7 +13,8 @@ from sartor.frontend.loading import import_network
 from sartor.frontend.target_check import runs_here
 from sartor.planning.guessed_recipe import check_predictable, guessed_recipe
 from sartor.planning.recipe import Recipe, unsplit_recipe
-from sartor.planning.recorded_recipe import check_plan, precision_of
+from sartor.planning.recorded_recipe import blocks_of, check_plan, precision_of
+from sartor.precision.compensation.compensated_weights import compensated_as
 from sartor.profiling.builder import Builder
 from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.tuned_network import (
@@ -105,8 +106,11 @@ def replayed_plan(
     budget = config.error_budget
     samples = checked_samples(found.imported, config.calibration, bench.pool, narrow=budget.narrow)
     check_measure(found.imported, samples, bench.pool, budget)
-    builder = Builder(found.imported, bench.pool, bench.directory, config.header, bench.progress)
-    runner = NetRunner(builder, samples, budget_of_model(budget, found.imported, samples))
+    rounding = replace(config.calibrating, blocks=blocks_of(plan))
+    imported = compensated_as(plan, found.imported, samples, rounding, bench.pool, bench.progress)
+    made = replace(made, imported=imported)
+    builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress)
+    runner = NetRunner(builder, samples, budget_of_model(budget, imported, samples))
     run = _checked(found.recipe, builder, runner)
     if run.status is not Status.OK:
         raise refusal([run], runner.budget)

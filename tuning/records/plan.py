@@ -154,6 +154,8 @@ class Plan:
         by_threads: number of threads and seconds of one inference of the whole module, if that was measured.
         compared: the other plans with layers that ran, in the order of their selection.
         exponents: powers of two by which channels of tensors are divided before products, by ONNX tensor.
+        compensated: identifies the samples on which errors of weights in blocks of 4 bits were compensated, and the
+            blocks; empty if weights are rounded to nearest.
         basis: what its predicted times come from, in words, if they were not measured on the machine that compiled it.
         format: version of this record.
     """
@@ -183,6 +185,7 @@ class Plan:
     exponents: dict[str, tuple[Annotated[int, Field(ge=-_MOST_EXPONENT, le=_MOST_EXPONENT)], ...]] = field(
         default_factory=dict
     )
+    compensated: str = ""
     basis: str = ""
     foreseen: float | None = None
     stock_estimate: float | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,48 +14,60 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an array lies in the file: it has ``shape`` there, and ``order`` transposes it to the array."""
+    """Where an array lies in its file: it has ``shape`` there, and ``order`` transposes it to the array."""
 
+    path: Path
     offset: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     order: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class StoredArrays(Mapping[str, np.ndarray]):
-    """Arrays by name in one file; access maps them read-only. Pickling it stores the file's path, not the arrays.
+    """Arrays by name in files; access maps them read-only. Pickling it stores the files' paths, not the arrays.
 
-    Arrays keep their memory order, so that transposed views need not be copied.
+    Arrays keep their memory order, so that transposed views need not be copied. Those at the same places are equal.
 
     Attributes:
-        path: the file, which must exist when arrays are accessed.
+        path: the first file; all must exist when arrays are accessed.
     """
 
     path: Path
-    _places: Mapping[str, _Place]
+    _places: Mapping[str, _Place] = field(hash=False)
 
     @staticmethod
-    def write(path: Path, arrays: Mapping[str, np.ndarray]) -> StoredArrays:
-        """Write arrays to a new file."""
+    def write(path: Path, arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]]) -> StoredArrays:
+        """Write arrays, or pairs of names and arrays one after the other, to a new file."""
         places: dict[str, _Place] = {}
         with path.open("wb") as file:
-            for name, array in arrays.items():
+            for name, array in arrays.items() if isinstance(arrays, Mapping) else arrays:
                 file.seek(-file.tell() % _ALIGNMENT, 1)
                 stored, order = _in_memory_order(array)
-                places[name] = _Place(file.tell(), array.dtype, stored.shape, order)
+                places[name] = _Place(path, file.tell(), array.dtype, stored.shape, order)
                 file.write(stored.reshape(-1).view(np.uint8).data)
         return StoredArrays(path, places)
 
     def only(self, names: Iterable[str]) -> StoredArrays:
-        """Some of the arrays, in the same file."""
+        """Some of the arrays, in the same files."""
         return StoredArrays(self.path, {name: self._places[name] for name in names})
+
+    def joined(self, others: StoredArrays) -> StoredArrays:
+        """These arrays and others, which have other names."""
+        return StoredArrays(self.path, {**self._places, **others._places})
+
+    def renamed(self, names: Mapping[str, tuple[str, bool]]) -> StoredArrays:
+        """Some of the arrays by new names, for each of which the old one is given, and whether to transpose it."""
+        places = {new: self._places[old] for new, (old, _) in names.items()}
+        transposed = {new: places[new] for new, (_, transposes) in names.items() if transposes}
+        places |= {new: replace(place, order=place.order[::-1]) for new, place in transposed.items()}
+        return StoredArrays(self.path, places)
 
     def __getitem__(self, name: str) -> np.ndarray:
         place = self._places[name]
         if 0 in place.shape:
             return np.empty(place.shape, place.dtype).transpose(place.order)
-        return np.asarray(np.memmap(self.path, place.dtype, "r", place.offset, place.shape)).transpose(place.order)
+        return np.asarray(np.memmap(place.path, place.dtype, "r", place.offset, place.shape)).transpose(place.order)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)

@@ -33,6 +33,7 @@ from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, timed_plan, unsplit_recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.precision.calibration import Calibration, calibrate
+from sartor.precision.compensation.compensated_weights import with_compensation
 from sartor.precision.equalisation import find_exponents
 from sartor.precision.permitted_rounding import with_permitted_error
 from sartor.precision.sensitivity import Sensitivities
@@ -167,6 +168,7 @@ def find_variants(
         imported, calibration, config, bench.pool, bench.progress, is_hurried=bench.time.is_bounded
     )
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
+    imported, calibration = with_compensation(imported, calibration, config.calibrating, bench.pool, bench.progress)
     imported = replace(imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges}))
     begun = _begun(imported, calibration.samples, config, bench) if is_tuned_here else None
     narrow = foreseen(bench.store, config.target) if is_hurried and not config.planning.pins else all_of

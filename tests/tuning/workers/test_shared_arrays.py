@@ -54,3 +54,17 @@ def test_types_that_numpy_lacks_come_back(tmp_path: Path) -> None:
     found = StoredArrays.write(tmp_path / "arrays", {"array": array})["array"]
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
+
+
+def test_arrays_of_several_files_are_joined_and_renamed(tmp_path: Path) -> None:
+    stored = StoredArrays.write(tmp_path / "arrays", ARRAYS)
+    others = StoredArrays.write(tmp_path / "others", iter([("column", ARRAYS["turned"])]))
+    joined = pickle.loads(
+        pickle.dumps(stored.joined(others.renamed({"as is": ("column", False), "row": ("column", True)})))
+    )
+    assert list(joined) == [*ARRAYS, "as is", "row"]
+    np.testing.assert_array_equal(joined["as is"], ARRAYS["turned"])
+    np.testing.assert_array_equal(joined["row"], ARRAYS["turned"].T)
+    assert joined == pickle.loads(pickle.dumps(joined))
+    assert hash(joined) == hash(stored)
+    assert joined != stored
