@@ -28,6 +28,7 @@ from tests.codegen.routines.harness import Subject, compiled, opened, run
 from tests.emulated import EmulatedProgram, Emulator, emulator
 from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, Value, model, node, weights
+from tests.thorough import in_turns
 
 _TOLERANCE = 1e-5
 # The error that compilations allow by default.
@@ -241,10 +242,10 @@ def test_variants_by_avx2_compute_the_definition(imported: ImportedModel) -> Non
 
 
 @pytest.mark.skipif(isinstance(EMULATOR, str), reason=str(EMULATOR))
-def test_variants_are_right_on_aarch64(imported: ImportedModel, tmp_path: Path) -> None:
+def test_variants_are_right_on_aarch64(imported: ImportedModel, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     assert isinstance(EMULATOR, Emulator)
     target = Target.create("cpu", "aarch64:generic")
-    subjects = _subjects(imported, target)
+    subjects = in_turns(_subjects(imported, target), 0, pytestconfig)
     (tmp_path / "m.vmfb").write_bytes(compiled(subjects, target))
     program = EmulatedProgram(EMULATOR, tmp_path / "m.vmfb")
     for name, subject in subjects.items():

@@ -23,6 +23,7 @@ from tests.codegen.routines.harness import Subject, compiled, opened, relative_e
 from tests.codegen.routines.harness import run as run_layer
 from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, Value, model, node, relative_error, run, weights
+from tests.thorough import in_turns
 
 _INPUTS = 7
 _TOLERANCE = 1e-5
@@ -83,18 +84,21 @@ def test_loops_compute_what_onnx_runtime_computes(built: ModelProto) -> None:
         assert relative_error(np.asarray(found), expected[output.name]) <= _TOLERANCE, output.name
 
 
-def test_kernels_compute_what_loops_compute(imported: ImportedModel) -> None:
-    subjects = {}
+def test_kernels_compute_what_loops_compute(imported: ImportedModel, pytestconfig: pytest.Config) -> None:
+    subjects: dict[str, Subject] = {}
     for layer in imported.graph.layers:
         if layer.task.kind is LayerKind.RECURRENCE:
-            found: dict[str, Implementation | Rejected] = {"stock": Stock().build(layer.task, {}, _TARGET)}
+            stock = Stock().build(layer.task, {}, _TARGET)
+            assert isinstance(stock, Implementation)
+            found: dict[str, Implementation | Rejected] = {}
             parameters = Recurrent().parameters(layer.task, _TARGET)
             assert not isinstance(parameters, Rejected), parameters
             for each in (*parameters, *({**each, "shares": count} for each in parameters for count in (2, 3))):
                 found[str(dict(each))] = Recurrent().build(layer.task, each, _TARGET)
             built = {name: code for name, code in found.items() if isinstance(code, Implementation)}
             assert len(built) == len(found)
-            subjects[layer.name] = Subject(layer, imported.weights, built)
+            tried = in_turns(built, len(subjects), pytestconfig)
+            subjects[layer.name] = Subject(layer, imported.weights, {"stock": stock, **tried})
     # One for each direction.
     assert len(subjects) == 9
     content = compiled(subjects, _TARGET)
