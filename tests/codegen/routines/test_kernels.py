@@ -142,14 +142,14 @@ def _stock(layer: Layer, expected: Mapping[str, Array]) -> dict[str, Implementat
     return {"stock": stock}
 
 
-def _extremes(layer: Layer) -> dict[str, Implementation]:
+def _extremes(layer: Layer, config: pytest.Config) -> dict[str, Implementation]:
     found: dict[str, Implementation] = {}
     for name, choices in EXTREME.get(layer.name, {}).items():
         for parameters in choices:
             built = BY_NAME[name].build(layer.task, parameters, HOST)
             assert isinstance(built, Implementation), (name, parameters, built)
             found[f"{name}{sorted(parameters.items())}"] = built
-    return found
+    return in_turns(found, CASES.index(layer.name), config)
 
 
 def _wrong(program: Program | EmulatedProgram, subject: Subject) -> dict[str, float]:
@@ -176,7 +176,7 @@ def subjects(found: Found, expected: Mapping[str, Array], pytestconfig: pytest.C
         name: Subject(
             layer,
             weights,
-            _variants(layer, HOST, pytestconfig) | _extremes(layer) | _stock(layer, expected),
+            _variants(layer, HOST, pytestconfig) | _extremes(layer, pytestconfig) | _stock(layer, expected),
             expected.get(name),
         )
         for name, (layer, weights) in found.items()
