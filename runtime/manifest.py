@@ -21,7 +21,7 @@ from sartor.runtime.module import Module, open_module
 
 if TYPE_CHECKING:
     from sartor.runtime.driver.bound_input import BoundInput
-    from sartor.runtime.driver.cache import Cache
+    from sartor.runtime.driver.cache import Cache, Prompt
     from sartor.runtime.driver.noise import Noise
     from sartor.runtime.driver.state import State
     from sartor.runtime.files.open_sizes import OpenSize
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+PROMPTS_FORMAT = 10
+"""The newest format, of manifests with a function for prompts: versions that do not know it refuse it."""
 CACHES_FORMAT = 9
-"""The newest format, of manifests with caches that grow: versions that do not know it refuse it."""
+"""The format of manifests with caches that grow."""
 STATES_FORMAT = 8
 """The format of manifests with states."""
 NOISE_FORMAT = 7
@@ -100,7 +102,9 @@ class Manifest:
     ``states`` are pairs of ``outputs`` and ``inputs`` that the module can keep between calls, for which it has further
     functions. ``format`` is then ``STATES_FORMAT``;
     ``caches`` are inputs and outputs that the module keeps as caches that grow; there are no ``states`` then, and
-    ``format`` is ``CACHES_FORMAT``.
+    ``format`` is ``CACHES_FORMAT``;
+    ``prompt`` is the function for several tokens of a prompt, which appends to the same caches; ``format`` is then
+    ``PROMPTS_FORMAT``.
     """
 
     model: str
@@ -124,6 +128,7 @@ class Manifest:
     noise: tuple[Noise, ...] = ()
     states: tuple[State, ...] = ()
     caches: tuple[Cache, ...] = ()
+    prompt: Prompt | None = None
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -159,6 +164,9 @@ class Manifest:
             check_caches(self.caches, self.inputs, self.outputs)
             if self.states or len(self.sizes) != 1:
                 raise ValueError("a module with caches has no other states, and the one size of their length")
+        if self.prompt is not None:
+            own = self.stateful_signature
+            self.prompt.check(own.inputs, own.outputs)
         if self.alternatives:
             from sartor.runtime.several.record import check_alternatives
 
@@ -181,6 +189,16 @@ class Manifest:
             tuple(spec for spec in self.inputs if spec.name not in read),
             tuple(spec for spec in self.outputs if spec.name not in written),
         )
+
+    @property
+    def prompt_signature(self) -> Signature | None:
+        """The function for several tokens of a prompt, without caches; None if there is none."""
+        from sartor.runtime.driver.cache import PROMPT_SUFFIX
+        from sartor.runtime.driver.state import STATEFUL_SUFFIX
+
+        found = self.prompt
+        entry = f"{self.entry}{PROMPT_SUFFIX}{STATEFUL_SUFFIX}"
+        return None if found is None else Signature(entry, found.inputs, found.outputs)
 
     @property
     def state_specs(self) -> tuple[TensorSpec, ...]:
@@ -235,6 +253,8 @@ class Manifest:
             del content["states"]
         if not self.caches:
             del content["caches"]
+        if self.prompt is None:
+            del content["prompt"]
         lines = [content, network] if network else [content]
         return "\n".join(json.dumps(each, sort_keys=True, separators=(",", ":"), allow_nan=False) for each in lines)
 
@@ -290,6 +310,7 @@ def _read(content: object) -> Manifest:
         noise=fields.take("noise", _read_noise, ()),
         states=fields.take("states", _read_states, ()),
         caches=fields.take("caches", _read_caches, ()),
+        prompt=fields.take("prompt", _read_prompt, None),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
@@ -337,6 +358,12 @@ def _read_states(content: object, where: str) -> tuple[State, ...]:
     return listed(State.read)(content, where)
 
 
+def _read_prompt(content: object, where: str) -> Prompt:
+    from sartor.runtime.driver.cache import Prompt
+
+    return Prompt.read(content, where)
+
+
 def _read_caches(content: object, where: str) -> tuple[Cache, ...]:
     from sartor.runtime.driver.cache import Cache
 
@@ -370,8 +397,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > CACHES_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {CACHES_FORMAT}; update sartor")
+    if isinstance(found, int) and found > PROMPTS_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {PROMPTS_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -113,8 +113,9 @@ def open_model(
     if manifest is not None and has_states and manifest.caches and not keep_states:
         raise UsageError(ONLY_KEPT)
     is_stateful = has_states and keep_states
+    prompt = None
     if manifest is not None and is_stateful:
-        own = _stateful(module, manifest)
+        own, prompt = _stateful(module, manifest), manifest.prompt_signature
     takeover = _takeover(module, manifest) if signature is None else None
     _check_features(module.label, manifest.features if manifest else (), device)
     found = _find_parameters(source, manifest, parameters)
@@ -134,7 +135,7 @@ def open_model(
         device,
         level,
         own,
-        _signatures(plans, own) if signature is None and not is_stateful else (own,),
+        _signatures(plans, own) if signature is None and not is_stateful else (own, *([prompt] if prompt else [])),
         frozenset(module.functions),
         not is_segmented and own.entry + ASYNC_SUFFIX in module.functions,
         takeover,
@@ -155,6 +156,10 @@ def _stateful(module: Module, manifest: Manifest) -> Signature:
 
     found = manifest.stateful_signature
     needed = [found.entry, *(manifest.entry + each for each in (RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX))]
+    if (prompt := manifest.prompt_signature) is not None:
+        from sartor.runtime.driver.cache import TRUNCATE_SUFFIX
+
+        needed += [prompt.entry, manifest.entry + TRUNCATE_SUFFIX]
     if missing := [name for name in needed if name not in module.functions]:
         raise UsageError(f"{module.label} exports no function '{missing[0]}'")
     return found

@@ -47,6 +47,9 @@ _NO_CACHES = (
 )
 
 
+_NO_PROMPTS = "the model takes one token a run, and forgets none of its positions but by reset() and restore()"
+
+
 class Session:
     """A compiled model on a device, with the methods of an ``onnxruntime.InferenceSession``.
 
@@ -378,6 +381,31 @@ class Session:
             if not states.most:
                 raise UsageError(_NO_CACHES)
             return states.most
+
+    @property
+    def prompt_tokens(self) -> int:
+        """How many tokens a run may take beside one, as parts of a prompt; 0 if it takes one only."""
+        prompt = None if self._manifest is None or self._states is None else self._manifest.prompt
+        return 0 if prompt is None else prompt.tokens
+
+    def truncate(self, length: int) -> None:
+        """Forget the positions that the caches have behind the first ``length``, as of tokens that filled up a prompt.
+
+        Raises:
+            UsageError: if there are fewer, if the model keeps no caches or takes no prompts, or the session is closed.
+            DeviceError: if the device fails.
+        """
+        check_type("length", length, (int,), "a number of positions")
+        from sartor.runtime.runs.kept_caches import KeptCaches
+
+        with self._using_states() as states:
+            if not isinstance(states, KeptCaches):
+                raise UsageError(_NO_CACHES)
+            if not self.prompt_tokens:
+                raise UsageError(_NO_PROMPTS)
+            if length < 0:
+                raise UsageError(f"length is {length}, expected 0 or more")
+            states.truncate(length)
 
     def reset(self) -> None:
         """Let all states begin again, as in a session that was just opened.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ class Decoder:
         positions: rows of the table of positions.
         has_mask: whether it takes a mask of all positions.
         is_fused: whether its attentions are ONNX Runtime's GroupQueryAttention, which read lengths from the mask.
+        is_causal: whether positions see no later ones of their call, where attentions are not fused.
         branches: whether what goes into its layers, and what comes out, is chosen by values.
     """
 
@@ -38,6 +39,7 @@ class Decoder:
     positions: int = POSITIONS
     has_mask: bool = False
     is_fused: bool = False
+    is_causal: bool = False
     branches: bool = False
 
     def model(self) -> ModelProto:
@@ -74,7 +76,7 @@ class _Builder:
         words, places = self.weight(size.words, self._depth), self.weight(size.positions, self._depth)
         x = self("Add", self("Gather", words, "input_ids"), self("Gather", places, "position_ids"))
         x = self._chosen(x) if size.branches else x
-        hidden = self._hidden() if size.has_mask else ""
+        hidden = [*([self._hidden()] if size.has_mask else []), *([self._later()] if size.is_causal else [])]
         attention = self._fused() if size.is_fused else partial(self._attention, hidden=hidden)
         for layer in range(size.layers):
             x = self("Add", x, attention(x, layer))
@@ -117,6 +119,19 @@ class _Builder:
         shown = self("Sub", mask, self.hold(np.array(1, np.float32)))
         return self("Mul", shown, self.hold(np.array(1e4, np.float32)))
 
+    def _later(self) -> str:
+        """What hides the positions behind a call's own, as PyTorch's exporters compute it."""
+        axis, none, one = self.numbers(0), *(self.hold(np.array(each, np.int64)) for each in (0, 1))
+        past, new = (
+            self("Squeeze", self("Gather", self("Shape", name), self.numbers(place)), axis)
+            for name, place in (("past_key_values.0.key", 2), ("input_ids", 1))
+        )
+        total = self("Add", past, new)
+        own = self("Unsqueeze", self("Range", past, total, one), self.numbers(1))
+        is_later = self("Greater", self("Range", none, total, one), own)
+        shown, hidden = (self.hold(np.array(each, np.float32)) for each in (0, -1e4))
+        return self("Where", is_later, hidden, shown)
+
     def _fused(self) -> Callable[[str, int], str]:
         """An attention with rotary embedding, packed operands in every other layer, and lengths that the mask tells."""
         size = self.decoder
@@ -150,7 +165,7 @@ class _Builder:
 
         return attention
 
-    def _attention(self, x: str, layer: int, hidden: str) -> str:
+    def _attention(self, x: str, layer: int, hidden: Sequence[str]) -> str:
         size = self.decoder
         counts = {"query": size.heads, "key": size.groups, "value": size.groups}
         query, key, value = (self._heads(x, count) for count in counts.values())
@@ -158,7 +173,9 @@ class _Builder:
         values = self("Concat", f"past_key_values.{layer}.value", value, output=f"present.{layer}.value", axis=-2)
         turned = self("Transpose", self._repeated(keys), perm=[0, 1, 3, 2])
         scores = self("Div", self("MatMul", query, turned), self.hold(np.array(np.sqrt(size.width), np.float32)))
-        shares = self("Softmax", self("Add", scores, hidden) if hidden else scores, axis=-1)
+        for each in hidden:
+            scores = self("Add", scores, each)
+        shares = self("Softmax", scores, axis=-1)
         context = self("Transpose", self("MatMul", shares, self._repeated(values)), perm=[0, 2, 1, 3])
         joined = self("Reshape", context, self.numbers(0, 0, self._depth))
         return self("MatMul", joined, self.weight(self._depth, self._depth))

@@ -49,7 +49,16 @@ TESTS = (
     # The module of a decoder is made and checked step by step in CI, with caches that Concat appends to.
     *(
         f"plugin/open_sizes/test_caches.py::test_{each}"
-        for each in ("tokens_are_those_of_the_model", "commands_generate_and_tell_of_caches")
+        for each in (
+            "tokens_are_those_of_the_model",
+            "commands_generate_and_tell_of_caches",
+            "prompts_are_taken_by_parts",
+        )
+    ),
+    # Other faults of prompts are seen in CI.
+    *(
+        f"plugin/profiling/test_prompts.py::test_a_fault_is_seen_in_the_first_call_of_a_prompt[{fault}]"
+        for fault in ("sees one more", "off by one")
     ),
     "plugin/profiling/test_cache_check.py::test_attentions_of_one_operator_append_and_read_as_others_do",
     # Other processors compute the same, and what runs is compiled too.

@@ -169,11 +169,13 @@ class OpenedTask:
         body: one ``util.func public @layer`` over activations, then weights, then the symbols' values as ``index``.
         twin: the task with other sizes than the largest, all of them known. Code in which both agree, but for extents
             that it takes when it runs, is code for all sizes.
+        ends: positions of weights that are tables of which a call reads the end, and not the beginning.
     """
 
     fit: Fit
     body: str
     twin: Task
+    ends: tuple[int, ...] = ()
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:

@@ -31,6 +31,8 @@ def kernel_machine(
     """
     if target.device not in devices:
         return Rejected(f"the kernel is not for {target.device}")
+    if task.opened is not None and task.opened.ends:
+        return Rejected("it reads the end of a table, which begins elsewhere for each size")
     machine = float_machine(task, target) if target.device == "cpu" else gpu_machine(target)
     if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
         return Rejected("its element types are not all f32")

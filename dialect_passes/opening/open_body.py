@@ -8,7 +8,7 @@ for the other size, so pairs are what is copied once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.sizes.dims import Dim, Extent
@@ -25,7 +25,7 @@ _SLICES = {
 }
 
 
-def open_body(one: Task, other: Task, fit: Fit) -> str:
+def open_body(one: Task, other: Task, fit: Fit, ends: Collection[int] = ()) -> str:
     """The code of a task for any size: a function over activations, weights, and the values of ``fit.symbols``.
 
     Tensors of open sizes are arguments and results as views, which ``take_out_views`` (codegen/mlir) replaces.
@@ -34,6 +34,7 @@ def open_body(one: Task, other: Task, fit: Fit) -> str:
         one: the task with the largest sizes.
         other: the same task with other sizes.
         fit: finds what sizes follow from.
+        ends: positions of weights that are tables of which the end is read.
 
     Raises:
         ValueError: if the code depends on sizes in another way than by the extents of its tensors.
@@ -41,12 +42,13 @@ def open_body(one: Task, other: Task, fit: Fit) -> str:
     with shared_context() as context, ir.Location.unknown(context):
         modules = [ir.Module.parse(each.body) for each in (one, other)]
         functions = [each.body.operations[0].operation for each in modules]
-        return _Opened(one, functions[0], functions[1], fit).text()
+        return _Opened(one, functions[0], functions[1], fit, ends).text()
 
 
 class _Opened:
-    def __init__(self, task: Task, one: ir.Operation, other: ir.Operation, fit: Fit) -> None:
+    def __init__(self, task: Task, one: ir.Operation, other: ir.Operation, fit: Fit, ends: Collection[int]) -> None:
         self._task = task
+        self._ends = {len(task.inputs) + each for each in ends}
         self._fit = fit
         self._blocks = body_of(one), body_of(other)
         self._values: dict[tuple[ir.Value, ir.Value], ir.Value] = {}
@@ -83,15 +85,17 @@ class _Opened:
         return ", ".join(f"%arg{index}: {each}" for index, each in enumerate(types))
 
     def _take_arguments(self, arguments: Sequence[ir.Value]) -> None:
-        """Weights of open sizes, as a table of positions, are read up to the size of the call."""
-        for one, other, value in zip(*(each.arguments for each in self._blocks), arguments, strict=False):
+        """Weights of open sizes, as a table of positions, are read up to the size of the call, or as much of their
+        end."""
+        triples = zip(*(each.arguments for each in self._blocks), arguments, strict=False)
+        for index, (one, other, value) in enumerate(triples):
             opened = self._type(one, other)
             if str(opened) == str(value.type):
                 self._values[one, other] = value
             elif str(value.type) == VIEW:
                 self._values[one, other] = self._imported(value, opened)
             else:
-                self._values[one, other] = self._beginning(value, opened.dims or ())
+                self._values[one, other] = self._part(value, opened.dims or (), is_end=index in self._ends)
 
     def _imported(self, view: ir.Value, opened: TensorType) -> ir.Value:
         kind, sizes = ir.Type.parse(str(opened)), [self._size(each) for each in opened.open_dims]
@@ -114,16 +118,20 @@ class _Opened:
         operands = [value, *map(self._size, opened.open_dims)]
         return self._create("hal.tensor.export", ir.Type.parse(VIEW), operands, attributes)
 
-    def _beginning(self, table: ir.Value, dims: Sequence[Dim]) -> ir.Value:
+    def _part(self, table: ir.Value, dims: Sequence[Dim], *, is_end: bool) -> ir.Value:
+        """The first elements of a table along each dimension, or the last ones."""
         names = ["static_offsets", "static_sizes", "static_strides"]
-        numbers = [[0] * len(dims), [_static(each) for each in dims], [1] * len(dims)]
+        opened = [each for each in dims if isinstance(each, Extent)]
+        behind = [self._arithmetic("arith.subi", self._size(each.most), self._size(each)) for each in opened if is_end]
+        starts = [_DYNAMIC if is_end and isinstance(each, Extent) else 0 for each in dims]
+        numbers = [starts, [_static(each) for each in dims], [1] * len(dims)]
         attributes: dict[str, ir.Attribute] = {
             name: ir.DenseI64ArrayAttr.get(each) for name, each in zip(names, numbers, strict=True)
         }
-        sizes = [self._size(each) for each in dims if isinstance(each, Extent)]
-        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, len(sizes), 0])
+        sizes = [self._size(each) for each in opened]
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, len(behind), len(sizes), 0])
         kind = ir.Type.parse(str(TensorType.of_dims(dims, str(ir.RankedTensorType(table.type).element_type))))
-        return self._create("tensor.extract_slice", kind, [table, *sizes], attributes)
+        return self._create("tensor.extract_slice", kind, [table, *behind, *sizes], attributes)
 
     def _value(self, one: ir.Value, other: ir.Value) -> ir.Value:
         """The value that two are for some sizes.

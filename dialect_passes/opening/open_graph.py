@@ -68,7 +68,7 @@ class _Opening:
         (one_graph, self._weights), (other_graph, self._twin_weights) = one, other
         self._one, self._other = transposes_apart(one_graph), transposes_apart(other_graph)
         self._fit = fit
-        self._tasks: dict[tuple[str, str, tuple[Dim, ...]], Task] = {}
+        self._tasks: dict[tuple[str, str, tuple[Dim, ...], tuple[int, ...]], Task] = {}
         self._types: dict[ValueRef, TensorType] = {}
 
     def graph(self) -> LayerGraph:
@@ -113,10 +113,9 @@ class _Opening:
         Raises:
             UnsupportedModelError: if it is not.
         """
-        for name, other in zip(layer.weights, twin.weights, strict=True):
-            self._check_weight(layer, self._weights[name], self._twin_weights[other])
+        ends = self._ends(layer, twin)
         try:
-            task = self._opened(layer.task, twin.task, found.task.inputs)
+            task = self._opened(layer.task, twin.task, found.task.inputs, ends)
         except SeveralFitError:
             return False
         except ValueError as error:
@@ -135,38 +134,51 @@ class _Opening:
                 yield replace(one, layer=self._layer(one.layer, other.layer))
 
     def _layer(self, layer: Layer, twin: Layer) -> Layer:
-        for name, other in zip(layer.weights, twin.weights, strict=True):
-            self._check_weight(layer, self._weights[name], self._twin_weights[other])
+        ends, inputs = self._ends(layer, twin), [self._types[ref] for ref in layer.inputs]
         try:
-            return replace(layer, task=self._opened(layer.task, twin.task, [self._types[ref] for ref in layer.inputs]))
+            return replace(layer, task=self._opened(layer.task, twin.task, inputs, ends))
         except ValueError as error:
             raise _differing(layer, str(error)) from None
 
-    def _opened(self, one: Task, other: Task, inputs: Sequence[TensorType]) -> Task:
-        """The task for any size, which is made once; ``inputs`` tell what the sizes of activations follow from."""
+    def _opened(self, one: Task, other: Task, inputs: Sequence[TensorType], ends: tuple[int, ...] = ()) -> Task:
+        """The task for any size, which is made once; ``inputs`` tell what the sizes of activations follow from, and
+        ``ends`` which weights are tables of which the end is read."""
         dims = tuple(dim for each in inputs for dim in each.open_dims)
-        key = one.key, other.key, dims
+        key = one.key, other.key, dims, ends
         if key not in self._tasks:
-            self._tasks[key] = self._task(one, other, self._fit.knowing(dims))
+            self._tasks[key] = self._task(one, other, self._fit.knowing(dims), ends)
         return self._tasks[key]
 
-    def _check_weight(self, layer: Layer, one: np.ndarray, other: np.ndarray) -> None:
-        """Check that a weight is the same for all sizes, or the beginning of a table as long as the largest one."""
-        begins = one.ndim == other.ndim and all(map(int.__ge__, one.shape, other.shape))
-        if not begins or not _are_equal(one[tuple(map(slice, other.shape))], other):
-            raise _differing(layer, "it has a weight whose values depend on sizes")
+    def _ends(self, layer: Layer, twin: Layer) -> tuple[int, ...]:
+        """Positions of the weights that are the end of a table as long as the largest size, as a mask of which earlier
+        positions a new one sees. All others are the beginning of one, or the same for all sizes.
 
-    def _task(self, one: Task, other: Task, fit: Fit) -> Task:
+        Raises:
+            UnsupportedModelError: if one is neither.
+        """
+        found = list[int]()
+        for position, (name, twin_name) in enumerate(zip(layer.weights, twin.weights, strict=True)):
+            one, other = self._weights[name], self._twin_weights[twin_name]
+            is_part = one.ndim == other.ndim and all(map(int.__ge__, one.shape, other.shape))
+            if is_part and _are_equal(one[tuple(map(slice, other.shape))], other):
+                continue
+            end = tuple(slice(whole - size, whole) for whole, size in zip(one.shape, other.shape, strict=is_part))
+            if not is_part or not _are_equal(one[end], other):
+                raise _differing(layer, "it has a weight whose values depend on sizes")
+            found.append(position)
+        return tuple(found)
+
+    def _task(self, one: Task, other: Task, fit: Fit, ends: tuple[int, ...]) -> Task:
         if one.body == other.body:
             return one
         fit = knowing_windows(one, other, fit)
-        body = open_body(one, other, fit)
+        body = open_body(one, other, fit, ends)
         inputs, results = (
             tuple(open_type(first, second, fit) for first, second in zip(*types, strict=True))
             for types in ((one.inputs, other.inputs), (one.results, other.results))
         )
         shapes = [each.dims or each.shape for each in (*inputs, *results)]
-        opened = OpenedTask(fit.counting(shapes), body, other)
+        opened = OpenedTask(fit.counting(shapes), body, other, ends)
         key = task_key(body, *map(str, fit.symbols))
         return replace(one, key=key, inputs=inputs, results=results, opened=opened)
 

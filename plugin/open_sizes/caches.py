@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from onnx import ModelProto
 
 from sartor.errors import SartorError, UnsupportedModelError
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.reading.load import read_model
+from sartor.onnx_model.states.call_sizes import has_several
 from sartor.onnx_model.states.cut_caches import CutModel, cut_caches
-from sartor.onnx_model.states.explicit_appends import OPERATOR, append_explicitly
+from sartor.onnx_model.states.explicit_appends import append_explicitly
 from sartor.onnx_model.states.grown_caches import growing_caches
 from sartor.policies import StatePolicy
 from sartor.settings.size_range import OpenShapes
@@ -62,13 +61,13 @@ def cut_file(path: Path, policy: StatePolicy, given: OpenShapes, directory: Path
             outputs, inputs = ([value.name for value in values] for values in (model.graph.output, model.graph.input))
             pairs = [pair for pattern in policy.declared for pair in pattern.pairs(outputs, inputs)]
             declared: Mapping[str, str] = {input: output for output, input in pairs}
-            explicit = append_explicitly(model)
+            # Shapes of tokens are given where a call has several.
+            append_explicitly(model, several=has_several(given))
             growing = growing_caches(model, declared, finds=policy.finds)
             if not growing:
                 return Cutting()
             try:
                 cut = cut_caches(model, growing, given)
-                _check_tokens(model, explicit)
             except UnsupportedModelError as error:
                 if declared:
                     raise
@@ -80,19 +79,3 @@ def cut_file(path: Path, policy: StatePolicy, given: OpenShapes, directory: Path
             return Cutting(CutFile(target, cut, external))
     except SartorError as error:
         return WorkerError(error)
-
-
-def _check_tokens(model: ModelProto, explicit: Sequence[str]) -> None:
-    """Make sure that a call has one token, where nodes were written for one.
-
-    Raises:
-        UnsupportedModelError: if not.
-    """
-    names = {each.name for each in model.graph.input} & {"input_ids", "position_ids"}
-    for value in model.graph.input:
-        dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        if explicit and value.name in names and dims[1:] != [1]:
-            raise UnsupportedModelError(
-                f"node '{explicit[0]}' ({OPERATOR}) appends one position a call to a cache that the module keeps, and "
-                f"'{value.name}' has {dims}; give it one token, or compile with --no-state"
-            )

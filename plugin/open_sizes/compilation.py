@@ -10,7 +10,7 @@ from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import UsageError
+from sartor.errors import CompileError, UnsupportedModelError, UsageError
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.onnx_model.states.cut_caches import CutModel
@@ -18,12 +18,14 @@ from sartor.open_sizes.caches import CutFile, cut_file
 from sartor.open_sizes.calls import CallLog
 from sartor.open_sizes.checking import sized_nets
 from sartor.open_sizes.importing import OpenImport, check_open, import_open
+from sartor.open_sizes.prompts import CheckedPlan, judged_file, sees_no_later_tokens
 from sartor.open_sizes.sized_nets import SizedNets
 from sartor.planning.recorded_recipe import check_plan
+from sartor.policies import StatePolicy
 from sartor.profiling.cache_check import CachingModel
 from sartor.profiling.compilation.outputs import check_files, publish_best
-from sartor.profiling.compilation.tuned_network import Bench, find_variants, tune_network
-from sartor.profiling.publisher import Publisher
+from sartor.profiling.compilation.tuned_network import Bench, Candidacy, Tuned, find_variants, tune_network
+from sartor.profiling.publisher import Publisher, stage_files
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
@@ -140,9 +142,36 @@ def compile_open(
         check_files(model, output, config, publication.others, found.model.external)
         sources = opened.sources or tuple(map(str, found.symbols))
         making = _Making(found, config, bench, output, publication, sources)
-        if cut is not None:
-            making = making.caching(model, cut.cut)
-        return making.tuned() if plan is None else making.replayed(plan)
+        if cut is None:
+            return making.tuned() if plan is None else making.replayed(plan)
+        making = making.caching(model, cut.cut)
+        return (
+            making.tuned_with(_prompts(model, cut.cut, opened.base.importing.states, making))
+            if plan is None
+            else making.replayed(plan)
+        )
+
+
+def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -> _Making | None:
+    """What makes the plan for parts of a prompt; None if the model takes them token by token."""
+    config, bench, folder = tokens.config, tokens.bench, tokens.bench.directory / "prompts"
+    if not cut.prompt or config.planning.pins:
+        return None
+    folder.mkdir()
+    job = {"path": model, "policy": policy, "given": cut.prompt, "directory": folder}
+    try:
+        if not call(bench.pool, sees_no_later_tokens, {"path": model, "cut": cut}, "running the model's prompts"):
+            raise UnsupportedModelError("for several tokens it gives something else than for one after another")
+        cutting = call(bench.pool, cut_file, job, f"reading '{model}'")
+        if cutting.file is None:
+            raise UnsupportedModelError(cutting.reason)
+        part, own = cutting.file, replace(bench, directory=folder)
+        found = import_open(part.path, part.cut.shapes, replace(config, dump_directory=None), own)
+        check_open(found.model)
+    except (UnsupportedModelError, CompileError) as error:
+        _LOG.warning("a prompt takes a call for each of its tokens: %s", error)
+        return None
+    return replace(tokens, opened=found, bench=own).caching(model, part.cut)
 
 
 def _cut(model: Path, opened: OpenConfig, bench: Bench) -> CutFile | None:
@@ -196,17 +225,49 @@ class _Making:
         opened = replace(self.opened, model=replace(self.opened.model, caches=cut.caches))
         return replace(self, opened=opened, sources=cut.sources, cached=CachingModel(model, cut.caches, symbol.most))
 
+    def tuned_with(self, prompts: _Making | None) -> Artifact:
+        """Tune a plan, and a second one for prompts; publish their file, or that of the first if there is no other."""
+        second = None if prompts is None else prompts.for_prompts()
+        if second is None:
+            return self.tuned()
+        found, tuned, runner = self._plans()
+        first = CheckedPlan.of(tuned, self.opened.model, runner)
+        files = first.joined(second, self.config, self.bench)
+        staged = stage_files(files, self.output, self.config.external_weights, self.publication)
+        run = judged_file(first, staged)
+        if run.status is not Status.OK:
+            raise refusal([run], runner.budget)
+        made = self._tuned_artifact(found, first.refined.plan, run, runner)
+        return replace(made, sizes=(*made.sizes, f"prompts are taken by parts of {second.tokens} tokens"))
+
+    def for_prompts(self) -> CheckedPlan | None:
+        """Tune a plan for parts of prompts, and check it in a file of its own; None if none is right."""
+        try:
+            _, tuned, runner = self._plans()
+            return CheckedPlan.of(tuned, self.opened.model, runner)
+        except CompileError as error:
+            _LOG.warning("a prompt takes a call for each of its tokens, as no plan for more is right: %s", error)
+            return None
+
     def tuned(self) -> Artifact:
         """Tune a plan, and publish its file."""
+        found, tuned, runner = self._plans()
+        publisher = Publisher(tuned.builder, runner, self.output, self.publication)
+        refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
+        return self._tuned_artifact(found, refined.plan, run, runner)
+
+    def _plans(self) -> tuple[Candidacy, Tuned, SizedNets]:
+        """Select plans, and run them."""
         load_search(self.bench.store, self.config.target, self.config.search)
         # Definitions take long with the largest sizes.
         _, small = self.opened.others[-1]
         found = find_variants(self.opened.model, self.config, self.bench, rewritten=small)
         runner = sized_nets(found.calibration.samples, self.opened, self.config, self.bench, self.cached)
         tuned = tune_network(replace(found, begun=runner), self.config, self.bench, self.output.parent, whole=False)
-        publisher = Publisher(tuned.builder, runner, self.output, self.publication)
-        refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
-        made = self._artifact(refined.plan, run, runner)
+        return found, tuned, runner
+
+    def _tuned_artifact(self, found: Candidacy, plan: Plan, run: NetRun, runner: SizedNets) -> Artifact:
+        made = self._artifact(plan, run, runner)
         return replace(made, rejections=found.candidates.rejections, calls=self.opened.model.graph.calls)
 
     def replayed(self, plan: Plan) -> Artifact:

@@ -75,7 +75,8 @@ class SizedNets(NetRunner):
         found = [(self._share, super().profile(builds))]
         found += [(each.call.share, each.runner.profile(builds)) for each in self._timed]
         for each in builds:
-            self._seconds[each.digest] = [runs[each.digest].seconds for _, runs in found]
+            own = [runs[each.digest] for _, runs in found]
+            self._seconds[each.digest] = [run.seconds if run.samples else math.inf for run in own]
         return {each.digest: _mean([(share, runs[each.digest]) for share, runs in found]) for each in builds}
 
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:

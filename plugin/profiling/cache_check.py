@@ -5,20 +5,19 @@ The reference takes caches that are its own, never the module's, and grow as the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from sartor.codegen.ir.layer import NetworkValue
 from sartor.errors import DeviceError, UsageError
 from sartor.profiling.state_check import CALLS, CallErrors, ComparedCall, checked_in_session, errors_of_calls
 from sartor.profiling.verify_job import Check
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.cache import Cache
-from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.output_error import LAYER, output_scale
 from sartor.runtime.session import Session
 from sartor.tuning.records.signature import net_signature
@@ -55,60 +54,125 @@ def verify_caches(check: Check, model: CachingModel) -> CallErrors | WorkerError
     return checked_in_session(check, lambda session: _Calls(check, model, session).errors())
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A call.
+
+    Attributes:
+        count: positions that it adds.
+        filled: what it is filled up to, as a part of a prompt is; those are forgotten behind it.
+    """
+
+    count: int
+    filled: int
+
+
 class _Calls:
     def __init__(self, check: Check, model: CachingModel, session: Session) -> None:
         self._check, self._model, self._session = check, model, session
         self._outputs = [spec.name for spec in net_signature(check.values).outputs]
-        cached = {each.input for each in model.caches}
-        self._inputs = [value for value in check.values[0] if value.name not in cached]
         rows = {value.name: value.type.shape[0] for value in check.values[1]}
         self._new = rows[model.caches[0].output]
-        self._most = model.most // self._new
-        if not self._most:
+        if self._new > model.most:
             raise UsageError(f"a call appends {self._new} positions to caches that have room for {model.most}")
+        self._signatures = dict(zip((self._new, session.prompt_tokens), session.signatures, strict=False))
         self._bound = bound_feeds(check.bound)
         self._reference = ReferenceModel(model.path, threads=check.threads)
 
     def errors(self) -> CallErrors:
         """The error of each call."""
-        first = self._most if self._most <= _MOST_CALLS else CALLS[0]
-        counts = first, min(CALLS[1], self._most)
-        return errors_of_calls(self._check, self._session, self._outputs, self._sequence, counts)
+        sequences = [*self._sequences()]
+        counts, left = (len(sequences[0]), len(sequences[1])), iter(sequences)
 
-    def _sequence(self, samples: Iterator[Mapping[str, Array]]) -> Iterator[ComparedCall]:
+        def sequence(samples: Iterator[Mapping[str, Array]]) -> Iterator[ComparedCall]:
+            return self._sequence(next(left), [*samples])
+
+        return errors_of_calls(self._check, self._session, self._outputs, sequence, counts)
+
+    def _sequences(self) -> Iterator[list[_Step]]:
+        """Calls of two sequences: the first fills the caches if few do. Prompts come before tokens and behind them."""
+        most, new, part = self._model.most // self._new, self._new, self._session.prompt_tokens
+        one = _Step(new, new)
+        if not part:
+            yield [one] * (most if most <= _MOST_CALLS else CALLS[0])
+            yield [one] * min(CALLS[1], most)
+            return
+        whole, cut = _Step(part, part), _Step(part - part // 3, part)
+        yield list(self._fitting([whole, one, cut, *[one] * CALLS[0], whole, cut, *[one] * CALLS[1]]))
+        yield list(self._fitting([one, cut, one, whole, one]))
+
+    def _fitting(self, steps: Sequence[_Step]) -> Iterator[_Step]:
+        """The calls that there is room for."""
+        held = 0
+        for each in steps:
+            if held + each.filled <= self._model.most:
+                held += each.count
+                yield each
+
+    def _sequence(self, steps: Sequence[_Step], samples: Sequence[Mapping[str, Array]]) -> Iterator[ComparedCall]:
         """For each call what the module gave, with its caches among the outputs, and what was expected."""
-        held = {name: np.zeros_like(array) for name, array in self._session.save().items()}
-        free = [spec.name for spec in self._session.get_outputs()]
-        for number, sample in enumerate(samples):
-            feeds = {each.name: self._given(each, sample[each.name], number * self._new) for each in self._inputs}
-            known = {**self._bound, **feeds, **held}
+        held, before = {name: np.zeros_like(array) for name, array in self._session.save().items()}, 0
+        for number, step in enumerate(steps):
+            feeds = {
+                each.name: self._given(each, samples, number, before, step.filled)
+                for each in self._signatures[step.filled].inputs
+            }
+            known = {**self._bound, **self._cut(feeds, step, before), **held}
             taken = {name: each for name, each in known.items() if name in self._reference.input_names}
             right = dict(zip(self._reference.output_names, self._reference(taken), strict=True))
-            given = dict(zip(free, self._run(feeds), strict=True))
+            given = self._run(feeds, step, before)
             kept = self._session.save()
             given |= {each.output: kept[each.input] for each in self._model.caches}
             expected = [right[name] for name in self._outputs]
             scales = [output_scale(each, lenience=LAYER) for each in expected]
             yield [given[name] for name in self._outputs], expected, scales
-            held = {each.input: right[each.output] for each in self._model.caches}
+            held, before = {each.input: right[each.output] for each in self._model.caches}, before + step.count
 
-    def _run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Run the module.
+    def _run(self, feeds: Mapping[str, Array], step: _Step, before: int) -> dict[str, Array]:
+        """Run the module, and forget what a call is filled up with.
 
         Raises:
             DeviceError: also if its caches have another length than they should.
         """
+        specs = self._signatures[step.filled].outputs
         try:
-            return self._session.run(None, feeds)
+            found = dict(zip((spec.name for spec in specs), self._session.run(None, feeds), strict=True))
+            if step.count == step.filled:
+                return found
+            self._session.truncate(before + step.count)
         except UsageError as error:
             raise DeviceError(f"a call that keeps caches failed: {error}") from None
+        others = {spec.name: spec.shape for spec in self._signatures[self._new].outputs}
+        for spec in specs:
+            for axis, (size, other) in enumerate(zip(spec.shape, others[spec.name], strict=True)):
+                if size != other:
+                    found[spec.name] = found[spec.name].take(range(step.count), axis)
+        return found
 
-    def _given(self, value: NetworkValue, array: Array, before: int) -> Array:
+    def _given(
+        self, spec: TensorSpec, samples: Sequence[Mapping[str, Array]], number: int, before: int, count: int
+    ) -> Array:
         """An input of a call, as large as it is: masks hide nothing, and positions go on where the last call ended."""
-        after = before + self._new
-        shape = [size if isinstance(size, int) else after for size in value.type.dims or value.type.shape]
-        if "mask" in value.name:
-            return np.ones(shape, array.dtype)
-        if "position" in value.name and array.dtype.kind == "i":
-            return np.broadcast_to(np.arange(before, after, dtype=array.dtype), shape).copy()
-        return np.ascontiguousarray(array[tuple(map(slice, shape))])
+        shape = [before + count if size is None else size for size in spec.shape]
+        if "mask" in spec.name:
+            return np.ones(shape, spec.numpy_dtype)
+        if "position" in spec.name and spec.numpy_dtype.kind == "i":
+            return np.broadcast_to(np.arange(before, before + count, dtype=spec.numpy_dtype), shape).copy()
+        arrays = [sample[spec.name] for sample in (*samples[number:], *samples)]
+        first = arrays[0]
+        if first.ndim == len(shape) and all(map(int.__ge__, first.shape, shape)):
+            return np.ascontiguousarray(first[tuple(map(slice, shape))])
+        return np.resize(np.concatenate([each.ravel() for each in arrays]), shape)
+
+    def _cut(self, feeds: Mapping[str, Array], step: _Step, before: int) -> Mapping[str, Array]:
+        """The inputs of a call without what it is filled up with."""
+        if step.count == step.filled:
+            return feeds
+        found = dict(feeds)
+        for spec in self._signatures[step.filled].inputs:
+            other = next(each for each in self._signatures[self._new].inputs if each.name == spec.name)
+            for axis, (size, own) in enumerate(zip(spec.shape, other.shape, strict=True)):
+                if size is None or size != own:
+                    left = before + step.count if size is None else step.count
+                    found[spec.name] = found[spec.name].take(range(left), axis)
+        return found

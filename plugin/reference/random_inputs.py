@@ -27,6 +27,7 @@ _JOINING = ("Concat", "Where")
 _INDEXING = ("Gather", "GatherElements", "ScatterElements")
 _INDEXING_ALL = ("GatherND", "ScatterND")
 _DIVIDING = ("Div", "Mod")
+_SUMMING = ("CumSum", "ReduceSum")
 _ONE_IN_TEN = 0.1
 # A loop that goes on as it should does so by its third step.
 _MOST_STEPS = 4
@@ -88,8 +89,9 @@ def sample_inputs(model: ModelProto, seed: int, style: Style = USUAL) -> dict[st
 
     In the default style, floats are standard normal, or uniform over the representable range if they are quantised
     first. Integers are within the tables that they index and the constants that they are compared with. Without such a
-    bound they are 0 or 1, or any number if they have 8 bits. Those by which integers are divided are above 0. Booleans
-    are mostly true, as in masks. Inputs that stand for random operators have their distribution in every style.
+    bound they are 0 or 1, or any number if they have 8 bits. Those by which integers are divided are above 0. A mask of
+    integers that a model adds up hides nothing, as the sums may be places of tokens. Booleans are mostly true, as in
+    masks. Inputs that stand for random operators have their distribution in every style.
 
     Raises:
         UsageError: if an input has an unbound dimension.
@@ -152,6 +154,8 @@ def _sample(
         if low < high and style == USUAL:
             return random.uniform(low, high, shape).astype(dtype)
         return style.floats(random, shape).astype(dtype)
+    if "mask" in name and any(_sums(node, read, editor) for node, read in _readers(editor, name)):
+        return np.ones(shape, dtype)
     divides = any(_divides(node, read, editor) for node, read in _readers(editor, name))
     if dtype.itemsize == 1:
         limits = np.iinfo(np.dtype(dtype.str))
@@ -216,11 +220,18 @@ def _index_bound(editor: GraphEditor, name: str) -> int:
     return max(1, min(bounds, default=2))
 
 
+def _sums(node: NodeProto, read: str, editor: GraphEditor) -> bool:
+    """Whether a node adds up integers."""
+    return node.op_type in _SUMMING and node.input[0] == read and _are_integers(read, editor)
+
+
 def _divides(node: NodeProto, read: str, editor: GraphEditor) -> bool:
     """Whether a node divides integers by what it reads, which ONNX Runtime refuses to do by 0."""
-    if node.op_type not in _DIVIDING or node.input[1] != read:
-        return False
-    kind = editor.element_type(read)
+    return node.op_type in _DIVIDING and node.input[1] == read and _are_integers(read, editor)
+
+
+def _are_integers(name: str, editor: GraphEditor) -> bool:
+    kind = editor.element_type(name)
     return bool(kind) and np.issubdtype(helper.tensor_dtype_to_np_dtype(kind), np.integer)
 
 

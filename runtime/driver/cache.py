@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sartor.runtime.driver.signature import TensorSpec
-from sartor.runtime.files.json_fields import Fields, text, whole
+from sartor.runtime.files.json_fields import Fields, listed, record, text, whole
 
 FULL = "the caches are full"
 """What the module's function fails with where caches have no room for a call's positions."""
+
+PROMPT_SUFFIX, TRUNCATE_SUFFIX = "$prompt", "$truncate"
+"""What follows the entry's name in that of the function for prompts, before what follows that of each that keeps
+caches; and in that of the function that forgets the last positions."""
 
 DISAGREES = "is not the number of positions"
 """What it fails with where an input has another size than the caches with the call's own positions."""
@@ -49,6 +54,49 @@ class Cache:
     def described(self, kept: TensorSpec, most: int) -> str:
         """The cache in words."""
         return f"{self.output} -> {self.input}: {self.spec(kept)}, grows to {most}"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The function beside that for one token which takes several, as parts of a prompt have.
+
+    Attributes:
+        tokens: how many.
+        inputs: those that are no caches.
+        outputs: those that are no caches.
+        plan: as JSON data, which is not checked here.
+    """
+
+    tokens: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    plan: dict[str, Any]
+
+    @staticmethod
+    def read(content: object, where: str = "") -> Prompt:
+        """The fields of JSON data.
+
+        Raises:
+            FieldError: if they are not those of such a function.
+        """
+        fields, specs = Fields(content, where), listed(TensorSpec.read)
+        inputs, outputs = fields.take("inputs", specs), fields.take("outputs", specs)
+        found = Prompt(fields.take("tokens", whole), inputs, outputs, fields.take("plan", record))
+        fields.end()
+        return found
+
+    def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Make sure that it takes and gives what the function for one token does, but for sizes.
+
+        Raises:
+            ValueError: if not.
+        """
+        for own, others in ((self.inputs, inputs), (self.outputs, outputs)):
+            kinds = ([(each.name, each.dtype, len(each.shape)) for each in specs] for specs in (own, others))
+            if next(kinds) != next(kinds):
+                raise ValueError("the function for prompts takes or gives something else than that for tokens")
+        if self.tokens <= 1:
+            raise ValueError(f"the function for prompts takes {self.tokens} tokens")
 
 
 def check_caches(caches: Sequence[Cache], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:

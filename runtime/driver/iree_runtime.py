@@ -429,6 +429,20 @@ class Program:
 
         return call
 
+    def give(self, function: str, number: int) -> None:
+        """Call an exported function that takes an integer and gives nothing.
+
+        Raises:
+            DeviceError: if it refuses the number, or the device fails.
+        """
+        self.device.check_process()
+        inputs = rt.VmVariantList(1)
+        inputs.push_int(number)
+        try:
+            self._context.invoke(self._function(function), inputs, rt.VmVariantList(0))
+        except NATIVE_ERRORS as error:
+            raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
+
     def number(self, function: str) -> int:
         """What an exported function without arguments gives, which is an integer.
 

@@ -15,6 +15,8 @@ from sartor.runtime.runs.interface import NodeArg
 from sartor.runtime.session import Session
 
 _LOGITS_RANK = 3
+# A part of a prompt takes less time than a quarter of its tokens one by one.
+_WORTH = 4
 
 
 def generate(
@@ -123,7 +125,7 @@ class _Decoder:
         self._ids = named[0]
         if unknown := [each.name for each in self._inputs if each is not self._ids and not _is_place(each.name)]:
             raise UsageError(f"the model takes '{unknown[0]}' beside tokens, positions and masks; run the session")
-        if self._ids.shape != [1, 1]:
+        if self._ids.shape != [1, None if session.prompt_tokens else 1]:
             raise UsageError(f"the model takes tokens of shape {self._ids.shape}; one of one sequence is expected")
         outputs = [each for each in session.get_outputs() if len(each.shape) == _LOGITS_RANK]
         logits = next((each for each in outputs if each.name == "logits" or len(outputs) == 1), None)
@@ -131,6 +133,8 @@ class _Decoder:
             names = [each.name for each in session.get_outputs()]
             raise UsageError(f"the model has no output of logits; its outputs are {names}")
         self._logits = logits.name
+        # Of a call that is filled up, logits behind an earlier token count.
+        self._part = session.prompt_tokens if logits.shape[1] is None else 0
         size = logits.shape[-1]
         self.vocabulary = size if isinstance(size, int) else int(np.iinfo(_dtype(self._ids)).max)
         """One more than the largest token."""
@@ -162,18 +166,38 @@ class _Decoder:
                 "restored between two tokens; fork() gives a session for another sequence"
             )
         self._has_begun, self._length = True, held
-        for token in tokens:
-            (found,) = self._session.run([self._logits], {each.name: self._given(each, token) for each in self._inputs})
-            self._length += 1
-        return np.asarray(found[0, -1])
+        left = [*tokens]
+        while left:
+            count = self._next_part(len(left))
+            found, left = self._run(left[:count]), left[count:]
+        return found
 
-    def _given(self, value: NodeArg, token: int) -> Array:
-        """An input of a call: the token, its position, or a mask that hides no position."""
+    def _next_part(self, left: int) -> int:
+        """How many of the tokens that are left the next call takes; it may be filled up to those of a prompt."""
+        is_worth_it = left * _WORTH > self._part > 0
+        has_room = self._length + self._part <= self._session.most_positions
+        return min(left, self._part) if is_worth_it and has_room else 1
+
+    def _run(self, part: Sequence[int]) -> Array:
+        """Run one token, or a part of a prompt; returns the logits behind the last."""
+        count = self._part if len(part) > 1 else 1
+        filled = [*part, *[part[-1]] * (count - len(part))]
+        given = {each.name: self._given(each, filled) for each in self._inputs}
+        (found,) = self._session.run([self._logits], given)
+        self._length += len(part)
+        if len(part) < count:
+            self._session.truncate(self._length)
+        return np.asarray(found[0, len(part) - 1])
+
+    def _given(self, value: NodeArg, tokens: Sequence[int]) -> Array:
+        """An input of a call: the tokens, their positions, or a mask that hides no position."""
+        count, dtype = len(tokens), _dtype(value)
         if value is self._ids:
-            return np.full((1, 1), token, _dtype(value))
+            return np.array([tokens], dtype)
         if "position" in value.name:
-            return np.full([size or 1 for size in value.shape], self._length, _dtype(value))
-        return np.ones([size or self._length + 1 for size in value.shape], _dtype(value))
+            places = np.arange(self._length, self._length + count, dtype=dtype)
+            return places.reshape([size or count for size in value.shape])
+        return np.ones([size or self._length + count for size in value.shape], dtype)
 
 
 def _is_place(name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sartor.errors import DeviceError, UsageError
-from sartor.runtime.driver.cache import DISAGREES, FULL
+from sartor.runtime.driver.cache import DISAGREES, FULL, TRUNCATE_SUFFIX
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, TensorSpec, check_array
@@ -61,6 +61,17 @@ class KeptCaches:
     def apart(self, outputs: Sequence[DeviceArray]) -> list[DeviceArray]:
         """Outputs of a call, none of which is a cache."""
         return list(outputs)
+
+    def truncate(self, length: int) -> None:
+        """Forget the positions behind the first ``length``; the module has a function for prompts.
+
+        Raises:
+            UsageError: if there are fewer.
+            DeviceError: if the device fails.
+        """
+        if length > (held := self.length):
+            raise UsageError(f"the caches have {held} positions, fewer than {length}")
+        self._program.give(self._entry + TRUNCATE_SUFFIX, length)
 
     def save(self) -> dict[str, Array]:
         """Copies of the live positions of all caches, by the names of their inputs.

@@ -44,6 +44,9 @@ FULL = "the caches are full"
 """What a call fails with that has more positions than caches have room for."""
 DISAGREES = "is not the number of positions"
 """What a call fails with where an input has another size than the caches with the call's own positions."""
+SHORTER = "the caches hold fewer positions"
+"""What truncating fails with where there are not as many positions."""
+TRUNCATE_SUFFIX = "$truncate"
 _BUFFER = "!hal.buffer"
 _LENGTH, _COUNT = "@caches$length", "tensor<1xi64>"
 _VALUE = re.compile(r"%[\w$]+")
@@ -74,6 +77,27 @@ def growing_functions(
         storage.replace(),
         _Step(storage, lines, returned).function(),
     ]
+
+
+def growing_step(entry: Entry, caches: Sequence[CachePair], lines: Sequence[str], returned: Sequence[str]) -> str:
+    """A further function that appends to the caches of ``growing_functions``, and takes another number of positions.
+
+    Arguments and errors are those of ``growing_functions``.
+    """
+    return _Step(_Storage(entry, caches), lines, returned).function()
+
+
+def truncating_function(entry: Entry) -> str:
+    """The function that takes a number of positions, of type i64, and forgets those behind them."""
+    lines = [
+        f"%held = util.global.load {_LENGTH} : i64",
+        "%fits = arith.cmpi ule, %length, %held : i64",
+        f"cf.assert %fits, {quoted(SHORTER)}",
+        f"util.global.store %length, {_LENGTH} : i64",
+        "util.return",
+    ]
+    heading = f"public @{entry.name}{TRUNCATE_SUFFIX}(%length: i64)"
+    return "\n".join([f"util.func {heading} attributes {{{APART}, iree.abi.stub}} {{", *lines, "}"])
 
 
 class _Storage:

@@ -36,6 +36,7 @@ class CallSizes:
         past: symbols of the number before.
         free: symbols of a call's tokens, and of caches but for the number, which no one has to say.
         told: which symbols were bound though no one said to what.
+        said: symbols whose size the user gives.
     """
 
     known: dict[str, int] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class CallSizes:
     past: set[str] = field(default_factory=set)
     free: set[str] = field(default_factory=set)
     told: list[str] = field(default_factory=list)
+    said: set[str] = field(default_factory=set)
 
     @staticmethod
     def of(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CallSizes:
@@ -64,7 +66,7 @@ class CallSizes:
         own = {each for name, shape in dims.items() if name != _MASK for each in shape}
         sizes.totals |= {str(each) for each in dims.get(_MASK, ())[1:2] if isinstance(each, str) and each not in own}
         sizes.free |= {str(each) for each in dims.get(_MASK, ())[:1]}
-        sizes.free |= {str(each) for value in inputs_of(model) if _is_own(value.name) for each in dims[value.name]}
+        sizes.free |= {str(each) for value in inputs_of(model) if is_own(value.name) for each in dims[value.name]}
         for name, shape in given.items():
             sizes._note(name, dims[name], shape, axes.get(name))
         return sizes
@@ -82,6 +84,7 @@ class CallSizes:
                 )
             if isinstance(dim, str):
                 self.known[dim] = size
+                self.said.add(dim)
 
     def is_total(self, symbol: str) -> bool:
         """Whether a symbol is the number of positions, those of the call included."""
@@ -112,12 +115,23 @@ class CallSizes:
         sizes = [1]
         for value in inputs_of(model):
             dims = dims_of(value)
-            if _is_own(value.name) and len(dims) > 1:
+            if is_own(value.name) and len(dims) > 1:
                 sizes.append(self.size(value.name, dims[1 if value.name.endswith(_EMBEDDED) else -1]))
         return max(sizes)
 
 
-def _is_own(name: str) -> bool:
+def has_several(given: OpenShapes) -> bool:
+    """Whether shapes of inputs that the user gives are those of a call with several tokens of a sequence."""
+    shapes = (shape for name, shape in given.items() if is_own(name) and len(shape) > 1)
+    return any(isinstance(shape[1], SizeRange) or shape[1] > 1 for shape in shapes)
+
+
+def is_mask(name: str) -> bool:
+    """Whether an input says which positions count."""
+    return "mask" in name and _ENCODER not in name
+
+
+def is_own(name: str) -> bool:
     """Whether an input has a call's tokens, or where they are."""
     return name.endswith((*_TOKENS, *_EMBEDDED, *_PLACES)) and _ENCODER not in name
 
@@ -143,11 +157,11 @@ class CallFeeds:
         dtype, shape = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type), self._shape(value, positions)
         if name in self._axis_of:
             return np.broadcast_to(np.zeros((), dtype), shape)
-        if "mask" in name and _ENCODER not in name:
+        if is_mask(name):
             return np.ones(shape, dtype)
         if "position" in name and dtype.kind == "i" and shape[-1:] == [new]:
             return np.broadcast_to(np.arange(positions - new, positions, dtype=dtype), shape)
-        return np.full(shape, token, dtype) if name.endswith(_TOKENS) and _is_own(name) and dtype.kind in "iu" else None
+        return np.full(shape, token, dtype) if name.endswith(_TOKENS) and is_own(name) and dtype.kind in "iu" else None
 
     def _shape(self, value: ValueInfoProto, positions: int) -> list[int]:
         axis, shape = self._axis_of.get(value.name), list[int]()

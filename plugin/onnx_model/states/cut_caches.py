@@ -9,7 +9,7 @@ call gets it. Sizes that callers of a decoder choose are bound, but for the numb
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnx import ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
 
@@ -17,7 +17,15 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.noise import noise_of
-from sartor.onnx_model.states.call_sizes import NO_STATE, CallFeeds, CallSizes, dims_of, inputs_of
+from sartor.onnx_model.states.call_sizes import (
+    NO_STATE,
+    CallFeeds,
+    CallSizes,
+    dims_of,
+    inputs_of,
+    is_mask,
+    is_own,
+)
 from sartor.onnx_model.states.grown_caches import Growing
 from sartor.onnx_model.states.position_tables import TableBound, table_bounds
 from sartor.runtime.driver.cache import Cache
@@ -26,6 +34,9 @@ from sartor.settings.size_range import OpenShapes, SizeRange
 POSITIONS = "positions"
 """The size of a cut model that is left open."""
 _USUAL_MOST = 2048
+# Tokens of a prompt that a call takes: enough for products to reuse weights, few enough to fill up the last call.
+_PROMPT, _PROMPT_PARTS, _LEAST_PROMPT = 32, 4, 4
+_TOKENS_RANK = 2
 
 
 @dataclass(frozen=True)
@@ -36,11 +47,13 @@ class CutModel:
         caches: the inputs and outputs that they are.
         shapes: of the inputs that have the number of positions.
         sources: what sizes were bound to, and why, in sentences.
+        prompt: shapes of inputs with which a call has several tokens in place of one; empty if it cannot.
     """
 
     caches: tuple[Cache, ...]
     shapes: OpenShapes
     sources: tuple[str, ...]
+    prompt: OpenShapes = field(default_factory=dict)
 
 
 def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CutModel:
@@ -63,24 +76,47 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     bounds = table_bounds(model, editor, CallFeeds(model, sizes, axis_of), new)
     most, source = _most(growing, given, bounds)
     _check_room(most, source, new)
+    prompt = _prompt(model, growing, given, sizes, most)
     _cut(model, growing, editor)
     _forget_symbols(model)
-    shapes = {value.name: _bound(value, sizes, axis_of, most) for value in inputs_of(model)}
+    positions = SizeRange(new, most)
+    shapes = {value.name: _bound(value, sizes, axis_of, positions) for value in inputs_of(model)}
     opened = {name: shape for name, shape in shapes.items() if any(isinstance(size, SizeRange) for size in shape)}
     caches = tuple(Cache(each.input, each.output, each.axis) for each in growing)
-    told = [f"{POSITIONS}=1..{most}, {source}", *sizes.told]
-    return CutModel(caches, opened, tuple(told))
+    told = [f"{POSITIONS}={new}..{most}, {source}", *sizes.told]
+    return CutModel(caches, opened, tuple(told), prompt)
+
+
+def _prompt(
+    model: ModelProto, growing: Sequence[Growing], given: OpenShapes, sizes: CallSizes, most: int
+) -> OpenShapes:
+    """Shapes of a call with several tokens, of a model that leaves their number open and takes nothing else."""
+    count = min(_PROMPT, most // _PROMPT_PARTS)
+    tokens = [value for value in inputs_of(model) if value.name not in {each.input for each in growing}]
+    if count < _LEAST_PROMPT or not all(is_mask(value.name) or is_own(value.name) for value in tokens):
+        return {}
+    shapes = {value.name: dims_of(value) for value in tokens if is_own(value.name)}
+    opened = sizes.free - sizes.said
+    if not shapes or not all(len(dims) == _TOKENS_RANK and dims[1] in opened for dims in shapes.values()):
+        return {}
+    cache = next(value for value in inputs_of(model) if value.name == growing[0].input)
+    lengths = [
+        SizeRange(1, most) if axis == growing[0].axis else sizes.size(cache.name, dim)
+        for axis, dim in enumerate(dims_of(cache))
+    ]
+    found = {name: (sizes.size(name, dims[0]), count) for name, dims in shapes.items()}
+    return {**given, **found, cache.name: tuple(lengths)}
 
 
 def _bound(
-    value: ValueInfoProto, sizes: CallSizes, axis_of: Mapping[str, int], most: int
+    value: ValueInfoProto, sizes: CallSizes, axis_of: Mapping[str, int], positions: SizeRange
 ) -> tuple[int | SizeRange, ...]:
     """Bind the dimensions of an input, but for the number of positions."""
     axis, found = axis_of.get(value.name), list[int | SizeRange]()
     dims = dims_of(value)
     for index, dim in enumerate(dims):
         is_positions = index == axis or (axis is None and isinstance(dim, str) and sizes.is_total(dim))
-        found.append(SizeRange(1, most) if is_positions else sizes.size(value.name, dim))
+        found.append(positions if is_positions else sizes.size(value.name, dim))
     if axis is not None:
         found.insert(0, found.pop(axis))
     _set_dims(value, [size if isinstance(size, int) else POSITIONS for size in found])
@@ -194,15 +230,16 @@ def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableB
 
 
 def _check_room(most: int, source: str, new: int) -> None:
-    """Make sure that caches have room for a call, and for more than one position.
+    """Make sure that caches have room for a call, and for more.
 
     Raises:
         UsageError: if not for a call.
-        UnsupportedModelError: if for one position.
+        UnsupportedModelError: if for no more.
     """
     if most < new:
         raise UsageError(
             f"a call has {new} positions, and caches have room for {max(0, most)}, {source}; change either by --shape"
         )
-    if most == 1:
-        raise UnsupportedModelError(f"caches have room for one position, {source}; {NO_STATE}")
+    if most == new:
+        count = "one position" if new == 1 else f"the {new} positions of a call and no more"
+        raise UnsupportedModelError(f"caches have room for {count}, {source}; {NO_STATE}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,25 +33,28 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def artifact(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    folder = tmp_path_factory.mktemp("out")
+    return compiled(model, tmp_path_factory.mktemp("out"))
+
+
+def compiled(model: Path, folder: Path) -> Artifact:
     config = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", time_budget=0)
     return sartor.compile(model, config, output=folder / "decoder.vmfb")
 
 
-def continued(model: Path, count: int) -> list[int]:
-    """The likeliest tokens by ONNX Runtime, which gets and gives caches in each call."""
-    reference, tokens = OnnxRuntimeReference(model, threads=1), [*PROMPT]
+def continued(model: Path, count: int, prompt: Sequence[int] = PROMPT) -> list[int]:
+    """The likeliest tokens by ONNX Runtime, which gets and gives caches in each call of a token."""
+    reference, tokens = OnnxRuntimeReference(model, threads=1), [*prompt]
     names = [name for name in reference.input_names if name.startswith("past")]
     held: dict[str, Array] = {name: np.zeros((1, DECODER.groups, 0, DECODER.width), np.float32) for name in names}
-    for before in range(len(PROMPT) + count - 1):
+    for before in range(len(prompt) + count - 1):
         ids, places = (np.array([[each]], np.int64) for each in (tokens[before], before))
         mask = np.ones((1, before + 1), np.int64)
         feeds: dict[str, Array] = {"input_ids": ids, "position_ids": places, "attention_mask": mask, **held}
         found = dict(zip(reference.output_names, reference(feeds), strict=True))
         held = {name: found[name.replace("past_key_values", "present")] for name in names}
-        if before >= len(PROMPT) - 1:
+        if before >= len(prompt) - 1:
             tokens.append(int(found["logits"][0, -1].argmax()))
-    return tokens[len(PROMPT) :]
+    return tokens[len(prompt) :]
 
 
 def test_tokens_are_those_of_the_model(artifact: Artifact, model: Path) -> None:
@@ -57,6 +62,16 @@ def test_tokens_are_those_of_the_model(artifact: Artifact, model: Path) -> None:
     assert [each.axis for each in read_manifest(artifact.path).caches] == [2, 2]
     with Session(artifact.path, threads=1) as session:
         assert list(sartor.generate(session, PROMPT, 16)) == continued(model, 16)
+
+
+def test_prompts_are_taken_by_parts(tmp_path: Path) -> None:
+    path, prompt = tmp_path / "decoder.onnx", [3, 7, 1, 1, 8, 2, 9, 4, 4]
+    onnx.save(replace(DECODER, is_causal=True).model(), path)
+    made = compiled(path, tmp_path)
+    assert made.sizes[-1] == "prompts are taken by parts of 6 tokens"
+    with Session(made.path, threads=1) as session:
+        assert session.prompt_tokens == POSITIONS // 4
+        assert list(sartor.generate(session, prompt, 12)) == continued(path, 12, prompt)
 
 
 def test_a_plan_that_is_predicted_reads_keys_where_the_cache_has_them(artifact: Artifact) -> None:

@@ -30,7 +30,7 @@ from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.states import cache_pairs
-from sartor.open_sizes.caches import Cutting, cut_file
+from sartor.open_sizes.caches import CutFile, Cutting, cut_file
 from sartor.open_sizes.calls import usual_calls
 from sartor.policies import StatePolicy
 from sartor.profiling.cache_check import CachingModel, verify_caches
@@ -42,7 +42,7 @@ from sartor.runtime.generation.generate import generate
 from sartor.runtime.manifest import CACHES_FORMAT, read_manifest
 from sartor.runtime.session import Session
 from sartor.samples.given_samples import HeldSamples
-from sartor.settings.size_range import SizeRange
+from sartor.settings.size_range import OpenShapes, SizeRange
 from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks import build_job
@@ -60,16 +60,23 @@ WRONG = 1e-2
 CACHE = "past_key_values.0.key"
 
 
-def imported(decoder: Decoder, folder: Path) -> ImportedModel:
-    """A decoder for any number of positions, without its caches."""
+def cut(path: Path, given: OpenShapes, folder: Path) -> CutFile:
+    folder.mkdir()
+    cutting = cut_file(path, StatePolicy(finds=True), given, folder)
+    assert isinstance(cutting, Cutting), cutting
+    assert cutting.file is not None, cutting
+    return cutting.file
+
+
+def imported(decoder: Decoder, folder: Path, *, prompts: bool = False) -> ImportedModel:
+    """A decoder for any number of positions, without its caches; with several tokens a call for ``prompts``."""
     path = folder / "decoder.onnx"
     onnx.save(decoder.model(), path)
-    (folder / "cut").mkdir()
-    cutting = cut_file(path, StatePolicy(finds=True), {}, folder / "cut")
-    assert isinstance(cutting, Cutting), cutting
-    file = cutting.file
-    assert file is not None, cutting
-    fit = Fit.of([Symbol("positions", 1, decoder.positions)])
+    file = cut(path, {}, folder / "cut")
+    if prompts:
+        file = cut(path, file.cut.prompt, folder / "prompt")
+    (least,) = {size.least for shape in file.cut.shapes.values() for size in shape if isinstance(size, SizeRange)}
+    fit = Fit.of([Symbol("positions", least, decoder.positions)])
     models = []
     for size in (decoder.positions, fit.twin[0]):
         shapes = {
@@ -127,7 +134,7 @@ def checked(
     found = verify_caches(check, caching)
     if isinstance(found, WorkerError):
         raise found.error
-    assert len(found.errors) == found.before_reset + CALLS[1]
+    assert len(found.errors) >= found.before_reset + CALLS[1]
     return found
 
 

@@ -10,7 +10,7 @@ from sartor.errors import UsageError
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.reference.disturbed_model import disturbed_feeds
-from sartor.reference.random_inputs import OTHERS, USUAL, sample_inputs
+from sartor.reference.random_inputs import OTHERS, USUAL, Indices, sample_inputs
 from tests.plugin.onnx_model.builders import FLOAT, INT64, ints, model, node, run, weights
 
 
@@ -33,6 +33,19 @@ def test_indices_stay_inside_the_table() -> None:
     ids = sample_inputs(built, 0)["ids"]
     assert ids.min() == 0
     assert ids.max() == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "is_whole"),
+    [("attention_mask", INT64, True), ("numbers", INT64, False), ("attention_mask", FLOAT, False)],
+)
+def test_masks_that_say_where_tokens_are_hide_nothing(name: str, kind: int, is_whole: bool) -> None:
+    nodes = [node("Cast", [name], ["wide"], to=kind), node("ReduceSum", ["wide", "axis"], ["y"], keepdims=0)]
+    built = model(nodes, [(name, (1, 50), TensorProto.INT32)], [("y", (1,), kind)], {"axis": ints(1)})
+    prepared = prepare(built, simplifier=lambda _: ()).model
+    for style in (USUAL, *OTHERS):
+        has_all = bool(sample_inputs(prepared, 0, style)[name].all())
+        assert has_all is (is_whole or style.indices is Indices.ONES)
 
 
 def test_quantised_input_covers_its_range() -> None:

@@ -22,6 +22,7 @@ class Decoder:
     """Its likeliest token is the one after the token that was given; it keeps no more than so many positions."""
 
     most_positions = ROOM
+    prompt_tokens = 0
 
     def __init__(self) -> None:
         self.cached_positions = 0
@@ -45,6 +46,44 @@ class Decoder:
         logits = np.zeros((1, 1, VOCABULARY), np.float32)
         logits[0, 0, (token + 1) % VOCABULARY] = np.nan if self.broken else 1
         return [logits]
+
+
+class PromptDecoder(Decoder):
+    """It takes four tokens of a prompt, too."""
+
+    prompt_tokens = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[tuple[list[int], list[int], int]] = []
+
+    def get_inputs(self) -> list[NodeArg]:
+        names = "input_ids", "position_ids", "attention_mask"
+        return [NodeArg(name, "tensor(int64)", [1, None]) for name in names]
+
+    def get_outputs(self) -> list[NodeArg]:
+        return [NodeArg("logits", "tensor(float)", [1, None, VOCABULARY])]
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        (tokens,), (places,) = feeds["input_ids"].tolist(), feeds["position_ids"].tolist()
+        assert self.cached_positions + len(tokens) <= ROOM
+        self.parts.append((tokens, places, feeds["attention_mask"].size))
+        self.cached_positions += len(tokens)
+        return [np.eye(VOCABULARY, dtype=np.float32)[[[(token + 1) % VOCABULARY for token in tokens]]]]
+
+    def truncate(self, length: int) -> None:
+        assert length < self.cached_positions
+        self.cached_positions = length
+
+
+def test_a_prompt_goes_by_parts_of_which_the_last_is_filled_up_where_there_is_room() -> None:
+    decoder = PromptDecoder()
+    assert list(generated(decoder, [1, 2, 3], 2)) == [4, 5]
+    assert decoder.parts == [([1, 2, 3, 3], [0, 1, 2, 3], 4), ([4], [3], 4)]
+    assert decoder.cached_positions == 4
+    full = PromptDecoder()
+    assert list(generated(full, [1, 2, 3, 4, 5, 6], 1)) == [0]
+    assert [tokens for tokens, _, _ in full.parts] == [[1, 2, 3, 4], [5], [6]]
 
 
 def generated(decoder: Decoder, prompt: Any, count: int, **options: Any) -> Any:

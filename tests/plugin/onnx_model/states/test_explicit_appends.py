@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto, helper
 
 from sartor.onnx_model.states.explicit_appends import OPERATOR, append_explicitly
-from sartor.open_sizes.caches import Cutting, cut_file
-from sartor.policies import StatePolicy
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 from tests.cache_models import Decoder
@@ -33,11 +29,12 @@ def outputs(model: ModelProto, given: Mapping[str, Array]) -> list[Array]:
     return OnnxRuntimeReference(model.SerializeToString(), threads=1)(dict(given))
 
 
-def test_nodes_give_what_the_operator_gives() -> None:
-    model = DECODER.model()
-    assert append_explicitly(model) == ("attention_0", "attention_1")
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_nodes_give_what_the_operator_gives(tokens: int) -> None:
+    model, given = DECODER.model(), feeds(tokens)
+    assert append_explicitly(model, several=tokens > 1) == ("attention_0", "attention_1")
     assert OPERATOR not in {node.op_type for node in model.graph.node}
-    for one, other in zip(outputs(model, feeds()), outputs(DECODER.model(), feeds()), strict=True):
+    for one, other in zip(outputs(model, given), outputs(DECODER.model(), given), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
@@ -64,13 +61,3 @@ def test_attributes_that_are_written_out_and_off_do_not_count() -> None:
     assert append_explicitly(model) == ("attention_0", "attention_1")
     for one, other in zip(outputs(model, feeds()), right, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_several_tokens_a_call_leave_the_caches_to_the_caller(tmp_path: Path) -> None:
-    path = tmp_path / "decoder.onnx"
-    onnx.save(DECODER.model(), path)
-    (tmp_path / "cut").mkdir()
-    found = cut_file(path, StatePolicy(finds=True), {"input_ids": (1, 4), "position_ids": (1, 4)}, tmp_path / "cut")
-    assert isinstance(found, Cutting)
-    assert found.file is None
-    assert "appends one position a call" in found.reason

@@ -1,0 +1,189 @@
+"""A second plan of a decoder, for parts of a prompt: one file has it and that for tokens, and both keep the caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from onnx import helper
+
+from sartor.config import CompileConfig
+from sartor.errors import CompileError, SartorError
+from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.states import cache_pairs
+from sartor.onnx_model.reading.load import read_model
+from sartor.onnx_model.states.call_sizes import inputs_of, is_mask
+from sartor.onnx_model.states.cut_caches import CutModel
+from sartor.open_sizes.sized_nets import SizedNets
+from sartor.planning.recipe import Recipe
+from sartor.profiling.builder import Build
+from sartor.profiling.compilation.outputs import publish_best
+from sartor.profiling.compilation.tuned_network import Bench, Tuned
+from sartor.profiling.refiner import Refined
+from sartor.reference.trusted.reference_model import ReferenceModel
+from sartor.runtime.driver.cache import Prompt
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.manifest import PROMPTS_FORMAT, Manifest
+from sartor.runtime.output_error import relative_error
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.networks.prompts_job import WeightedNetwork, build_prompts
+from sartor.tuning.records.measurement import Status
+from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.protocol import WorkerError
+
+_TIMEOUT = 1800.0
+# A model that sees later tokens is further off by far; sums in another order are not.
+_SAME = 1e-2
+
+
+@dataclass(frozen=True)
+class CheckedPlan:
+    """A plan that is right in a file of its own.
+
+    Attributes:
+        imported: the model that it is for.
+        refined: the plan.
+        runner: ran it.
+    """
+
+    imported: ImportedModel
+    refined: Refined
+    runner: SizedNets
+
+    @staticmethod
+    def of(tuned: Tuned, imported: ImportedModel, runner: SizedNets) -> CheckedPlan:
+        """The best plan whose module is right.
+
+        Raises:
+            CompileError: if none is.
+        """
+        refined, _ = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, tuned, runner))
+        return CheckedPlan(imported, refined, runner)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a call: rows that it adds to a cache."""
+        rows = {value.name: value.type.shape[0] for value in self.imported.graph.outputs}
+        return rows[self.imported.caches[0].output]
+
+    @property
+    def _weighted(self) -> WeightedNetwork:
+        recipe, imported = self.refined.recipe, self.imported
+        net = SplitNetwork(recipe.graph, recipe.variants, imported.ranges, caches=cache_pairs(imported))
+        return WeightedNetwork(net, imported.weights)
+
+    def joined(self, prompts: CheckedPlan, config: CompileConfig, bench: Bench) -> NetFiles:
+        """The file with this plan, for tokens, and that for prompts.
+
+        Raises:
+            CompileError: with IREE's diagnostic.
+        """
+        name = bench.directory / "joined"
+        weights = None if config.external_weights is None else name.with_suffix(".irpa")
+        files = NetFiles(name.with_suffix(".vmfb"), weights)
+        arguments = {
+            "tokens": self._weighted,
+            "prompts": prompts._weighted,
+            "target": config.target,
+            "manifest": self._manifest(prompts, config),
+            "files": files,
+        }
+        bench.progress("compiling plans into one file", 0, 1)
+        size = call(bench.pool, build_prompts, arguments, "compiling two plans into one file", _TIMEOUT)
+        bench.progress("compiling plans into one file", 1, 1)
+        return replace(files, weight_bytes=size)
+
+    def _manifest(self, prompts: CheckedPlan, config: CompileConfig) -> Manifest:
+        own, other = (
+            Manifest.from_json(each.refined.recipe.manifest(each.imported, config.header)) for each in (self, prompts)
+        )
+        signature = other.stateful_signature
+        features = tuple(sorted({*own.features, *other.features}))
+        prompt = Prompt(prompts.tokens, signature.inputs, signature.outputs, other.plan)
+        return replace(own, features=features, prompt=prompt, format=PROMPTS_FORMAT)
+
+
+def _checked(recipe: Recipe, tuned: Tuned, runner: SizedNets) -> NetRun:
+    """The judged run of a plan in a module of its own."""
+    try:
+        (build,) = tuned.builder.build([recipe])
+    except CompileError as error:
+        return NetRun(Status.COMPILE_FAILED, message=str(error))
+    return runner.judged(build)
+
+
+def judged_file(plan: CheckedPlan, files: NetFiles) -> NetRun:
+    """The judged run of a file with a further plan."""
+    return plan.runner.judged(Build(plan.refined.recipe, files))
+
+
+def sees_no_later_tokens(path: Path, cut: CutModel) -> bool | WorkerError:
+    """Worker side: whether a model gives for several tokens what it gives for one after another.
+
+    Args:
+        path: the user's file.
+        cut: what it is without its caches, with the shapes of a prompt.
+    """
+    try:
+        return _Causality(path, cut).holds()
+    except SartorError as error:
+        return WorkerError(error)
+
+
+class _Causality:
+    def __init__(self, path: Path, cut: CutModel) -> None:
+        model, _ = read_model(path)
+        self._cut, self._reference = cut, ReferenceModel(path)
+        self._types = {
+            value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in inputs_of(model)
+        }
+        self._masks = {
+            value.name: len(value.type.tensor_type.shape.dim) for value in inputs_of(model) if is_mask(value.name)
+        }
+        self._empty = {each.input: self._cache(each.input, each.axis) for each in cut.caches}
+        self._shapes = {
+            name: shape for name, shape in cut.prompt.items() if name in self._types and name not in self._empty
+        }
+
+    @property
+    def _batch(self) -> int:
+        return next(size for shape in self._shapes.values() for size in shape[:1] if isinstance(size, int))
+
+    def _cache(self, name: str, axis: int) -> Array:
+        """A cache without positions."""
+        known = [size for size in self._cut.shapes[name] if isinstance(size, int)]
+        return np.zeros((*known[:axis], 0, *known[axis:]), self._types[name])
+
+    def holds(self) -> bool:
+        count = max(size for shape in self._shapes.values() for size in shape[1:] if isinstance(size, int))
+        whole = self._run(range(count), self._empty)
+        held, parts = self._empty, list[Mapping[str, Array]]()
+        for place in range(count):
+            parts.append(self._run(range(place, place + 1), held))
+            held = {each.input: parts[-1][each.output] for each in self._cut.caches}
+        axes = {each.output: each.axis for each in self._cut.caches}
+        for name, array in whole.items():
+            one = parts[-1][name] if name in axes else _joined([part[name] for part in parts], array)
+            if not relative_error([array], [one]) <= _SAME:
+                return False
+        return True
+
+    def _run(self, places: range, held: Mapping[str, Array]) -> dict[str, Array]:
+        count, feeds = len(places), dict(held)
+        for name in self._shapes:
+            # Different tokens, which all vocabularies have.
+            numbers = [place if "position" in name else place * place % 3 for place in places]
+            feeds[name] = np.broadcast_to(np.array(numbers, self._types[name]), (self._batch, count)).copy()
+        for name, rank in self._masks.items():
+            feeds[name] = np.ones((*[self._batch] * (rank - 1), places.stop), self._types[name])
+        known = {name: array for name, array in feeds.items() if name in self._reference.input_names}
+        return dict(zip(self._reference.output_names, self._reference(known), strict=True))
+
+
+def _joined(parts: list[Array], like: Array) -> Array:
+    """What calls of one token gave, as one call gives it."""
+    axes = [axis for axis, (one, size) in enumerate(zip(parts[0].shape, like.shape, strict=True)) if one != size]
+    return np.concatenate(parts, axes[0]) if axes else parts[-1]

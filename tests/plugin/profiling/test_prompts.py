@@ -1,0 +1,178 @@
+"""A module with a second function for parts of prompts: calls of both, what is generated, faults that are seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from sartor.codegen.ir.layer import ENTRY
+from sartor.codegen.linking.several.prompts import join_prompts
+from sartor.errors import DeviceError, UsageError
+from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.states import cache_pairs
+from sartor.open_sizes.prompts import sees_no_later_tokens
+from sartor.runtime.driver.cache import PROMPT_SUFFIX, Prompt
+from sartor.runtime.driver.state import STATEFUL_SUFFIX
+from sartor.runtime.generation.generate import generate
+from sartor.runtime.manifest import CACHES_FORMAT, PROMPTS_FORMAT
+from sartor.runtime.session import Session
+from sartor.tuning.networks import prompts_job
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
+from sartor.tuning.networks.prompts_job import WeightedNetwork, build_prompts
+from sartor.tuning.records.signature import open_sizes
+from tests.cache_models import POSITIONS, Decoder
+from tests.codegen.linking.test_stitching import TARGET, manifest_of, split
+from tests.plugin.profiling.test_cache_check import WRONG, checked, cut, imported, with_kernels
+
+FUSED = Decoder(layers=1, width=16, has_mask=True, is_fused=True)
+PLAIN = Decoder(layers=1, is_causal=True)
+PART = POSITIONS // 4
+Models = tuple[ImportedModel, ImportedModel]
+
+
+def models(decoder: Decoder, folder: Path) -> Models:
+    found = []
+    for name, has_several in (("one", False), ("several", True)):
+        (folder / name).mkdir()
+        found.append(imported(decoder, folder / name, prompts=has_several))
+    return found[0], found[1]
+
+
+def joined(pair: Models, folder: Path, *, by_kernels: bool = False) -> Path:
+    made, said = list[WeightedNetwork](), dict[int, Any]()
+    for index, model in enumerate(pair):
+        net: SplitNetwork = with_kernels(model) if by_kernels and not index else split(model)
+        made.append(WeightedNetwork(replace(net, caches=cache_pairs(model)), model.weights))
+        sizes = open_sizes(model.graph.inputs)
+        said[index] = manifest_of(model, caches=model.caches, sizes=sizes, format=CACHES_FORMAT)
+    own = said[1].stateful_signature
+    prompt = Prompt(PART, own.inputs, own.outputs, said[1].plan)
+    manifest, path = replace(said[0], prompt=prompt, format=PROMPTS_FORMAT), folder / "joined.vmfb"
+    build_prompts(made[0], made[1], TARGET, manifest, NetFiles(path, None))
+    return path
+
+
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    return models(FUSED, tmp_path_factory.mktemp("fused"))
+
+
+@pytest.fixture(scope="module")
+def module(fused: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return joined(fused, tmp_path_factory.mktemp("net"), by_kernels=True)
+
+
+def test_calls_of_prompts_and_tokens_append_to_the_same_caches(fused: Models, module: Path) -> None:
+    assert max(checked(fused[0], module).errors) < 1e-5
+
+
+def by_tokens(session: Session, prompt: Sequence[int], count: int) -> list[int]:
+    """The likeliest tokens, by calls of one."""
+    tokens = [*prompt]
+    for before in range(len(prompt) + count - 1):
+        ids, places = (np.array([[each]], np.int64) for each in (tokens[before], before))
+        feeds: Mapping[str, np.ndarray] = {"input_ids": ids, "position_ids": places}
+        (found,) = session.run(None, {**feeds, "attention_mask": np.ones((1, before + 1), np.int64)})
+        if before >= len(prompt) - 1:
+            tokens.append(int(found[0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
+@pytest.mark.parametrize("length", [1, 2, PART, PART + 1, PART + 3, 3 * PART + 4])
+def test_tokens_behind_a_prompt_are_those_of_calls_of_one_token(module: Path, length: int) -> None:
+    prompt = [(5 * place + 3) % FUSED.words for place in range(length)]
+    count = min(4, POSITIONS - length + 1)
+    with Session(module, threads=1) as session:
+        found = list(generate(session, prompt, count))
+        assert session.cached_positions == length + count - 1
+        session.reset()
+        assert found == by_tokens(session, prompt, count)
+
+
+def test_positions_are_forgotten(module: Path) -> None:
+    with Session(module, threads=1) as session:
+        assert session.prompt_tokens == PART
+        right = list(generate(session, [3, 1], 5))
+        session.truncate(2)
+        assert session.cached_positions == 2
+        assert list(generate(session, right[:1], 4)) == right[1:]
+        with pytest.raises(UsageError, match="have 6 positions, fewer than 7"):
+            session.truncate(7)
+        with pytest.raises(UsageError, match="expected 0 or more"):
+            session.truncate(-1)
+        with pytest.raises(UsageError, match=r"no plan for inputs of the shapes input_ids=1,2"):
+            session.run(
+                None, {name: np.zeros((1, 2), np.int64) for name in ("input_ids", "position_ids", "attention_mask")}
+            )
+
+
+def test_what_a_call_is_filled_up_with_and_not_forgotten_is_seen(
+    fused: Models, module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "truncate", lambda *_: None)
+    with pytest.raises(DeviceError, match="is not the number of positions"):
+        checked(fused[0], module)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """What hides later positions is a table of which the end is read."""
+    return models(PLAIN, tmp_path_factory.mktemp("plain"))
+
+
+def test_a_table_of_later_positions_is_read_from_its_end(plain: Models, tmp_path: Path) -> None:
+    ends = [layer.task.opened.ends for layer in plain[1].graph.layers if layer.task.opened is not None]
+    assert (0,) in ends
+    assert max(checked(plain[0], joined(plain, tmp_path)).errors) < 1e-5
+
+
+def sees_one_more(pair: Models) -> Models:
+    """Positions of a prompt see the one behind them."""
+    one, several = pair
+    name = next(name for name, array in several.weights.items() if array.shape[-1] == POSITIONS and array.ndim == 2)
+    array = several.weights[name]
+    moved = np.concatenate([array[:, 1:], array[:, -1:]], axis=1)
+    return one, replace(several, weights={**several.weights, name: moved})
+
+
+def off_by_one(text: str) -> str:
+    """A prompt's rows of the last cache lie one place too far."""
+    before, name, own = text.partition(f"@{ENTRY}{PROMPT_SUFFIX}{STATEFUL_SUFFIX}")
+    own, count = re.subn(
+        r"(%offset1 = arith\.muli )%before, ",
+        r"%unit = arith.constant 1 : index\n%more = arith.addi %before, %unit : index\n\1%more, ",
+        own,
+    )
+    assert count == 1
+    return before + name + own
+
+
+@pytest.mark.parametrize("fault", ["sees one more", "off by one"])
+def test_a_fault_is_seen_in_the_first_call_of_a_prompt(
+    fault: str, plain: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, pair = join_prompts, plain
+    if fault == "off by one":
+        monkeypatch.setattr(
+            prompts_job, "join_prompts", lambda *given: replace(found := right(*given), text=off_by_one(found.text))
+        )
+    else:
+        pair = sees_one_more(plain)
+    found = checked(plain[0], joined(pair, tmp_path))
+    assert found.errors[0] > WRONG
+
+
+@pytest.mark.parametrize(("decoder", "is_causal"), [(FUSED, True), (PLAIN, True), (Decoder(layers=1), False)])
+def test_a_model_in_which_tokens_see_later_ones_takes_no_prompts(
+    decoder: Decoder, is_causal: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "decoder.onnx"
+    onnx.save(decoder.model(), path)
+    assert sees_no_later_tokens(path, cut(path, {}, tmp_path / "cut").cut) is is_causal
