@@ -41,7 +41,7 @@ def find_fusions(graph: LayerGraph, *, attends: bool = False) -> LayerGraph:
                 continue
             if reads[ref] > 1 or len(first.task.results) > 1:
                 continue
-            fusion = _fusion(first, second, slot, cached(first.task, second.task, slot))
+            fusion = pair_of(first, second, slot, cached(first.task, second.task, slot))
             # A plan identifies layers by their names alone.
             if fusion.layer.name not in layers:
                 found.setdefault(fusion.layer.name, fusion)
@@ -105,7 +105,8 @@ def _only_moves(task: Task) -> bool:
         return all(each.name in _MOVING or copies(each) for each in ops)
 
 
-def _fusion(first: Layer, second: Layer, slot: int, task: Task) -> Fusion:
+def pair_of(first: Layer, second: Layer, slot: int, task: Task) -> Fusion:
+    """Two layers as one, the second of which reads the result of the first as its activation ``slot``."""
     return _joined((first, second), task, (*first.inputs, *_others(second, slot)))
 
 

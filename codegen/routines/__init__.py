@@ -38,6 +38,8 @@ from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
 from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
+from sartor.codegen.routines.open_sizes.convolution import OpenConvolutionKernel
+from sartor.codegen.routines.open_sizes.window import OpenWindowKernel
 from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.direct import Direct
@@ -91,6 +93,7 @@ ROUTINES: tuple[Routine, ...] = (
     JoinEnlarged("join_enlarged_blocked", blocked=True),
     Rowwise(),
     Recurrent(),
+    OpenWindowKernel(),
     # By weights in blocks of integers.
     BlockProduct(),
     BlockPanels(),
@@ -154,6 +157,8 @@ ROUTINES: tuple[Routine, ...] = (
     TensorSeparable(storage="bf16"),
     TensorSeparable(storage="f16"),
     OpenAttentionKernel(),
+    OpenConvolutionKernel(),
+    OpenWindowKernel("fused_open_window", fuses=True),
     AttentionKernel(),
     AttentionKernel(arithmetic="tf32"),
     AttentionKernel(storage="bf16"),

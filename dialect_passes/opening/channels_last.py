@@ -8,20 +8,22 @@ as long as they allow any layout; in between a layer of its own transposes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import Layer, LayerKind, NetworkValue, Task, TensorType, ValueRef
+from sartor.codegen.ir.layer import Fusion, Layer, LayerKind, NetworkValue, Task, TensorType, ValueRef
 from sartor.codegen.ir.layouts import CHANNELS_LAST, IMAGE_RANK, image_layout
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, moves
 from sartor.codegen.mlir.rewriting.convert import Converted, convert_images
 from sartor.codegen.mlir.snippet import inline
-from sartor.codegen.subgraphs.fusion import task_of
+from sartor.codegen.subgraphs.fusion import fuse, task_of
+from sartor.dialect_passes.fuse_layers import pair_of
 from sartor.dialect_passes.opening.patches import padding_apart, patched
 from sartor.dialect_passes.opening.transposes_apart import transpose_task
 
@@ -48,6 +50,19 @@ def channels_last(network: Network) -> Network:
         turning.take(layer)
     outputs = tuple(map(turning.output, graph.outputs))
     return replace(graph, layers=tuple(turning.layers), outputs=outputs), {**weights, **turning.weights}
+
+
+def windows_of(graph: LayerGraph) -> Iterator[Fusion]:
+    """The windows of a network with channels last, each with the layer that gathers its patches or pads its image."""
+    layers = {each.name: each for each in graph.layers}
+    reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
+    reads.update(each.source for each in graph.outputs if each.source is not None)
+    for layer in graph.layers:
+        for slot, ref in enumerate(layer.inputs):
+            before = layers.get(ref.source or "")
+            if before is None or _PATCHES not in before.name or reads[ref] > 1 or len(before.task.results) > 1:
+                continue
+            yield pair_of(before, layer, slot, fuse(before.task, layer.task, slot))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from sartor.codegen.ir.layer import (
 from sartor.codegen.ir.sizes.dims import Dim
 from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError
 from sartor.dialect_passes.fuse_layers import find_fusions
+from sartor.dialect_passes.opening.channels_last import windows_of
 from sartor.dialect_passes.opening.open_body import open_body, open_type
 from sartor.dialect_passes.opening.transposes_apart import transposes_apart, with_turned_results
 from sartor.dialect_passes.opening.window_sizes import knowing_windows
@@ -126,11 +127,9 @@ class _Opening:
         return True
 
     def _fusions(self) -> Iterator[Fusion]:
-        """The products and softmaxes of attention, which a kernel computes together."""
-        plain = (replace(each, fusions=(), childnets=()) for each in (self._one, self._other))
-        pairs = (with_turned_results(find_fusions(each, attends=True)) for each in plain)
-        for one, other in zip(*(each.fusions for each in pairs), strict=False):
-            if one.members == other.members and _attends(one):
+        """What kernels compute together: the products and softmaxes of attention, and patches with what reads them."""
+        for one, other in zip(*map(_fusions_of, (self._one, self._other)), strict=False):
+            if one.members == other.members:
                 yield replace(one, layer=self._layer(one.layer, other.layer))
 
     def _layer(self, layer: Layer, twin: Layer) -> Layer:
@@ -191,6 +190,14 @@ class _Opening:
             return replace(one, type=open_type(one.type, other.type, self._fit.knowing(known)))
         except ValueError as error:
             raise UnsupportedModelError(f"'{one.name}' cannot have any size: {error}") from None
+
+
+def _fusions_of(graph: LayerGraph) -> list[Fusion]:
+    """The fusions of a network of known sizes, in the order of their last layers."""
+    plain = replace(graph, fusions=(), childnets=())
+    attentions = filter(_attends, with_turned_results(find_fusions(plain, attends=True)).fusions)
+    order = {each.name: index for index, each in enumerate(graph.layers)}
+    return sorted((*attentions, *windows_of(graph)), key=lambda each: order[each.members[-1]])
 
 
 def _attends(fusion: Fusion) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.analysis.window_loops import WindowLoops
 from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps, loop_sizes
 from sartor.codegen.mlir.rewriting.chain import root_of
 from sartor.codegen.mlir.rewriting.convert import Converted
 from sartor.codegen.subgraphs.fusion import task_of
-from sartor.dialect_passes.opening.window_sizes import Window
 
 _RANK = 4
 
@@ -95,7 +95,7 @@ class _Convolution:
     function: ir.Operation
     slot: int
     pad: ir.Operation | None
-    windows: tuple[Window, Window]
+    windows: tuple[WindowLoops, WindowLoops]
 
     @staticmethod
     def of(root: ir.Operation, converted: Converted) -> _Convolution | None:
@@ -111,7 +111,7 @@ class _Convolution:
         places = list(indexing_maps(root)[0].results)
         kinds = ir.ArrayAttr(root.attributes["iterator_types"])
         reduced = [loop for loop, kind in enumerate(kinds) if "reduction" in str(kind)]
-        windows = [Window.of(each, reduced) for each in places[1:3]]
+        windows = [WindowLoops.of(each, reduced) for each in places[1:3]]
         if len(places) != _RANK or windows[0] is None or windows[1] is None:
             return None
         if not all(isinstance(places[axis], ir.AffineDimExpr) for axis in (0, 3)):
@@ -159,7 +159,7 @@ class _Convolution:
         return task_of(LayerKind.FIXED, text, (image,), (), (patches,))
 
     @property
-    def _axes(self) -> Sequence[tuple[int, Window]]:
+    def _axes(self) -> Sequence[tuple[int, WindowLoops]]:
         return [*enumerate(self.windows, 1)]
 
 

@@ -7,9 +7,9 @@ size do.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+from sartor.codegen.analysis.window_loops import WindowLoops
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.sizes.dims import Extent
 from sartor.codegen.ir.sizes.fit import Fit
@@ -20,42 +20,6 @@ from sartor.codegen.mlir.snippet import tensor_parts
 _GENERALIZE = "builtin.module(util.func(linalg-generalize-named-ops))"
 # Named ops with windows, and maps of generic ones.
 _WINDOWS = re.compile(r"linalg\.(conv|depthwise|pooling)|d\d+( \* \d+)? \+ d\d+")
-
-
-_POSITION = re.compile(r"d(\d+)(?: \* (\d+))? \+ d(\d+)(?: \* (\d+))?")
-
-
-@dataclass(frozen=True)
-class Window:
-    """Where a window reads along one dimension: a stride for each step of one loop, a dilation for each of another.
-
-    Attributes:
-        moved: the loop over windows.
-        stride: what it steps by.
-        reduced: the loop within a window.
-        dilation: what that steps by.
-    """
-
-    moved: int
-    stride: int
-    reduced: int
-    dilation: int
-
-    @staticmethod
-    def of(expression: ir.AffineExpr, inner: Collection[int]) -> Window | None:
-        """The window that reads at an index, of loops of which the ``inner`` ones are within windows; None if it is no
-        window."""
-        match = _POSITION.fullmatch(str(expression))
-        if match is None:
-            return None
-        terms = [(int(match[1]), int(match[2] or 1)), (int(match[3]), int(match[4] or 1))]
-        terms.sort(key=lambda term: term[0] in inner)
-        is_inner = [loop in inner for loop, _ in terms]
-        return Window(*terms[0], *terms[1]) if is_inner == [False, True] else None
-
-    def count(self, size: Extent, kernel: int) -> Extent:
-        """How many windows of ``kernel`` elements fit into a size."""
-        return size.plus(self.stride - 1 - (kernel - 1) * self.dilation).over(self.stride)
 
 
 def knowing_windows(one: Task, other: Task, fit: Fit) -> Fit:
@@ -110,7 +74,7 @@ def _window_counts(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[E
             continue
         extents = _extents(tensor_parts(operand)[0], tensor_parts(other)[0], fit)
         for extent, expression in zip(extents, indexing.results, strict=True):
-            window = Window.of(expression, inner)
+            window = WindowLoops.of(expression, inner)
             if window is None or extent is None:
                 continue
             found = window.count(extent, counts[0][window.reduced])

@@ -54,26 +54,33 @@ class ProductRoutine(StoringKernel):
         Raises:
             ValueError: if there is no kernel for the layer.
         """
-        machine, rewrite = kernel_machine(task, target, devices=self.devices), product_rewrite(task)
-        if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):
+        machine = kernel_machine(task, target, devices=self.devices)
+        if isinstance(machine, Rejected):
             raise ValueError("not a matrix product for kernels")
+        product = product_layer(task, None if task.opened is None else task.opened.twin, machine.lanes)
+        rewrite = product.rewrite
         with rewrite.module.context:
-            product = ProductLayer.of(rewrite, machine.lanes)
-            if task.opened is not None:
-                product.twin = _twin(task.opened.twin, machine.lanes)
             parts = self.parts(product, parameters, machine)
         inputs = schemas_of(task.inputs, rewrite.inputs, target.device, self.storage)
         (output,) = schemas_of(task.results, rewrite.outputs, target.device, self.output or self.storage)
         return KernelLayer.of(task, rewrite, inputs, output, parts, self.needs)
 
 
-def _twin(task: Task, lanes: int) -> ProductLayer:
-    """The product of a task with other sizes.
+def product_layer(task: Task, twin: Task | None, lanes: int) -> ProductLayer:
+    """The product of a task.
+
+    Args:
+        task: the task.
+        twin: the same with other sizes, if the number of rows is known only when it runs; None if it is known.
+        lanes: elements of a vector.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is no product.
     """
     rewrite = product_rewrite(task)
     if isinstance(rewrite, Rejected):
         raise ValueError(rewrite.reason)
-    return ProductLayer.of(rewrite, lanes)
+    with rewrite.module.context:
+        product = ProductLayer.of(rewrite, lanes)
+    product.twin = None if twin is None else product_layer(twin, None, lanes)
+    return product

@@ -187,7 +187,7 @@ class Nest(Loops):
     ) -> None:
         """Emit code for the panels of a workgroup, each of which ``write`` emits."""
         first, end = workgroup_range(asm, self.grid.panels, self.groups[1], group[1])
-        _each_panel(asm, self.grid, (first, end), asm.equal(group[1], self.groups[1] - 1), write)
+        each_panel(asm, self.grid, (first, end), asm.equal(group[1], self.groups[1] - 1), write)
 
     def write_panel(
         self,
@@ -256,7 +256,7 @@ class Region:
     has_last: Condition
 
 
-def _each_panel(
+def each_panel(
     asm: Assembler,
     grid: PanelGrid,
     panels: tuple[Index, Index],
@@ -281,7 +281,7 @@ class _Writer:
     def write(self, region: Region) -> None:
         """Emit the code of a part of the result."""
         write = functools.partial(self.write_panel, region=region)
-        _each_panel(self._asm, self._nest.grid, region.panels, region.has_last, write)
+        each_panel(self._asm, self._nest.grid, region.panels, region.has_last, write)
 
     def write_panel(self, panel: Panel, region: Region) -> None:
         """Emit the code of a panel of a part of the result."""

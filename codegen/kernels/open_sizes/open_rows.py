@@ -53,26 +53,45 @@ class OpenRows:
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
-        nest = self.tiles.nest
-        whole, rest = asm.divide(asm.size(self.rows), nest.tiling.columns)
-        rows = workgroup_range(asm, whole, self.groups[0], group[0])
+        whole, rest = self.tiles_and_rest(asm)
+        tiles = workgroup_range(asm, whole, self.groups[0], group[0])
         has_rest = asm.equal(group[0], self.groups[0] - 1)
 
         def panel(panel: Panel) -> None:
-            nest.write_panel(asm, memories, rows, panel, self.tiles.accumulation(asm, memories))
-            asm.when(has_rest, lambda: self._write_rest(asm, memories, (whole, rest), panel))
+            self.write_tiles(asm, memories, tiles, panel)
+            asm.when(has_rest, lambda: self.write_rest(asm, memories, (whole, rest), panel))
 
-        nest.write_panels(asm, group, panel)
+        self.tiles.nest.write_panels(asm, group, panel)
 
-    def _write_rest(
-        self, asm: Assembler, memories: Sequence[ir.Value], rows: tuple[Index, Index], panel: Panel
+    def tiles_and_rest(self, asm: Assembler) -> tuple[Index, Index]:
+        """The number of whole tiles, and of the rows behind them."""
+        return asm.divide(asm.size(self.rows), self.tiles.nest.tiling.columns)
+
+    def write_tiles(
+        self, asm: Assembler, memories: Sequence[ir.Value], tiles: tuple[Index, Index], panel: Panel, shift: Index = 0
     ) -> None:
-        """Emit a panel of the rows behind whole tiles, given the number of tiles and of these rows."""
+        """Emit a panel of some whole tiles, given by the first and their end.
+
+        Args:
+            asm: emits the code.
+            memories: all buffers.
+            tiles: number of the first tile, and the end.
+            panel: the panel.
+            shift: how far from its usual place the LHS lies in its memory, in elements.
+        """
+        accumulate = self.tiles.shifted_accumulation(asm, memories, shift)
+        self.tiles.nest.write_panel(asm, memories, tiles, panel, accumulate)
+
+    def write_rest(
+        self, asm: Assembler, memories: Sequence[ir.Value], rows: tuple[Index, Index], panel: Panel, shift: Index = 0
+    ) -> None:
+        """Emit a panel of the rows behind whole tiles, given the number of tiles and of these rows; the rest is as for
+        ``write_tiles``."""
         whole, rest = rows
         for count in range(1, self.tiles.nest.tiling.columns):
             nest = replace(self.tiles.nest, rows=_alone(1), columns=_alone(count))
             tile = replace(self.tiles, nest=nest)
-            accumulate = tile.accumulation(asm, memories)
+            accumulate = tile.shifted_accumulation(asm, memories, shift)
             asm.when(
                 asm.equal(rest, count),
                 lambda nest=nest, accumulate=accumulate: nest.write_panel(  # type: ignore[misc]

@@ -34,7 +34,7 @@ def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding
         ValueError: if the layer cannot be computed so.
     """
     rewrite, root = layer.rewrite, layer.rewrite.root
-    image, padding = unpadded(root.operands[0], *(_fillings(root) if not window.is_weighted else (0.0,)))
+    image, padding = unpadded(root.operands[0], *(neutral_fillings(root) if not window.is_weighted else (0.0,)))
     source = layer.argument(image)
     if source >= len(rewrite.task.inputs):
         raise ValueError("the image is a weight")
@@ -48,11 +48,11 @@ def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding
         image=Access(source, strides.batch, strides.row, strides.column, vector_stride(strides, layer.lanes)),
         taps=taps,
         filters=filters,
-        combine=_multiply_add if window.is_weighted else _reduction(root),
+        combine=multiply_add if window.is_weighted else reduction_of(root),
     )
 
 
-def _fillings(root: ir.Operation) -> tuple[float, ...]:
+def neutral_fillings(root: ir.Operation) -> tuple[float, ...]:
     """Values of padding that do not change a pooling's result, so that padding can be left out: its initial value.
 
     For a maximum, torch-mlir starts from minus infinity but may pad with the lowest finite number.
@@ -77,11 +77,11 @@ def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
     return TapStrides(width * lanes, lanes, height * width * lanes), len(rewrite.task.inputs) + index
 
 
-def _multiply_add(asm: Assembler, pixel: ir.Value, tap: ir.Value | None, total: ir.Value) -> ir.Value:
+def multiply_add(asm: Assembler, pixel: ir.Value, tap: ir.Value | None, total: ir.Value) -> ir.Value:
     return asm.multiply_add(pixel, tap, total)
 
 
-def _reduction(root: ir.Operation) -> Combine:
+def reduction_of(root: ir.Operation) -> Combine:
     """Emits the root's region, in which the argument for the window has no use.
 
     Raises:

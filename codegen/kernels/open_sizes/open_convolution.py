@@ -1,0 +1,109 @@
+"""A convolution over images of any size: a product of patches, which are gathered for a few register tiles at a time.
+
+The patches of a block of tiles stay in the first- or second-level cache, where each panel of filters reads them (as in
+cuDNN's implicit product: Chetlur et al., 2014, section 3). Borders, strides and dilations concern the copies alone, so
+that the products are those of a matrix of any number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.loops.panels import Panel
+from sartor.codegen.kernels.loops.partition import workgroup_range
+from sartor.codegen.kernels.open_sizes.open_rows import OpenRows
+from sartor.codegen.kernels.open_sizes.patches import Patches
+from sartor.codegen.kernels.windows.row_strips import Wiring
+from sartor.codegen.mlir.iree_compiler import ir
+
+# Worker threads have stacks of 128 KiB, and the compiler allows half of it.
+_MOST_SCRATCH = (48 << 10) // 4
+
+
+@dataclass(frozen=True)
+class OpenConvolution:
+    """A product whose rows are gathered.
+
+    Attributes:
+        patches: the rows.
+        product: multiplies them.
+        wirings: the buffers of the copies, then those of the product.
+    """
+
+    patches: Patches
+    product: OpenRows
+    wirings: tuple[Wiring, Wiring]
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension; some may have nothing to do."""
+        return self.product.groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.product.lanes
+
+    @property
+    def _columns(self) -> int:
+        """Rows of a register tile."""
+        return self.product.tiles.nest.tiling.columns
+
+    @property
+    def _block(self) -> int:
+        """Register tiles whose rows are gathered before they are multiplied."""
+        return most_rows(self.patches.depth) // self._columns
+
+    def check(self) -> None:
+        """Make sure that the rows of a register tile fit a workgroup's memory.
+
+        Raises:
+            ValueError: if they do not.
+        """
+        if not self._block:
+            raise ValueError(f"{self._columns} patches of {self.patches.depth} elements do not fit a workgroup")
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        rows = asm.scratch(
+            self._block * self._columns * self.patches.depth, ir.MemRefType(memories[0].type).element_type
+        )
+        buffers = [*memories, rows]
+        (image, *_), wiring = self.wirings
+        operands = [buffers[each] for each in wiring]
+        whole, rest = self.product.tiles_and_rest(asm)
+        begin, end = workgroup_range(asm, whole, self.groups[0], group[0])
+
+        def multiplied(tile: Index, count: Index, write: Callable[[Panel, Index], None]) -> None:
+            """Gather rows from a tile on, and multiply them by the workgroup's panels."""
+            first = asm.mul(tile, self._columns)
+            self.patches.gather(asm, buffers[image], rows, (first, count))
+            shift = asm.sub(0, asm.mul(first, self.patches.depth))
+            self.product.tiles.nest.write_panels(asm, group, lambda panel: write(panel, shift))
+
+        def block(tile: Index) -> None:
+            last = asm.minimum(asm.add(tile, self._block), end)
+            multiplied(
+                tile,
+                asm.mul(asm.sub(last, tile), self._columns),
+                lambda panel, shift: self.product.write_tiles(asm, operands, (tile, last), panel, shift),
+            )
+
+        asm.repeat(begin, end, self._block, block)
+        has_rest = asm.all_of(asm.equal(group[0], self.groups[0] - 1), asm.less(0, rest))
+        asm.when(
+            has_rest,
+            lambda: multiplied(
+                whole,
+                rest,
+                lambda panel, shift: self.product.write_rest(asm, operands, (whole, rest), panel, shift),
+            ),
+        )
+
+
+def most_rows(depth: int) -> int:
+    """How many rows of ``depth`` elements fit a workgroup's memory."""
+    return _MOST_SCRATCH // depth

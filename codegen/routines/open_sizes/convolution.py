@@ -1,0 +1,96 @@
+"""Convolutions over images of any height and width on a CPU, by one kernel that gathers patches and multiplies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.matmul import MatmulShape, product_shape
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.layers.product_routine import product_layer
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.loops.tilings import Work, tilings
+from sartor.codegen.kernels.open_sizes.open_convolution import OpenConvolution, most_rows
+from sartor.codegen.kernels.open_sizes.open_rows import open_rows
+from sartor.codegen.kernels.open_sizes.patches import patches_of
+from sartor.codegen.kernels.windows.separable import wirings
+from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.machine import Machine
+
+_STAGES = 2
+# Smaller tiles read filters too often.
+_LEAST_ROWS = 4
+
+
+@dataclass(frozen=True)
+class OpenConvolutionKernel:
+    """Patches of an image of any size, multiplied by filters.
+
+    Parameters: those of ``Tiling``; ``columns`` of a register tile are places of the result.
+
+    Attributes:
+        name: the algorithm in descriptors.
+    """
+
+    name: str = "open_convolution"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(fuses=True, opens=True, slowdown=LOWERED.slowdown / 4, sizes=Tiling.names())
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        shape = _shape(task)
+        machine = kernel_machine(task, target)
+        if isinstance(shape, Rejected):
+            return shape
+        if isinstance(machine, Rejected):
+            return machine
+        found = [each.parameters() for each in _tilings(shape, machine)]
+        return found or Rejected(f"patches of {shape.depth} elements do not fit a workgroup")
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a fused task.
+
+        Raises:
+            ValueError: if there is no kernel for it.
+        """
+        machine, shape = kernel_machine(task, target), _shape(task)
+        if isinstance(machine, Rejected) or isinstance(shape, Rejected) or task.opened is None:
+            raise ValueError("not a convolution of open sizes for kernels")
+        (gathers, multiplies), (twin, other) = task.stages, task.opened.twin.stages
+        fit = task.opened.fit
+        patches = patches_of(gathers.task).opened(patches_of(twin.task), fit)
+        product = product_layer(multiplies.task, other.task, machine.lanes)
+        with product.rewrite.module.context:
+            rows = open_rows(product, fit, Tiling.of(parameters), None)
+        if product.memories[0] != multiplies.inputs.index(None) or shape.depth != patches.depth:
+            raise ValueError("the patches are not what is multiplied")
+        code = OpenConvolution(patches, rows, wirings(task))
+        code.check()
+        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
+        return KernelLayer(task, (product.rewrite,), inputs, outputs[0], code)
+
+
+def _shape(task: Task) -> MatmulShape | Rejected:
+    """The product of a task that gathers patches and multiplies them."""
+    if task.opened is None or len(task.stages) != _STAGES or task.stages[1].task.kind is not LayerKind.CONTRACTION:
+        return Rejected("not a convolution of open sizes")
+    if task.stages[0].task.weights:
+        return Rejected("patches are not of an activation")
+    return product_shape(task.stages[1].task)
+
+
+def _tilings(shape: MatmulShape, machine: Machine) -> list[Tiling]:
+    """Tilings whose rows fit a workgroup's memory."""
+    work = Work(1, shape.rows or 1, shape.columns, shape.depth, positions_join=True)
+    most = most_rows(shape.depth)
+    fitting = (replace(each, columns=min(each.columns, most)) for each in tilings(work, machine))
+    return [*dict.fromkeys(each for each in fitting if each.columns >= _LEAST_ROWS)]

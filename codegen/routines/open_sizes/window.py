@@ -1,0 +1,91 @@
+"""Depthwise convolutions and poolings of images of any height and width on a CPU, by one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.loops.partition import many_workgroups
+from sartor.codegen.kernels.open_sizes.open_window import OpenWindow
+from sartor.codegen.kernels.open_sizes.window_form import WindowForm, window_form
+from sartor.codegen.kernels.windows.separable import wirings
+from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
+
+# Places of a register tile, and its vectors of channels.
+_TILES = ((8, 1), (4, 2), (12, 1), (6, 2), (4, 1))
+_STAGES = 2
+
+
+@dataclass(frozen=True)
+class OpenWindowKernel:
+    """Windows over vectors of channels, with padding left out and elementwise ops fused.
+
+    Parameters: ``columns`` and ``vectors`` of a register tile, and ``groups``, workgroups that partition the rows.
+
+    Attributes:
+        name: the algorithm in descriptors.
+        fuses: whether it reads the image where another layer pads it or gathers patches of it.
+    """
+
+    name: str = "open_window"
+    fuses: bool = False
+
+    @property
+    def traits(self) -> Traits:
+        sizes = ("columns", "vectors", "groups")
+        return Traits(fuses=self.fuses, opens=True, slowdown=LOWERED.slowdown / 4, sizes=sizes)
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        machine = kernel_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        if task.opened is None or len(task.results[0].shape) != 4:
+            return Rejected("no images of open sizes")
+        try:
+            _form(task, machine.lanes)
+        except ValueError as error:
+            return Rejected(str(error))
+        batch, high, _, channels = task.results[0].shape
+        groups = many_workgroups(batch * high, machine.threads)
+        vectors = -(-channels // machine.lanes)
+        return [{"columns": columns, "vectors": wide, "groups": groups} for columns, wide in _TILES if wide <= vectors]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a task.
+
+        Raises:
+            ValueError: if there is no kernel for it.
+        """
+        machine = kernel_machine(task, target)
+        if isinstance(machine, Rejected) or task.opened is None:
+            raise ValueError("not a window of open sizes for kernels")
+        form, rewrite = _form(task, machine.lanes)
+        other, _ = _form(task.opened.twin, machine.lanes)
+        form = form.opened(other, task.opened.fit)
+        arguments = len(task.inputs) + len(task.weights)
+        image, wiring = 0, tuple(range(arguments + 1))
+        if task.stages:
+            ((image, *_), wiring) = wirings(task)
+        columns, vectors, groups = (integer(parameters[each]) for each in ("columns", "vectors", "groups"))
+        (batch, *_) = task.results[0].dims or task.results[0].shape
+        code = OpenWindow(form, batch, image, wiring, columns, vectors, machine.lanes, groups)
+        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
+        return KernelLayer(task, (rewrite,), inputs, outputs[0], code)
+
+
+def _form(task: Task, lanes: int) -> tuple[WindowForm, Rewrite]:
+    if len(task.stages) not in (0, _STAGES) or len(task.results) != 1:
+        raise ValueError("not one window")
+    rewrite = Rewrite.plain(task.stages[-1].task if task.stages else task)
+    with rewrite.module.context:
+        return window_form(task, rewrite, lanes), rewrite
