@@ -1,0 +1,124 @@
+"""Convolutions and poolings of images of any size by kernels that read the image where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.open_sizes.patches import Side
+from sartor.codegen.routines import FUSED_ROUTINES, routines_for
+from sartor.dialect_passes.annotate import annotate
+from sartor.dialect_passes.fuse_layers import apply_fusions
+from sartor.frontend.imported_model import ImportedModel
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
+from sartor.tuning.records.signature import net_signature
+from tests.dialect_passes.test_opening import TARGET, opened
+from tests.open_models import named, saved
+from tests.tiny_models import Builder
+
+BATCH, HEIGHT, WIDTH = Symbol("n", 1, 3), Symbol("height", 1, 45), Symbol("width", 1, 57)
+# One, less than the window, borders alone, one less and one more than tiles, and the largest.
+SIZES = [(1, 1, 1), (3, 45, 57), (2, 2, 3), (1, 1, 57), (1, 45, 1), (1, 7, 5), (2, 29, 53), (1, 33, 31), (3, 13, 17)]
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A network whose fusions are all made, by the variant of this number of each."""
+
+    graph: LayerGraph
+    code: dict[str, Variant]
+
+    def session(self, model: ImportedModel, path: Path) -> Session:
+        build_net(SplitNetwork(self.graph, self.code), model.weights, TARGET, "", NetFiles(path, None))
+        return Session(path, signature=net_signature((self.graph.inputs, self.graph.outputs)), threads=2)
+
+    @property
+    def routines(self) -> dict[str, str]:
+        return {name.removesuffix(".nhwc").partition(".patches+")[0]: each.routine for name, each in self.code.items()}
+
+
+def fused(graph: LayerGraph, number: int) -> Fused:
+    variants = annotate(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
+    kernels = {key: [each for each in found if each.implementation.kernel] for key, found in variants.items()}
+    made = [each for each in graph.fusions if kernels[each.layer.task.key]]
+    found = apply_fusions(graph, [each.layer.name for each in made])
+    code = {}
+    for layer in found.layers:
+        own = kernels[layer.task.key]
+        code[layer.name] = own[min(number, len(own) - 1)] if own else variants[layer.task.key][0]
+    return Fused(found, code)
+
+
+def windows() -> tuple[ModelProto, dict[str, str]]:
+    """Windows of many kinds over images of 20 channels, and the routine that computes each."""
+    build = Builder()
+    x = build.op("Relu", "r0", build.conv("stem", "x", (3, 20)))
+    around = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    skewed = {"strides": [2, 1], "dilations": [1, 2], "pads": [3, 1, 2, 5]}
+    outputs = {
+        "skewed": build.op("Conv", "skewed", x, build.weight(40, 20, 5, 4), build.weight(40), **skewed),
+        "added": build.op("Relu", "r1", build.op("Add", "sum", build.conv("added", x, (20, 20)), x)),
+        "strided": build.op("Conv", "strided", x, build.weight(7, 20, 1, 1), strides=[2, 3]),
+        "deep": build.op("Relu", "r2", build.conv("deep", x, (20, 20), group=20, strides=[2, 1])),
+        "apart": build.op("Conv", "apart", x, build.weight(20, 1, 2, 5), pads=[2, 4, 1, 4], dilations=[3, 2], group=20),
+        "largest": build.op("MaxPool", "largest", x, **around),
+        "mean": build.op("AveragePool", "mean", x, count_include_pad=1, **around),
+    }
+    names = [build.op("Identity", f"y_{name}", value) for name, value in outputs.items()]
+    model = build.model([("x", [1] * 4)], [(each, [1] * 4) for each in names])
+    shapes = {each: [f"{dim}_{each}" for dim in "nchw"] for each in names}
+    products = dict.fromkeys(("stem", "skewed", "added", "strided"), "open_convolution")
+    return named(model, {"x": ["n", 3, "height", "width"], **shapes}), products | dict.fromkeys(
+        ("deep", "apart", "largest", "mean"), "fused_open_window"
+    )
+
+
+def shape_of(sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+    return {"x": (sizes["n"], 3, sizes["height"], sizes["width"])}
+
+
+def wrong_sizes(session: Session, path: Path, sizes: Collection[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """The sizes at which results are not those of ONNX Runtime."""
+    reference, wrong = OnnxRuntimeReference(path, threads=1), []
+    for batch, *sides in sizes:
+        x = np.random.default_rng(sides).standard_normal((batch, 3, *sides)).astype(np.float32)
+        if not relative_error(session.run(None, {"x": x}), reference({"x": x})) < 1e-5:
+            wrong.append((batch, *sides))
+    return wrong
+
+
+def test_windows_of_all_kinds_are_right_for_any_size(tmp_path: Path) -> None:
+    model, routines = windows()
+    path = saved(model, tmp_path / "model.onnx")
+    graph, given = opened(path, [BATCH, HEIGHT, WIDTH], shape_of)
+    network = fused(graph, 1)
+    assert {name: network.routines.get(name) for name in routines} == routines
+    session = network.session(given, tmp_path / "model.vmfb")
+    assert wrong_sizes(session, path, SIZES) == []
+
+
+def test_a_border_that_is_off_by_one_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Builder()
+    build.conv("y", build.conv("x1", "x", (3, 8), group=1), (8, 8), group=8)
+    model = named(build.model([("x", [1] * 4)], [("y", [1] * 4)]), {"x": ["n", 3, "height", "width"], "y": [*"nchw"]})
+    path = saved(model, tmp_path / "model.onnx")
+    graph, given = opened(path, [BATCH, HEIGHT, WIDTH], shape_of)
+
+    def hits(side: Side, asm: Assembler, pixel: Index) -> object:
+        return asm.all_of(asm.less(0, pixel), asm.less(pixel, asm.size(side.input)))
+
+    monkeypatch.setattr(Side, "hits", hits)
+    assert wrong_sizes(fused(graph, 0).session(given, tmp_path / "wrong.vmfb"), path, SIZES) == SIZES
