@@ -37,7 +37,8 @@ def write_facts(kind: str, numbers: Numbers) -> str:
 def extents_of(task: Task) -> Numbers:
     """The extents of a task's result, by name."""
     shape = task.results[0].shape
-    if len(shape) == IMAGE_RANK and task.kind is not LayerKind.CONTRACTION:
+    # Networks of open sizes have their channels last.
+    if len(shape) == IMAGE_RANK and task.kind is not LayerKind.CONTRACTION and task.opened is None:
         batch, channels, rows, columns = shape
         return {"batch": batch, "rows": rows, "columns": columns, "channels": channels}
     *others, channels = shape or (1,)

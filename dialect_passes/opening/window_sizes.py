@@ -18,8 +18,8 @@ from sartor.codegen.mlir.operations import body_of, indexing_maps, loop_sizes
 from sartor.codegen.mlir.snippet import tensor_parts
 
 _GENERALIZE = "builtin.module(util.func(linalg-generalize-named-ops))"
-# Named ops with windows, and maps of generic ones.
-_WINDOWS = re.compile(r"linalg\.(conv|depthwise|pooling)|d\d+( \* \d+)? \+ d\d+")
+# Named ops with windows, maps of generic ones, and pads.
+_WINDOWS = re.compile(r"linalg\.(conv|depthwise|pooling)|tensor\.pad|d\d+( \* \d+)? \+ d\d+")
 
 
 def knowing_windows(one: Task, other: Task, fit: Fit) -> Fit:

@@ -80,7 +80,7 @@ def windows() -> tuple[ModelProto, dict[str, str]]:
     names = [build.op("Identity", f"y_{name}", value) for name, value in outputs.items()]
     model = build.model([("x", [1] * 4)], [(each, [1] * 4) for each in names])
     shapes = {each: [f"{dim}_{each}" for dim in "nchw"] for each in names}
-    products = dict.fromkeys(("stem", "skewed", "added", "strided"), "open_convolution")
+    products = dict.fromkeys(("stem", "skewed", "strided"), "open_convolution")
     return named(model, {"x": ["n", 3, "height", "width"], **shapes}), products | dict.fromkeys(
         ("deep", "apart", "largest", "mean"), "fused_open_window"
     )

@@ -1,4 +1,4 @@
-"""Predicted cycles of attention over any number of queries and keys, by its loops."""
+"""Predicted cycles of kernels of any size, by their loops."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import Sizes
+from sartor.codegen.kernels.loops.tilings import Shape
 
 # Elements of a query, a key and a value in most networks; the facts of a task, whose result may have all heads in a
 # row, do not tell them.
@@ -15,6 +16,9 @@ _USUAL_WIDTH = 64
 _OPERATIONS = 4 * _USUAL_WIDTH
 # Instructions of a vector of scores: elementwise steps, the largest of a row, an exponential, and their sum.
 _INSTRUCTIONS = 32
+# Instructions that find a patch, and those of a vector of it or of a result. Taps of a row of most windows.
+_PATCH_INSTRUCTIONS, _COPY_INSTRUCTIONS, _STORE_INSTRUCTIONS = 40, 4, 3
+_USUAL_TAPS = 3
 # Sums that registers hold beside what is multiplied; others are loaded and stored in each step.
 _HELD_SUMS = 24
 
@@ -34,6 +38,38 @@ class OpenAttentionCost:
         exponentials = rows * _INSTRUCTIONS / min(core.issue, 2 * core.loads)
         mixed = _step(rows, -(-_USUAL_WIDTH // core.lanes), core) * core.lanes
         return tiles * (scores + exponentials + mixed)
+
+
+@dataclass(frozen=True)
+class OpenConvolutionCost:
+    """The cost of patches that are gathered and multiplied in register tiles of ``columns`` places."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        columns, wide, unroll = (max(1, parameters.get(each, 1)) for each in ("columns", "vectors", "unroll"))
+        places, vectors = _places(sizes), -(-sizes["channels"] // core.lanes)
+        tile = Shape(1, columns, wide, unroll)
+        products = tile.cycles(1, places, vectors, core, core.line_cycles) * sizes["depth"]
+        copies = _PATCH_INSTRUCTIONS + _COPY_INSTRUCTIONS * -(-sizes["depth"] // core.lanes)
+        return products + places * (copies + _STORE_INSTRUCTIONS * vectors) / core.issue
+
+
+@dataclass(frozen=True)
+class OpenWindowCost:
+    """The cost of windows over each channel, in register tiles of ``columns`` places whose pixels are loaded once for a
+    row of taps."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        columns = max(1, parameters.get("columns", 1))
+        places, vectors = _places(sizes), -(-sizes["channels"] // core.lanes)
+        combined = places * vectors * sizes["depth"]
+        # A row of taps loads its filters, and about one pixel more for each of its taps than it has places.
+        loads = combined * (1 / _USUAL_TAPS + 2 / columns)
+        instructions = combined + loads + _STORE_INSTRUCTIONS * places * vectors
+        return max(combined / core.multiplies, loads / core.loads, instructions / core.issue)
+
+
+def _places(sizes: Sizes) -> int:
+    return sizes["batch"] * sizes["rows"] * sizes["columns"]
 
 
 def _step(rows: int, vectors: int, core: Core) -> float:

@@ -10,11 +10,12 @@ from sartor.codegen.ir.layouts import layouts_of
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
-from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.layers.product_routine import product_layer
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import Work, tilings
+from sartor.codegen.kernels.open_sizes.costs import OpenConvolutionCost
 from sartor.codegen.kernels.open_sizes.open_convolution import OpenConvolution, most_rows
 from sartor.codegen.kernels.open_sizes.open_rows import open_rows
 from sartor.codegen.kernels.open_sizes.patches import patches_of
@@ -41,7 +42,7 @@ class OpenConvolutionKernel:
 
     @property
     def traits(self) -> Traits:
-        return Traits(fuses=True, opens=True, slowdown=LOWERED.slowdown / 4, sizes=Tiling.names())
+        return Traits(fuses=True, opens=True, sizes=Tiling.names(), estimate=OpenConvolutionCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         shape = _shape(task)

@@ -9,9 +9,10 @@ from sartor.codegen.ir.layouts import layouts_of
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
-from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.loops.partition import many_workgroups
+from sartor.codegen.kernels.open_sizes.costs import OpenWindowCost
 from sartor.codegen.kernels.open_sizes.open_window import OpenWindow
 from sartor.codegen.kernels.open_sizes.window_form import WindowForm, window_form
 from sartor.codegen.kernels.windows.separable import wirings
@@ -40,7 +41,7 @@ class OpenWindowKernel:
     @property
     def traits(self) -> Traits:
         sizes = ("columns", "vectors", "groups")
-        return Traits(fuses=self.fuses, opens=True, slowdown=LOWERED.slowdown / 4, sizes=sizes)
+        return Traits(fuses=self.fuses, opens=True, sizes=sizes, estimate=OpenWindowCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         machine = kernel_machine(task, target)

@@ -41,10 +41,10 @@ def predicted_seconds(
 ) -> list[float]:
     """Predicted seconds of variants of a task where nothing was measured.
 
-    A kernel of several layers competes with the sum of their times, and one that multiplies groups of numbers by an
-    instruction with those that multiply single ones. What a learned model makes of a kernel whose like it has not
-    ``seen`` is about the time of others of the task, so its analytic model counts if there is one: the instruction's at
-    the pace at which the learned model takes the task's other kernels to run.
+    A kernel of several layers competes with the sum of their times, one of any size with stock code, and one that
+    multiplies groups of numbers by an instruction with those that multiply single ones. What a learned model makes of
+    a kernel whose like it has not ``seen`` is about the time of others of the task, so its analytic model counts if
+    there is one: the instruction's at the pace at which the learned model takes the task's other kernels to run.
 
     Args:
         facts: of the task.
@@ -72,7 +72,7 @@ def predicted_seconds(
         traits = variant.traits
         if is_known:
             return found
-        if traits.fuses and traits.estimate is not None:
+        if (traits.fuses or traits.opens) and traits.estimate is not None:
             return own
         return pace * own if traits.instruction is not None and traits.cost is not None else found
 
