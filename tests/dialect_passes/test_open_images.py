@@ -17,7 +17,7 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.open_sizes.patches import Side
 from sartor.codegen.routines import FUSED_ROUTINES, routines_for
-from sartor.dialect_passes.annotate import annotate
+from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.output_error import relative_error
@@ -51,7 +51,7 @@ class Fused:
 
 
 def fused(graph: LayerGraph, number: int) -> Fused:
-    variants = annotate(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
+    variants = list_candidates(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
     kernels = {key: [each for each in found if each.implementation.kernel] for key, found in variants.items()}
     made = [each for each in graph.fusions if kernels[each.layer.task.key]]
     found = apply_fusions(graph, [each.layer.name for each in made])
