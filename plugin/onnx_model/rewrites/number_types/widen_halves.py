@@ -44,8 +44,8 @@ def widens_halves(devices: Sequence[str]) -> bool:
 def widen_halves(model: ModelProto) -> tuple[str, ...]:
     """Compute values of float16 and bfloat16 in float32, in place; callers pass and get what the model declares.
 
-    Tables of which nodes take rows keep their type, as do caches that are passed on. Returns the names of the nodes
-    that round, or read what is not widened.
+    Tables of float16 of which nodes take rows keep their type, as do caches that are passed on. Returns the names of
+    the nodes that round, or read what is not widened.
     """
     infer_shapes(model)
     if not any(kind in HALVES for graph in graphs(model) for kind in _types(graph).values()):
@@ -124,8 +124,8 @@ def _widen_graph(
 
 
 def _tables(graph: GraphProto, editor: GraphEditor) -> frozenset[str]:
-    """Initialisers of which nodes take rows, and that nothing else reads."""
-    halves = [tensor.name for tensor in graph.initializer if tensor.data_type in HALVES]
+    """Initialisers of which nodes take rows, and that nothing else reads. IREE has no constants of bfloat16."""
+    halves = [tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT16]
     return frozenset(
         name
         for name in halves

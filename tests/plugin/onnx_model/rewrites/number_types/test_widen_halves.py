@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from sartor.errors import RewriteError
 from sartor.onnx_model.graphs.halves import half_types, widened_eps
 from sartor.onnx_model.graphs.walk import graphs
 from sartor.onnx_model.preparing.prepare import prepare
+from sartor.reference.vouching.rewrite_check import Checked, checked_rewrites
+from sartor.tuning.workers.protocol import WorkerError
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, INT64, Array, Value, ints, model, node, run, weights
 
 BFLOAT16, BOOL = TensorProto.BFLOAT16, TensorProto.BOOL
@@ -239,6 +243,23 @@ def test_bfloat16_is_widened_too() -> None:
     right = x.astype(ml_dtypes.bfloat16).astype(np.float32) @ w.astype(np.float32)
     np.testing.assert_allclose(run(prepared, {"x": x})["y"], right, 1e-5, 1e-6)
     assert widened_eps(prepared) == 2.0**-7
+
+
+@pytest.mark.parametrize("rank", [4, 2])
+def test_a_fault_behind_it_is_seen(rank: int, tmp_path: Path) -> None:
+    """The rewritten model is compared with the file within what rounding in the file's own type explains."""
+    built = _network()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(built.SerializeToString())
+    prepared, feeds = _prepared(built), _feeds(built)
+    right = checked_rewrites(path, prepared.SerializeToString(), [feeds], (), 0.0)
+    assert isinstance(right, Checked)
+    assert right.is_compared
+    (tensor,) = [each for each in prepared.graph.initializer if len(each.dims) == rank]
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1.03), tensor.name))
+    wrong = checked_rewrites(path, prepared.SerializeToString(), [feeds], (), 0.0)
+    assert isinstance(wrong, WorkerError)
+    assert isinstance(wrong.error, RewriteError)
 
 
 def test_other_models_are_left_alone() -> None:
