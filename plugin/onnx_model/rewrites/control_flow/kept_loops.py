@@ -201,8 +201,8 @@ class _Writer:
         results = computed[1:] if loop.is_numbered else computed
         if loop.is_bound:
             taken = carried[states]
-            pairs = zip(results[:states], carried[:states], strict=True)
-            chosen = [inner("Where", taken, new, old, part="if_taken") for new, old in pairs]
+            states_of_step = zip(results[:states], carried[:states], strict=True)
+            chosen = [inner("Where", taken, new, old, part="if_taken") for new, old in states_of_step]
             going_on = self._goes_on(computed[0], taken, number)
             results = [*chosen, going_on, *results[states:], *([taken] if loop.added else [])]
             states += 1
@@ -210,8 +210,8 @@ class _Writer:
         last = [inner("Identity", name, part="state") for name in results[:states]]
         is_told = loop.is_bound and bool(loop.added)
         added = [*loop.added, *([Row("", 0, backward=False)] if is_told else [])]
-        pairs = zip(added, results[states:], carried[states:], kinds[states:], strict=True)
-        last += [self._added(row, value, buffer, *kind, number) for row, value, buffer, kind in pairs]
+        put = zip(added, results[states:], carried[states:], kinds[states:], strict=True)
+        last += [self._added(row, value, buffer, *kind, number) for row, value, buffer, kind in put]
         inputs = [_value(number, TensorProto.INT64, ()), _value(going, TensorProto.BOOL, ())]
         inputs += [_value(name, *kind) for name, kind in zip(carried, kinds, strict=True)]
         condition = inner("Identity", going, part="goes_on")

@@ -150,4 +150,4 @@ class _Rows:
         sizes = self._sizes.get(node.input[0], [])[1:]
         if node.op_type != "Reshape" or None in sizes or constant[:1] != [-1] or 0 in constant:
             return False
-        return math.prod(constant[1:].tolist()) == math.prod(size or 0 for size in sizes)
+        return math.prod(map(int, constant[1:])) == math.prod(size or 0 for size in sizes)
