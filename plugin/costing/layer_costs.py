@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
+from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.candidates import Candidates
@@ -205,7 +206,9 @@ def _measured(
     """
     layers = tuple(imported.graph.all_layers())
     counts = Counter(layer.task.key for layer in layers)
-    found = FoundSoFar(cases, Counter(layer.task.key for layer in imported.graph.layers))
+    core = core_of(tuner.target) if tuner.target.has_models else WIDE
+    bound = {case.key: ideal_seconds(case.facts, core) for case in cases} if core is not WIDE else {}
+    found = FoundSoFar(cases, Counter(layer.task.key for layer in imported.graph.layers), bound=bound)
     for case, known in zip(cases, tuner.known(cases).values(), strict=True):
         found.learn(case, known)
     tuner.listener = found.told
@@ -217,7 +220,6 @@ def _measured(
     # Each variant of any size is measured with several, which takes as much longer.
     rounds = min(settings.rounds, _ROUNDS_OF_SIZES) if imported.graph.calls else settings.rounds
     settings = replace(settings, until=until, rounds=rounds)
-    core = core_of(tuner.target) if tuner.target.has_models else WIDE
     search = SearchRun(tuner, cases, counts, settings, found, shipped, guided_by=guided_by, core=core)
     if tuner.is_late:
         measured = tuner.known(cases)

@@ -23,11 +23,13 @@ class FoundSoFar:
         cases: all of them.
         counts: number of the network's layers with each task, by key.
         clock: returns seconds.
+        bound: seconds of the layers of a task by the roofline of the core, by key; empty if that is not known.
     """
 
     cases: Sequence[BenchmarkCase]
     counts: Mapping[str, int]
     clock: Callable[[], float] = time.monotonic
+    bound: Mapping[str, float] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
     _stock: dict[str, float] = field(default_factory=dict)
     _began: float | None = None
@@ -67,6 +69,9 @@ class FoundSoFar:
         known = f"{len(self._best)} of {len(self.cases)} kinds of layers"
         best, stock = (sum(self.counts.get(key, 0) * each[key] for key in each) for each in (self._best, self._stock))
         times = f": {best * 1e3:.3f} ms, by stock IREE {stock * 1e3:.3f} ms" if self._best else ""
+        if self._best and self.bound:
+            least = sum(self.counts.get(key, 0) * self.bound.get(key, 0.0) for key in self._best)
+            times = f"{times}, roofline {least * 1e3:.3f} ms"
         return f"{known} measured{times}{_left(self.seconds_left)}"
 
 

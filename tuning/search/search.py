@@ -10,6 +10,7 @@ part of the package for some machines, it is small (``shipped/informed.py``).
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from sartor.codegen.analysis.task_bounds import weight_bytes
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass, Traits
 from sartor.tuning.search.cost_model import CostModel, Sample
+from sartor.tuning.search.expected_gain import expected_gain, spread_of
 from sartor.tuning.search.leaders import groups, leaders
 from sartor.tuning.search.shipped.informed import FirstLimits, fastest, promising
 from sartor.tuning.search.shipped.likeness import guide, is_covered, joint_model, kin
@@ -151,6 +153,35 @@ class VariantSearch:
         variants = {task.key: {each.descriptor: each for each in task.variants} for task in self.tasks}
         return sum(variants[key][name].traits.compile_cost for key, listed in picks.items() for name in listed)
 
+    def promises(self, picks: Picks, known: Times) -> dict[str, float]:
+        """Seconds of an inference that measuring the picks of a task promises to save, for each unit of its cost.
+
+        Returns:
+            By task key; empty if there is no model that predicts.
+        """
+        model = self._model([*self._measured(known), *self.samples])
+        if model is None:
+            return {}
+        tasks = [task for task in self.tasks if picks.get(task.key)]
+        spread = spread_of(pair for task in self.tasks for pair in _told(task, known, model))
+        return {task.key: self._promise(task, picks[task.key], known, model, spread) for task in tasks}
+
+    def _promise(self, task: Searched, picked: Sequence[str], known: Times, model: CostModel, spread: float) -> float:
+        variants = [each for each in task.variants if not each.traits.is_free]
+        predicted = dict(zip((each.descriptor for each in variants), model.seconds(task.facts, variants), strict=True))
+        if not predicted:
+            return 0.0
+        chosen = min(predicted, key=predicted.__getitem__)
+        best = _best(known, task)
+        # A predicted choice may be slower than predicted, as the others may.
+        present, spread = (best, spread) if best is not None else (predicted[chosen], math.sqrt(2) * spread)
+        others = [
+            each for each in variants if each.descriptor in picked and not (best is None and each.descriptor == chosen)
+        ]
+        gains = [expected_gain(present, predicted[each.descriptor], spread) for each in others]
+        cost = sum(_cost(each, task.facts) for each in variants if each.descriptor in picked)
+        return task.count * max(gains, default=0.0) / max(cost, 1.0)
+
     def _affordable(self, offers: Sequence[_Offer], budget: float) -> dict[str, tuple[str, ...]]:
         taken: Counter[str] = Counter()
         picked: dict[str, tuple[str, ...]] = {}
@@ -281,6 +312,13 @@ def _times(known: Times, task: Searched) -> Iterator[tuple[DescribedVariant, flo
     for name, seconds in known.get(task.key, {}).items():
         if seconds is not None:
             yield variants[name], seconds
+
+
+def _told(task: Searched, known: Times, model: CostModel) -> Iterator[tuple[float, float]]:
+    """Measured and predicted seconds of a task's variants."""
+    measured = [(each, seconds) for each, seconds in _times(known, task) if not each.traits.is_free]
+    predicted = model.seconds(task.facts, [each for each, _ in measured])
+    yield from zip((seconds for _, seconds in measured), predicted, strict=True)
 
 
 def _best(known: Times, task: Searched, format_class: FormatClass | None = None) -> float | None:

@@ -78,7 +78,7 @@ class SearchRun:
         first = _size(picks)
         for number in range(self.settings.rounds):
             self._expect(_size(picks) + (self.settings.rounds - number) * first)
-            self._measure(picks, known)
+            self._measure(picks, known, search)
             known = self.tuner.known(self.cases)
             if not number:
                 known = self._without_surprises(tasks, known, self.settings.rounds * first)
@@ -86,7 +86,7 @@ class SearchRun:
                 break
         else:
             self._expect(_size(picks))
-            self._measure(picks, known)
+            self._measure(picks, known, search)
         self.tuner.measure_anew(self._compared_with_the_wrong(open_cases))
         if not self.tuner.is_late:
             known = self.tuner.known(self.cases)
@@ -161,10 +161,15 @@ class SearchRun:
             if each.key.task_key not in own and (each.key.threads, each.key.backend) == (here.threads, here.backend)
         )
 
-    def _measure(self, picks: Picks, known: Measured) -> None:
-        """Measure picks beside candidate 0 and the fastest variants so far, tasks that take the most time first."""
+    def _measure(self, picks: Picks, known: Measured, search: VariantSearch | None = None) -> None:
+        """Measure picks beside candidate 0 and the fastest variants so far.
+
+        What promises most is measured first if there is a deadline and a ``search`` that tells, else the tasks that
+        take the most time: then both cores are busy until the end.
+        """
         cases = {case.key: case for case in self.cases}
-        ordered = sorted(picks, key=lambda key: -self._share(cases[key], known))
+        promises = search.promises(picks, _times(known)) if search is not None and self.tuner.is_bounded else {}
+        ordered = sorted(picks, key=lambda key: (-promises.get(key, 0.0), -self._share(cases[key], known)))
         self.tuner.measure_anew(self._beside(cases[key], picks[key], known[key]) for key in ordered)
 
     def _beside(self, case: BenchmarkCase, picked: Collection[str], known: Mapping[str, Measurement]) -> BenchmarkCase:

@@ -44,6 +44,15 @@ def test_layers_count_as_often_as_they_occur() -> None:
     assert str(found) == "2 of 2 kinds of layers measured: 5.000 ms, by stock IREE 14.000 ms"
 
 
+def test_the_roofline_is_of_the_layers_that_are_measured() -> None:
+    found = FoundSoFar(_CASES, {"a": 3, "b": 1}, bound={"a": 5e-4, "b": 7e-4})
+    assert "roofline" not in str(found)
+    found.learn(_CASES[0], _measured(4e-3, 1e-3))
+    assert str(found).endswith("3.000 ms, by stock IREE 12.000 ms, roofline 1.500 ms")
+    found.learn(_CASES[1], _measured(2e-3, 5e-3))
+    assert str(found).endswith("roofline 2.200 ms")
+
+
 def test_without_stock_there_is_nothing_to_compare_with() -> None:
     found = _found()
     found.learn(_CASES[0], _measured(4e-3, 1e-3, Status.CRASHED))
