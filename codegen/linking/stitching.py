@@ -331,7 +331,7 @@ def compile_stitched(
                 join_weights(module, stitched.parameters)
         return module
 
-    apart = TranslatedApart(target.flags, store) if target.device == "cpu" else None
+    apart = TranslatedApart(target.flags, store, threaded=True) if target.device == "cpu" else None
     write_module(make, path, target.flags, start="flow", apart=apart)
 
 

@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
-from sartor.codegen.mlir.iree_compiler import SOURCES, TRANSLATED, Advance, bytecode, compiler_version, ir
+from sartor.codegen.mlir.iree_compiler import (
+    SERIALISED,
+    SOURCES,
+    TRANSLATED,
+    Advance,
+    bytecode,
+    compiler_version,
+    ir,
+)
+from sartor.codegen.mlir.machine_code import add_machine_code, bodies_of, empty, empty_module, executables_of
 from sartor.codegen.mlir.operations import symbol
 
-_EXECUTABLE, _VARIANT, _BODY = "hal.executable", "hal.executable.variant", "builtin.module"
 # Bodies that were taken away are told apart by it, so that no pass takes two executables for the same.
 _MARK = "sartor.body"
 # The text of a constant of this kind is its name, which other constants may have.
@@ -43,44 +52,46 @@ class TranslatedApart:
     Attributes:
         flags: of the compiler.
         store: translated executables of other modules; None if there are none to be used.
+        threaded: whether LLVM compiles them in threads, while the module around them is converted.
     """
 
     flags: Sequence[str]
     store: CodeStore | None = None
+    threaded: bool = False
     _keys: dict[str, str | None] = field(default_factory=dict)
     _known: dict[str, bytes] = field(default_factory=dict)
     _pending: ir.Module | None = None
 
     def withhold(self, module: ir.Module) -> None:
         """Take away the bodies of a module's executables; those that are not known yet wait for their translation."""
-        found = [each for each in _executables(module) if _bodies(each)]
+        found = [each for each in executables_of(module) if bodies_of(each)]
         self._await(module, found)
         for executable in found:
-            for body in _bodies(executable):
+            for body in bodies_of(executable):
                 body.attributes[_MARK] = executable.attributes["sym_name"]
-                for inner in list(body.regions[0].blocks[0].operations):
-                    inner.operation.erase()
+                empty(body)
 
-    def put_back(self, module: ir.Module, advance: Advance) -> None:
-        """Replace the executables of a module by translated ones, also those that appeared since."""
-        executables = _executables(module)
+    def put_back(self, module: ir.Module, advance: Advance) -> str:
+        """Replace the executables of a module by translated ones, also those that appeared since; returns the phase
+        that the module is at then."""
+        executables = executables_of(module)
         self._await(module, [each for each in executables if symbol(each) not in self._keys])
         translated = self._translated(advance)
         for executable in executables:
             key, place = self._keys[symbol(executable)], ir.InsertionPoint(executable)
             if key in self._known:
                 known = ir.Module.parse(self._known[key])
-                _executables(known)[0].clone(ip=place)
+                executables_of(known)[0].clone(ip=place)
             else:
                 translated[symbol(executable)].clone(ip=place)
             executable.erase()
+        convert = partial(advance, module, TRANSLATED, SERIALISED)
+        return SERIALISED if self.threaded and add_machine_code(module, convert, self.flags) else TRANSLATED
 
     def _await(self, module: ir.Module, executables: Sequence[ir.Operation]) -> None:
         """Look executables up, and put those that are not known where they are translated."""
         if self._pending is None:
-            self._pending = ir.Module.create()
-            for each in _attributes(module.operation):
-                self._pending.operation.attributes[each.name] = each.attr
+            self._pending = empty_module(module)
         texts = {symbol(each): str(each.get_asm(use_local_scope=True)) for each in executables}
         keys = {name: self._key(text) for name, text in texts.items()}
         self._keys |= keys
@@ -92,15 +103,15 @@ class TranslatedApart:
                 executable.clone(ip=place)
             elif key not in self._known:
                 alone = ir.Module.parse(texts[symbol(executable)])
-                _executables(alone)[0].clone(ip=place)
+                executables_of(alone)[0].clone(ip=place)
 
     def _translated(self, advance: Advance) -> dict[str, ir.Operation]:
         """Translate what is not known, and keep it for other modules; by symbol."""
         pending = self._pending
-        if pending is None or not _executables(pending):
+        if pending is None or not executables_of(pending):
             return {}
         advance(pending, SOURCES, TRANSLATED)
-        found = {symbol(each): each for each in _executables(pending)}
+        found = {symbol(each): each for each in executables_of(pending)}
         if self.store is not None:
             self.store.add({key: _written(each) for name, each in found.items() if (key := self._keys[name])})
         return found
@@ -115,25 +126,6 @@ class TranslatedApart:
 @functools.cache
 def _made_by(flags: tuple[str, ...]) -> str:
     return f"{_FORMAT} {compiler_version()} {flags}"
-
-
-def _executables(module: ir.Module) -> list[ir.Operation]:
-    return [view.operation for view in module.body.operations if view.operation.name == _EXECUTABLE]
-
-
-def _bodies(executable: ir.Operation) -> list[ir.Operation]:
-    """The code of an executable, for each of its variants."""
-    variants = [each for each in _children(executable) if each.name == _VARIANT]
-    return [each for variant in variants for each in _children(variant) if each.name == _BODY]
-
-
-def _children(op: ir.Operation) -> list[ir.Operation]:
-    return [view.operation for view in op.regions[0].blocks[0].operations]
-
-
-def _attributes(op: ir.Operation) -> Iterator[ir.NamedAttribute]:
-    for index in range(len(op.attributes)):
-        yield op.attributes[index]
 
 
 def _written(executable: ir.Operation) -> bytes:

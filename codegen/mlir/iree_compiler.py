@@ -41,6 +41,7 @@ __all__ = [
     "bytecode",
     "compile_made",
     "compile_module",
+    "compile_part",
     "compiler_version",
     "flags_for",
     "gpu",
@@ -223,8 +224,8 @@ Edit = Callable[[ir.Module], None]
 Advance = Callable[[ir.Module, str, str], None]
 """Runs the part of the pipeline from the first phase to the second on a module, in place."""
 
-SOURCES, TRANSLATED = "executable-sources", "executable-targets"
-"""The phases before and after each executable is translated, one by one, to what LLVM compiles."""
+SOURCES, TRANSLATED, SERIALISED = "executable-sources", "executable-targets", "hal"
+"""The phases before and after each executable is translated, one by one, to what LLVM compiles, and after LLVM."""
 
 
 class Apart(Protocol):
@@ -233,8 +234,9 @@ class Apart(Protocol):
     def withhold(self, module: ir.Module) -> None:
         """Take away what the executables contain."""
 
-    def put_back(self, module: ir.Module, advance: Advance) -> None:
-        """Replace the executables of a module at ``SOURCES`` by translated ones."""
+    def put_back(self, module: ir.Module, advance: Advance) -> str:
+        """Replace the executables of a module at ``SOURCES`` by translated ones; returns the phase that it is at
+        then."""
 
 
 def _as_it_is(_: ir.Module) -> None:
@@ -308,8 +310,7 @@ def _compile(
     if apart is not None:
         advance(module, reached, SOURCES)
         with context, ir.Location.unknown(context):
-            apart.put_back(module, advance)
-        reached = TRANSLATED
+            reached = apart.put_back(module, advance)
     with _invoked(session, reached, None) as opened:
         opened.invocation.import_module(module.operation)
         opened.finish(True, lambda _: write(opened))
@@ -319,6 +320,19 @@ def _advance(session: Session, module: ir.Module, begin: str, end: str) -> None:
     with _invoked(session, begin, end) as opened:
         opened.invocation.import_module(module.operation)
         opened.finish(True, lambda _: None)
+
+
+def compile_part(module: bytes, flags: Sequence[str], start: str, to: str) -> bytes:
+    """Run part of the pipeline on the bytecode of a module, in a context of its own; returns bytecode.
+
+    Raises:
+        CompileError: with IREE's first diagnostic.
+    """
+    with _opened_session(flags) as session:
+        with session.context, ir.Location.unknown(session.context):
+            parsed = ir.Module.parse(module)
+        _advance(session, parsed, start, to)
+        return bytecode(parsed.operation)
 
 
 def _write_file(invocation: Invocation, path: Path, errors: Sequence[str]) -> None:

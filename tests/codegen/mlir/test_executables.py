@@ -20,10 +20,16 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.linking.bench_module import bench_module
 from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.mlir import machine_code
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.executables import TranslatedApart
 from sartor.codegen.mlir.iree_compiler import arith, compile_made, compile_module, inlined, inlined_module, ir
 from sartor.errors import CompileError
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.device_array import from_view, upload
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import TensorSpec
+from sartor.runtime.module import open_module
 from tests.codegen.kernels.small_kernels import SmallKernel
 
 # Flags of an ELF file's sections.
@@ -169,3 +175,42 @@ def test_what_does_not_translate_is_refused_and_not_stored(text: str) -> None:
     with pytest.raises(CompileError):
         apart(text.replace(begin, begin + tensor), store)
     assert not store.entries
+
+
+def computed(module: bytes) -> list[np.ndarray]:
+    """What the functions of a module give for some numbers."""
+    device = open_device("cpu", 1)
+    program = Program(open_module(module).native, "contract", device, {})
+    numbers = np.linspace(-2, 3, 16, dtype=np.float32)
+    views = [program.invoke(f"run_{name}", [upload(numbers, device).view]) for name in ("sum", "product", "stock")]
+    return [from_view(view, device, TensorSpec("y", "float32", (16,))).to_host().copy() for (view,) in views]
+
+
+@pytest.mark.parametrize(("least", "groups"), [(machine_code._LEAST, 1), (1, 2)])
+def test_code_of_several_threads_computes_the_same(
+    text: str, unknown: bytes, least: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_code, "_LEAST", least)
+    threaded = TranslatedApart(HOST.flags, None, threaded=True)
+    module = compile_made(partial(inlined_module, text), HOST.flags, start="flow", apart=threaded)
+    with zipfile.ZipFile(io.BytesIO(module)) as archive:
+        assert sum(name.endswith(".so") for name in archive.namelist()) == groups
+    numbers = np.linspace(-2, 3, 16, dtype=np.float32)
+    total, product, exponential = computed(module)
+    np.testing.assert_array_equal(total, numbers + numbers)
+    np.testing.assert_array_equal(product, numbers * numbers)
+    np.testing.assert_array_equal(exponential, computed(unknown)[2])
+
+
+def test_an_error_of_llvm_is_that_of_the_module(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise CompileError("no machine code")
+
+    monkeypatch.setattr(machine_code, "compile_part", fail)
+    with pytest.raises(CompileError, match="no machine code"):
+        compile_made(
+            partial(inlined_module, text),
+            HOST.flags,
+            start="flow",
+            apart=TranslatedApart(HOST.flags, None, threaded=True),
+        )

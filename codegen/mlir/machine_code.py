@@ -1,0 +1,231 @@
+"""LLVM compiles the executables of a module in groups, each in a thread, while the module around them is converted.
+
+IREE links all executables of a module into one, which LLVM compiles on one core: a third of the time in which a network
+is built. So the module is converted with empty bodies, and each group is compiled as a module of its own. Then the
+linked executable gets the code of the first group, and a copy of it that of each other group. IREE looks functions up
+by their names when a module is loaded, so that only the executable differs in which each is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from sartor.codegen.mlir.iree_compiler import SERIALISED, TRANSLATED, bytecode, compile_part, ir
+from sartor.codegen.mlir.operations import nested, remap, source, symbol
+from sartor.errors import CompileError
+
+EXECUTABLE, VARIANT, BODY = "hal.executable", "hal.executable.variant", "builtin.module"
+_EXPORT, _BINARY, _END = "hal.executable.export", "hal.executable.binary", "hal.executable.variant_end"
+_GLOBAL, _INITIALISER, _LOAD, _STORE = "util.global", "util.initializer", "util.global.load", "util.global.store"
+_CREATE, _LOOKUP = "hal.executable.create", "hal.executable.lookup.function"
+# A module has the same groups wherever it is compiled, as their number shows in its bytes.
+_GROUPS = 2
+# Bytes of translated code, as bytecode, that are worth a thread: LLVM takes about a second for 150 kB.
+_LEAST = 50_000
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Some executables of a module: the names of their functions, and a module of them alone as bytecode."""
+
+    functions: frozenset[str]
+    module: bytes
+
+
+def add_machine_code(module: ir.Module, convert: Callable[[], None], flags: Sequence[str]) -> bool:
+    """Compile the executables of a module in threads, in the module's context; returns False, with nothing done, if
+    IREE has to compile them where they are.
+
+    Args:
+        module: its executables are translated.
+        convert: takes the module from ``TRANSLATED`` to ``SERIALISED``.
+        flags: of the compiler.
+
+    Raises:
+        CompileError: with IREE's diagnostic.
+    """
+    executables = executables_of(module)
+    # A single one is not linked; what chooses among variants, or sets constants, is not only in the code.
+    if len(executables) < 2 or not all(map(_is_plain, executables)):
+        return False
+    groups = _taken(module, executables)
+    with ThreadPoolExecutor(len(groups)) as threads:
+        compiling = [threads.submit(compile_part, each.module, flags, TRANSLATED, SERIALISED) for each in groups]
+        convert()
+        compiled = [each.result() for each in compiling]
+    _put_in(module, groups, [_binary(ir.Module.parse(each)).attributes["data"] for each in compiled])
+    return True
+
+
+def executables_of(module: ir.Module) -> list[ir.Operation]:
+    """The executables of a module, in order."""
+    return [view.operation for view in module.body.operations if view.operation.name == EXECUTABLE]
+
+
+def bodies_of(executable: ir.Operation) -> list[ir.Operation]:
+    """The code of an executable, for each of its variants."""
+    return [each for variant in _variants(executable) for each in children(variant) if each.name == BODY]
+
+
+def children(op: ir.Operation) -> list[ir.Operation]:
+    """The operations of an operation's only block."""
+    return [view.operation for view in op.regions[0].blocks[0].operations]
+
+
+def attributes_of(op: ir.Operation) -> Iterator[ir.NamedAttribute]:
+    """An operation's attributes."""
+    for index in range(len(op.attributes)):
+        yield op.attributes[index]
+
+
+def empty_module(like: ir.Module) -> ir.Module:
+    """A module of the same attributes, without operations."""
+    module = ir.Module.create()
+    for each in attributes_of(like.operation):
+        module.operation.attributes[each.name] = each.attr
+    return module
+
+
+def empty(body: ir.Operation) -> None:
+    """Take all operations out of the code of an executable."""
+    for each in children(body):
+        each.erase()
+
+
+def _variants(executable: ir.Operation) -> list[ir.Operation]:
+    return [each for each in children(executable) if each.name == VARIANT]
+
+
+def _is_plain(executable: ir.Operation) -> bool:
+    variants = _variants(executable)
+    return len(variants) == 1 and {each.name for each in children(variants[0])} <= {_EXPORT, BODY, _END}
+
+
+def _taken(module: ir.Module, executables: Sequence[ir.Operation]) -> list[_Group]:
+    """The executables in groups that take LLVM about as long; in the module their bodies become empty."""
+    modules = [_alone(module, [each]) for each in executables]
+    sizes = [len(bytecode(each.operation)) for each in modules]
+    count = max(1, min(_GROUPS, sum(sizes) // _LEAST))
+    loads, members = [0] * count, [list[int]() for _ in range(count)]
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        least = loads.index(min(loads))
+        loads[least] += sizes[index]
+        members[least].append(index)
+    groups = [_group(module, [executables[index] for index in sorted(each)]) for each in members]
+    for executable in executables:
+        for body in bodies_of(executable):
+            empty(body)
+    return groups
+
+
+def _group(module: ir.Module, executables: Sequence[ir.Operation]) -> _Group:
+    variants = [variant for each in executables for variant in _variants(each)]
+    functions = (symbol(each) for variant in variants for each in children(variant) if each.name == _EXPORT)
+    return _Group(frozenset(functions), bytecode(_alone(module, executables).operation))
+
+
+def _alone(module: ir.Module, executables: Sequence[ir.Operation]) -> ir.Module:
+    """A module of some executables, which nothing removes because nothing uses them."""
+    alone = empty_module(module)
+    place = ir.InsertionPoint(alone.body)
+    for each in executables:
+        each.clone(ip=place).attributes["sym_visibility"] = ir.StringAttr.get("public")
+    return alone
+
+
+def _binary(module: ir.Module) -> ir.Operation:
+    """The machine code of a module's only executable.
+
+    Raises:
+        CompileError: if there is not exactly one.
+    """
+    found = [each for executable in executables_of(module) for each in children(executable) if each.name == _BINARY]
+    return _only(found, "executables of machine code")
+
+
+def _put_in(module: ir.Module, groups: Sequence[_Group], codes: Sequence[ir.Attribute]) -> None:
+    """Give a module the machine code of its groups.
+
+    Raises:
+        CompileError: if it does not use its executable as IREE's modules do.
+    """
+    _binary(module).attributes["data"] = codes[0]
+    if len(groups) == 1:
+        return
+    (linked,) = executables_of(module)
+    users = [view.operation for view in module.body.operations if view.operation != linked]
+    holder = _only([each for each in users if _holds_executable(each)], "variables that hold an executable")
+    setters = [each for each in users if each.name == _INITIALISER and _stores(each, symbol(holder))]
+    setter = _only(setters, "initialisers of an executable")
+    lookups = [op for each in users for op in nested(each) if op.name == _LOOKUP]
+    for number, (group, code) in enumerate(zip(groups[1:], codes[1:], strict=True), 1):
+        copy = _copied(linked, number)
+        held = _copied(holder, number)
+        children(copy)[0].attributes["data"] = code
+        # Behind what it was copied from: initialisers run in their order, and need what is before them.
+        setting = setter.clone(ip=ir.InsertionPoint(setter))
+        setting.move_after(setter)
+        names = {symbol(linked): symbol(copy), symbol(holder): symbol(held)}
+        _refer(setting, names)
+        own = [each for each in lookups if any(path[-1] in group.functions for path in _references(each).values())]
+        _look_up_in(own, names)
+
+
+def _copied(op: ir.Operation, number: int) -> ir.Operation:
+    """A copy of an operation of a module under another name."""
+    copy = op.clone(ip=ir.InsertionPoint(op))
+    copy.attributes["sym_name"] = ir.StringAttr.get(f"{symbol(op)}_{number}")
+    return copy
+
+
+def _holds_executable(op: ir.Operation) -> bool:
+    return op.name == _GLOBAL and str(ir.TypeAttr(op.attributes["type"]).value) == "!hal.executable"
+
+
+def _stores(initialiser: ir.Operation, name: str) -> bool:
+    stores = (each for each in nested(initialiser) if each.name == _STORE)
+    return any([name] in _references(each).values() for each in stores)
+
+
+def _references(op: ir.Operation) -> dict[str, list[str]]:
+    """The attributes of an operation that name symbols: the path of names of each."""
+    attributes = {each.name: each.attr for each in attributes_of(op)}
+    kinds = ir.SymbolRefAttr, ir.FlatSymbolRefAttr
+    return {name: ir.SymbolRefAttr(each).value for name, each in attributes.items() if isinstance(each, kinds)}
+
+
+def _refer(op: ir.Operation, names: Mapping[str, str]) -> None:
+    """Let the operations within ``op`` refer to other symbols of the module."""
+    for inner in nested(op):
+        for name, (first, *rest) in _references(inner).items():
+            if first in names:
+                inner.attributes[name] = ir.SymbolRefAttr.get([names[first], *rest])
+
+
+def _look_up_in(lookups: Sequence[ir.Operation], names: Mapping[str, str]) -> None:
+    """Look functions up in another executable, and call them there.
+
+    Raises:
+        CompileError: if the executable is not loaded from the variable that holds it.
+    """
+    loads: dict[ir.Value, ir.Value] = {}
+    for lookup in lookups:
+        linked = lookup.operands[0]
+        if linked not in loads:
+            load = source(linked)
+            if load.name != _LOAD:
+                raise CompileError(f"a function is looked up in what '{load.name}' gives, and not in a variable")
+            other = load.clone(ip=ir.InsertionPoint(load))
+            _refer(other, names)
+            loads[linked] = other.results[0]
+        _refer(lookup, names)
+        for user in [lookup, *(use.owner.operation for use in lookup.results[0].uses)]:
+            remap(user, {linked: loads[linked]})
+
+
+def _only(found: Sequence[ir.Operation], what: str) -> ir.Operation:
+    if len(found) != 1:
+        raise CompileError(f"a compiled module has {len(found)} {what}, expected one")
+    return found[0]
