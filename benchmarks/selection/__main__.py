@@ -23,7 +23,7 @@ from benchmarks.selection.network_tables import load_all, save
 from benchmarks.selection.qsdnn import comparison
 from benchmarks.selection.recording import COMPARISONS, record
 from benchmarks.selection.results import markdown, write_csv
-from benchmarks.selection.shipping import extended, shippable
+from benchmarks.selection.shipping import extended, joined
 from benchmarks.zoo import NETWORKS, write
 from sartor.cli.output.terminal import tuning_progress
 from sartor.codegen.ir.target import Target
@@ -34,6 +34,7 @@ from sartor.policies import Precision
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.isa_level import isa_class
 from sartor.tuning.search.shipped import times
+from sartor.tuning.search.shipped.contributed import shippable
 from sartor.tuning.search.shipped.likeness import guide
 from sartor.tuning.search.shipped.stored_guide import write_guide
 from sartor.tuning.search.shipped.times import shipped_samples, write_samples
@@ -82,14 +83,27 @@ def ship_times(
     extend: Annotated[bool, typer.Option("--extend", help="Keep the package's times of other tasks.")] = False,
 ) -> None:
     """Write this machine's times of all variants to the package, for first tunes on machines of its kind."""
-    config = CompileConfig(target=Target.create("cpu", cpu), threads=threads)
     isa = cpu or isa_class(host())
     with Store.open_to_read(db) as store:
-        found = shippable(store, config.target)
+        found = shippable(store, Target.create("cpu", cpu), threads)
         written = extended(found, shipped_samples(isa, threads)) if extend else found
         path = write_samples(written, isa, threads)
         print(f"{path}: {len(found)} times of {len(written)} measured now")
         print(_write_trees(path))
+
+
+@app.command("join")
+def join_times(
+    file: Annotated[Path, typer.Argument(metavar="FILE.json.gz", help="What `sartor db contribute` wrote.")],
+    threads: Annotated[int, typer.Option(help="Thread count that was tuned for.")],
+    cpu: Annotated[str, typer.Option("--cpu", help="Class of the machine, as `sartor db contribute` told it.")],
+) -> None:
+    """Add another machine's times of tasks that the package lacks."""
+    known = shipped_samples(cpu, threads)
+    found = joined(known, times.read(file))
+    path = write_samples(found, cpu, threads)
+    print(f"{path}: {len(found)} times, {len(found) - len(known)} of them new")
+    print(_write_trees(path))
 
 
 @app.command("trees")

@@ -15,7 +15,7 @@ from benchmarks.selection import growth, layouts, learning, results, sampling, s
 from benchmarks.selection.extract import estimated_adapts
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant, load, load_all, save
 from benchmarks.selection.results import Axes, Line
-from benchmarks.selection.shipping import extended, shippable
+from benchmarks.selection.shipping import extended, joined
 from benchmarks.selection.synthetic import CELLS, Shape, synthetic
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.ir.layer import LayerKind, Task, TensorType
@@ -26,6 +26,7 @@ from sartor.codegen.routine_registry import described
 from sartor.errors import UsageError
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.search.cost_model import Sample
+from sartor.tuning.search.shipped.contributed import shippable
 from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
@@ -260,7 +261,7 @@ def test_transfer_counts_what_searches_measure_and_what_their_plans_lose(tables:
 
 def test_a_database_without_searches_ships_nothing() -> None:
     with Store.in_memory() as store, pytest.raises(UsageError, match="has 0 times"):
-        shippable(store, Target.create("cpu"))
+        shippable(store, Target.create("cpu"), 1)
 
 
 def test_only_quiet_times_of_the_target_are_shipped() -> None:
@@ -273,10 +274,23 @@ def test_only_quiet_times_of_the_target_are_shipped() -> None:
             store.put(quiet)
             store.put(replace(quiet, key=replace(quiet.key, task="loud"), foreign_load=1.0))
             store.put(replace(quiet, key=replace(quiet.key, threads=2)))
-        assert len(shippable(store, target)) == 30
+        assert len(shippable(store, target, 1)) == 30
 
 
 def test_times_of_tasks_that_were_measured_again_replace_the_packages() -> None:
     variant = described("cpu:f32/conv2d.direct{vectors=1}")
     new, known, other = Sample("a", variant, 1.0), Sample("a", variant, 2.0), Sample("b", variant, 3.0)
     assert extended([new], [known, other]) == [new, other]
+
+
+def test_times_of_another_machine_join_those_of_tasks_that_the_package_lacks_at_its_pace() -> None:
+    variants = [described(f"cpu:f32/conv2d.direct{{vectors={number}}}") for number in range(1, 5)]
+    facts = [task_facts(_times(f"c{number}", LayerKind.CONVOLUTION, 1).task) for number in range(1)]
+    sizes = [facts[0].replace("channels=", f"channels={number}") for number in range(1, 11)]
+    known = [Sample(each, variant, 1.0) for each in sizes[:-1] for variant in variants]
+    other = [Sample(each, variant, 3.0) for each in sizes for variant in variants]
+    found = joined(known, other)
+    assert found[: len(known)] == known
+    assert [each.facts for each in found[len(known) :]] == [sizes[-1]] * len(variants)
+    assert [each.seconds for each in found[len(known) :]] == pytest.approx([1.0] * len(variants), rel=0.2)
+    assert joined([], other) == other

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from sartor.cli.database.contribute import contribute
 from sartor.cli.database.list import list_tasks
 from sartor.cli.database.prune import prune
 from sartor.cli.database.show import show
@@ -38,4 +39,5 @@ db_app.command(_DEFAULT)(show)
 db_app.command("list")(list_tasks)
 db_app.command("export")(export_measurements)
 db_app.command("import")(import_measurements)
+db_app.command("contribute")(contribute)
 db_app.command("prune")(prune)

@@ -61,28 +61,34 @@ def path_of(isa: str, threads: int, folder: Path = _FOLDER) -> Path | None:
 
 
 def write_samples(samples: Iterable[Sample], isa: str, threads: int, folder: Path = _FOLDER) -> Path:
-    """Write samples of a class of instruction sets, those near their task's fastest alone; returns the file.
+    """Write samples of a class of instruction sets, those near their task's fastest alone; returns the file."""
+    path = folder / _name(isa, threads)
+    path.write_bytes(content(near_best(samples)))
+    return path
 
-    Equal samples give equal bytes, in whatever order they come.
-    """
+
+def content(samples: Iterable[Sample]) -> bytes:
+    """Samples as a file has them; equal ones give equal bytes, in whatever order they come."""
     tasks: dict[str, dict[str, float]] = {}
-    for each in near_best(samples):
+    for each in sorted(samples, key=_order):
         # Of two times of a variant, as before and after its code changed, the first is the least.
         tasks.setdefault(each.facts, {}).setdefault(each.variant.descriptor, float(f"{each.seconds * _UNITS:.4g}"))
     listed = [[facts, sorted(tasks[facts].items())] for facts in sorted(tasks)]
     text = json.dumps({"format": _FORMAT, "tasks": listed}, separators=(",", ":"))
-    path = folder / _name(isa, threads)
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
-    return path
+    return gzip.compress(text.encode(), mtime=0)
 
 
 def near_best(samples: Iterable[Sample]) -> list[Sample]:
     """The samples that are not far slower than the fastest with the same facts, sorted."""
-    found = sorted(samples, key=lambda each: (each.facts, each.variant.descriptor, each.seconds))
+    found = sorted(samples, key=_order)
     least: dict[str, float] = {}
     for each in found:
         least[each.facts] = min(each.seconds, least.get(each.facts, each.seconds))
     return [each for each in found if each.seconds <= _MOST_SLOWDOWN * least[each.facts]]
+
+
+def _order(sample: Sample) -> tuple[str, str, float]:
+    return sample.facts, sample.variant.descriptor, sample.seconds
 
 
 def _name(isa: str, threads: int) -> str:
