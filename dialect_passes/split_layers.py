@@ -59,12 +59,8 @@ _MOST_PARTS = 64
 _MOST_TILES = 2
 
 
-def _nothing(_: str, __: Childnet) -> bool:
-    return False
-
-
 def find_childnets(
-    graph: LayerGraph, weights: Mapping[str, np.ndarray], target: Target, is_asked: IsAsked = _nothing
+    graph: LayerGraph, weights: Mapping[str, np.ndarray], target: Target, is_asked: IsAsked | None = None
 ) -> tuple[LayerGraph, dict[str, np.ndarray]]:
     """The graph with childnets for layers that may gain from them, and the new weights of these.
 
@@ -72,8 +68,9 @@ def find_childnets(
         graph: layers with their fusions.
         weights: arrays by name.
         target: what layers are compiled for; layers that have kernels there need no childnets.
-        is_asked: decides which childnets by Winograd's method there are. Kernels that keep encoded numbers in the cache
-            are nearly always faster, and encoded filters are several times as large, so nobody has them unasked.
+        is_asked: decides which childnets by Winograd's method there are; None for none. Kernels that keep encoded
+            numbers in the cache are nearly always faster, and encoded filters are several times as large, so nobody has
+            them unasked.
     """
     splitter = _Splitter(weights, target, is_asked)
     return splitter.split(graph), splitter.made
@@ -86,13 +83,13 @@ class _Splitter:
     Attributes:
         weights: weights of the network.
         target: what layers are compiled for.
-        is_asked: decides which childnets by Winograd's method there are.
+        is_asked: decides which childnets by Winograd's method there are; None for none.
         made: new weights, by name.
     """
 
     weights: Mapping[str, np.ndarray]
     target: Target
-    is_asked: IsAsked
+    is_asked: IsAsked | None
     made: dict[str, np.ndarray] = field(default_factory=dict)
 
     def split(self, graph: LayerGraph) -> LayerGraph:
@@ -163,6 +160,8 @@ class _Splitter:
 
     def _by_winograd(self, layer: Layer) -> Iterator[Childnet]:
         """The childnets by Winograd's method that are asked for, one for each promising size of tiles."""
+        if self.is_asked is None:
+            return
         convolution, sliding = applicable(layer.task), sliding_of(layer.task)
         if isinstance(convolution, Rejected) or sliding is None:
             return

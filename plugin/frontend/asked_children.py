@@ -23,6 +23,10 @@ class AskedChildren:
     pins: Sequence[Pin] = ()
     named: frozenset[str] = frozenset()
 
+    def __bool__(self) -> bool:
+        """Whether anything may be asked for."""
+        return bool(self.pins or self.named)
+
     def __call__(self, layer: str, net: Childnet) -> bool:
         """Whether a childnet of a layer is asked for."""
         children = [each.name for each in net.graph.layers]

@@ -291,7 +291,7 @@ def _layered(
     unsplit = bytecode(module)
     layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
     fused = find_fusions(layers, attends="cuda" in splitting.target.devices)
-    graph, parts = find_childnets(fused, imported.weights, splitting.target, splitting.asked)
+    graph, parts = find_childnets(fused, imported.weights, splitting.target, splitting.asked or None)
     used = _used(graph, module)
     weights = {name: array for name, array in {**imported.weights, **parts}.items() if name in used}
     if directory is None:
