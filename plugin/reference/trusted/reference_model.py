@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.reading.noise_inputs import RANDOM_OPERATORS, feed_noise
+from sartor.onnx_model.reading.outside_weights import outside_weights
 from sartor.reference.trusted.exact.exact_copy import exact_copy
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.table import DEVIATIONS, definition_of
@@ -174,13 +175,16 @@ def _may_deviate(model: Path | bytes) -> bool:
 
 
 def _may_have(model: Path | bytes, operators: Iterable[str]) -> bool:
-    """Whether a model may have some of these operators: a search, as parsing takes memory."""
+    """Whether a model may have some of these operators: a search, as parsing takes memory, and not among weights, of
+    which there may be gigabytes."""
     named = [bytes((_OPERATOR_FIELD, len(name))) + name.encode() for name in operators]
-    if isinstance(model, bytes):
-        return any(each in model for each in named)
     try:
-        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return any(content.find(each) >= 0 for each in named)
+        if isinstance(model, bytes):
+            searched = outside_weights(model)
+        else:
+            with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                searched = outside_weights(content)
+        return any(each in searched for each in named)
     except (OSError, ValueError):
         # No file, or an empty one, of which ONNX Runtime says so.
         return False
