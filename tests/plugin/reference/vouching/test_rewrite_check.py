@@ -165,7 +165,7 @@ def test_results_far_below_the_others_may_be_off_by_what_rounding_explains(
 def _checked_without_nodes(case: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Checked, str]:
     """The check of a case whose node cannot be prepared alone, and what it says of that node."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise UnsupportedModelError("its size is not known")
 
     monkeypatch.setattr(node_rewrites, "prepare", refuse)
