@@ -67,6 +67,30 @@ TESTS = (
         for each in ("word_pairs", "exact_winograd")
     ),
     "codegen/routines/encoded/test_block_product.py::test_variants_compile_for_aarch64",
+    # GPUs of sm_86 have the same limits, and take the same kernels.
+    *(
+        f"codegen/kernels/cuda/test_{test}]"
+        for test in (
+            *(
+                f"attention.py::test_the_assembler_finds_registers_enough[{shape}-{dtype}-sm_89"
+                for shape in ("wide", "turned")
+                for dtype in (None, "tf32", "f16", "bf16")
+            ),
+            *(
+                f"separable.py::test_all_variants_assemble_without_spills[{dtype}-sm_89"
+                for dtype in (None, "f16", "bf16")
+            ),
+            *(
+                f"assembled.py::test_windows_and_rows_assemble_for_every_target[sm_89-{dtype}"
+                for dtype in (None, "f16")
+            ),
+            *(
+                f"iree_implicit.py::test_tensor_cores_multiply_narrower_types[sm_89-{dtype}"
+                for dtype in ("f16", "bf16")
+            ),
+            "iree_implicit.py::test_tiles_go_through_shared_memory_to_sums_in_registers[sm_89",
+        )
+    ),
     # Files of the same tools in half precision, and without their extended optimisations, are compiled in CI.
     *(
         f"plugin/onnx_model/test_onnx_runtime_files.py::test_a_file_compiles_and_is_right[{file}]"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from benchmarks import demo
+from sartor.config import CompileConfig
 
 
 def test_the_demo_compares_a_network_and_leaves_its_module(
@@ -15,6 +17,7 @@ def test_the_demo_compares_a_network_and_leaves_its_module(
     monkeypatch.setattr(demo, "_DIRECTORY", tmp_path / "demo")
     monkeypatch.setattr(demo, "_NETWORK", "lenet5")
     monkeypatch.setattr(demo, "_SECONDS", 0.5)
+    monkeypatch.setattr(demo, "CompileConfig", partial(CompileConfig, time_budget=2.0))
     demo.main()
     said = capsys.readouterr().out
     assert "ONNX Runtime" in said

@@ -67,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     for each in (*net.graph.input, *net.graph.output):
         each.type.tensor_type.shape.dim[0].dim_param = "N"
     onnx.save(net, model)
-    pins = (Pin("*c*", "*direct{*"),)
+    pins = (Pin("*c*", "*direct{*unroll=1,*"),)
     dumped = folder / "dumped"
     base = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", pins=pins, plans=1, dump_directory=dumped)
     several = SeveralConfig(base, tuple(Target.create("cpu", level) for level in reversed(LEVELS)), SHAPES)

@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto, helper
 
 import sartor.backend
 from sartor.errors import UnsupportedModelError
+from tests.thorough import in_turns
 
 _LEAST = float(np.finfo(np.float32).min)
 _MASKS = {
@@ -55,14 +56,25 @@ def _normal(*shape: int) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("mask", _MASKS)
 @pytest.mark.parametrize("options", [{}, {"unidirectional": 1}, {"unidirectional": 1, "mask_filter_value": _LEAST}])
-def test_masks_exclude_what_they_do_in_onnx_runtime(mask: str, options: dict[str, Any]) -> None:
+def test_masks_exclude_what_they_do_in_onnx_runtime(
+    mask: str, options: dict[str, Any], pytestconfig: pytest.Config
+) -> None:
     """Also in rows of which nothing is left, where it counts by which number each key is excluded."""
     given = None if _MASKS[mask] is None else np.asarray(_MASKS[mask], np.int32)
+    operators = {"Attention": _check_attention}
+    if mask != "ends":
+        operators["MultiHeadAttention"] = _check_heads
+    for check in in_turns(operators, [*_MASKS].index(mask) + len(options), pytestconfig).values():
+        check(given, options)
+
+
+def _check_attention(given: np.ndarray[Any, Any] | None, options: dict[str, Any]) -> None:
     own: dict[str, np.ndarray[Any, Any] | None] = {"x": _normal(2, 4, 8), "w": _normal(8, 24) * np.float32(0.4)}
     own |= {"b": _normal(24), "mask": given}
     _check(_model("Attention", own, options), own)
-    if mask == "ends":
-        return
+
+
+def _check_heads(given: np.ndarray[Any, Any] | None, options: dict[str, Any]) -> None:
     apart: dict[str, np.ndarray[Any, Any] | None] = {name: _normal(2, 4, 8) for name in "qkv"}
     apart |= {"bias": None, "mask": given}
     _check(_model("MultiHeadAttention", apart, options), apart)
