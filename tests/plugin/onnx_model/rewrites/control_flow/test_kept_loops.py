@@ -153,8 +153,11 @@ def _ending(*, collects: bool = True, counts: bool = False, begins: bool = True)
     loop = node("Loop", [count, first, "x"], results, body=body)
     inputs: list[Value] = [("x", (3,), FLOAT), *([("n", (), INT64)] if counts else [])]
     inputs += [] if begins else [("first", (1,), BOOL)]
-    outputs: list[Value] = [("last", (3,), FLOAT), *((name, ("taken", *shape), kind) for name, shape, kind in added)]
-    return model([*before, loop], inputs, outputs, {"most": np.int64(STEPS), "limit": np.float32([10])})
+    outputs: list[Value] = [
+        ("last", (3,), FLOAT),
+        *((name, ("taken", *(shape or ())), kind) for name, shape, kind in added),
+    ]
+    return model([*before, loop], inputs, outputs, {"most": np.int64(STEPS), "limit": np.full(1, 10, np.float32)})
 
 
 def _fed(size: float, **others: Array) -> dict[str, Array]:
