@@ -39,6 +39,7 @@ from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
 from sartor.codegen.routines.open_sizes.convolution import OpenConvolutionKernel
+from sartor.codegen.routines.open_sizes.patches import OpenPatchesKernel
 from sartor.codegen.routines.open_sizes.window import OpenWindowKernel
 from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
@@ -94,6 +95,7 @@ ROUTINES: tuple[Routine, ...] = (
     Rowwise(),
     Recurrent(),
     OpenWindowKernel(),
+    OpenPatchesKernel(),
     # By weights in blocks of integers.
     BlockProduct(),
     BlockPanels(),

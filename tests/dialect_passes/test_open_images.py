@@ -66,11 +66,12 @@ def windows() -> tuple[ModelProto, dict[str, str]]:
     """Windows of many kinds over images of 20 channels, and the routine that computes each."""
     build = Builder()
     x = build.op("Relu", "r0", build.conv("stem", "x", (3, 20)))
+    side = build.conv("side", "x", (3, 20), kernel=1)
     around = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     skewed = {"strides": [2, 1], "dilations": [1, 2], "pads": [3, 1, 2, 5]}
     outputs = {
         "skewed": build.op("Conv", "skewed", x, build.weight(40, 20, 5, 4), build.weight(40), **skewed),
-        "added": build.op("Relu", "r1", build.op("Add", "sum", build.conv("added", x, (20, 20)), x)),
+        "added": build.op("Relu", "r1", build.op("Add", "sum", build.conv("added", x, (20, 20)), side)),
         "strided": build.op("Conv", "strided", x, build.weight(7, 20, 1, 1), strides=[2, 3]),
         "deep": build.op("Relu", "r2", build.conv("deep", x, (20, 20), group=20, strides=[2, 1])),
         "apart": build.op("Conv", "apart", x, build.weight(20, 1, 2, 5), pads=[2, 4, 1, 4], dilations=[3, 2], group=20),
@@ -80,7 +81,7 @@ def windows() -> tuple[ModelProto, dict[str, str]]:
     names = [build.op("Identity", f"y_{name}", value) for name, value in outputs.items()]
     model = build.model([("x", [1] * 4)], [(each, [1] * 4) for each in names])
     shapes = {each: [f"{dim}_{each}" for dim in "nchw"] for each in names}
-    products = dict.fromkeys(("stem", "skewed", "strided"), "open_convolution")
+    products = dict.fromkeys(("stem", "skewed", "added", "strided"), "open_convolution")
     return named(model, {"x": ["n", 3, "height", "width"], **shapes}), products | dict.fromkeys(
         ("deep", "apart", "largest", "mean"), "fused_open_window"
     )

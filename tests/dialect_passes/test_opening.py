@@ -158,7 +158,11 @@ def test_a_detector_is_right_for_any_height_and_width(tmp_path: Path) -> None:
     symbols = Symbol("n", 1, 2), HEIGHT, SIDE
     graph, model = opened(path, symbols, lambda sizes: {"x": (sizes["n"], 3, sizes["height"], sizes["width"])})
     products = {"stem.nhwc", "wide.nhwc", "coarse.nhwc", "boxes.nhwc"}
-    assert {name for name, each in chosen(graph, by_kernels=True).items() if each.routine == "product"} == products
+    routines = {name: each.routine for name, each in chosen(graph, by_kernels=True).items()}
+    assert {name for name, each in routines.items() if each == "product"} == products
+    patches = {"stem.patches", "deep.patches", "coarse.patches"}
+    assert {name for name, each in routines.items() if each == "open_patches"} == patches
+    assert routines["pooled.nhwc"] == "open_window"
     session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=True)
     reference = OnnxRuntimeReference(path, threads=1)
     for shape in [(1, 3, 21, 24), (1, 3, 3, 2), (2, 3, 5, 22), (1, 3, 17, 14), (2, 3, 4, 6), (1, 3, 20, 10)]:

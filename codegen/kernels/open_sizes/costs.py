@@ -54,6 +54,15 @@ class OpenConvolutionCost:
 
 
 @dataclass(frozen=True)
+class OpenPatchesCost:
+    """The cost of patches that are written to memory."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        vectors = sizes["written"] / core.vector_bytes
+        return _COPY_INSTRUCTIONS * vectors / min(core.issue, 2 * core.loads)
+
+
+@dataclass(frozen=True)
 class OpenWindowCost:
     """The cost of windows over each channel, in register tiles of ``columns`` places whose pixels are loaded once for a
     row of taps."""

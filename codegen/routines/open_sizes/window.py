@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import Task
-from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.layouts import IMAGE_RANK, layouts_of
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
@@ -44,11 +44,11 @@ class OpenWindowKernel:
         return Traits(fuses=self.fuses, opens=True, sizes=sizes, estimate=OpenWindowCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        if task.opened is None or len(task.results[0].shape) != IMAGE_RANK:
+            return Rejected("no images of open sizes")
         machine = kernel_machine(task, target)
         if isinstance(machine, Rejected):
             return machine
-        if task.opened is None or len(task.results[0].shape) != 4:
-            return Rejected("no images of open sizes")
         try:
             _form(task, machine.lanes)
         except ValueError as error:
