@@ -15,7 +15,7 @@ from sartor.publishing import written
 
 _SMALL_ELEMENTS = 16
 _NAME = re.compile(r"\d{2,}-.*\.mlir|model-(?:loaded|prepared)\.onnx|model-rewrites\.txt")
-_FOLDER = re.compile(r"plan-\d+")
+_FOLDER = re.compile(r"plan-\d+|sizes-\d+(?:x\d+)*")
 
 
 def folder_of_plan(directory: Path | None, number: int) -> Path | None:
@@ -23,11 +23,16 @@ def folder_of_plan(directory: Path | None, number: int) -> Path | None:
     return directory / f"plan-{number}" if directory is not None else None
 
 
+def folder_of_sizes(directory: Path | None, sizes: Iterable[int]) -> Path | None:
+    """Where the stages of one of several imports are written, which differ in sizes; None without a directory."""
+    return directory / f"sizes-{'x'.join(map(str, sizes))}" if directory is not None else None
+
+
 def is_dumped(path: Path, directory: Path) -> bool:
     """Whether a stage may be written to a file, by its own name or by that of a link in the directory.
 
     Raises:
-        UsageError: if the directory, or that of one of several plans in it, cannot be read.
+        UsageError: if the directory, or that of one of several plans or imports in it, cannot be read.
     """
     # Links may loop, which ``Path.resolve`` takes for an error of the program.
     place, real = os.path.realpath(directory), os.path.realpath(path)
@@ -49,7 +54,7 @@ def linked_stage(directory: Path) -> Path | None:
 
 
 def _named_like_stages(directory: Path) -> list[Path]:
-    """What has the name of a stage, in the directory or in that of one of several plans.
+    """What has the name of a stage, in the directory or in that of one of several plans or imports.
 
     Raises:
         UsageError: as ``is_dumped``.

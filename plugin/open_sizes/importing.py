@@ -17,6 +17,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.config import CompileConfig
+from sartor.dialect_passes.dump import folder_of_sizes
 from sartor.dialect_passes.opening.channels_last import channels_last
 from sartor.dialect_passes.opening.open_graph import open_graph, unconfirmed
 from sartor.errors import SartorError, UnsupportedModelError
@@ -122,7 +123,8 @@ def import_sizes(
     for each in sizes:
         folder = bench.directory / ("sizes" + "x".join(map(str, each.values())))
         folder.mkdir(exist_ok=True)
-        policy = replace(config.importing, shapes=dims.shapes(each), simplifies=simplifies)
+        dumped = folder_of_sizes(config.dump_directory, each.values())
+        policy = replace(config.importing, shapes=dims.shapes(each), simplifies=simplifies, dump_directory=dumped)
         settings.append((policy, folder))
     return import_networks(path, settings, bench.pool, bench.progress, bench.time.end) if settings else []
 

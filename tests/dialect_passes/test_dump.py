@@ -8,7 +8,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from sartor.dialect_passes.dump import is_dumped
+from sartor.dialect_passes.dump import folder_of_sizes, is_dumped
 from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -34,6 +34,13 @@ def test_folders_of_several_plans_belong_to_it(tmp_path: Path) -> None:
     assert is_dumped(tmp_path / "model.onnx", tmp_path)
     assert not is_dumped(tmp_path / "plans" / "00-import.mlir", tmp_path)
     assert not is_dumped(tmp_path / "plan-0" / "report.html", tmp_path)
+
+
+def test_imports_with_several_sizes_have_a_folder_each(tmp_path: Path) -> None:
+    folders = [folder_of_sizes(tmp_path, each) for each in ((8, 512), (7, 509), (85, 12))]
+    assert len({*folders}) == len(folders)
+    assert all(folder is not None and is_dumped(folder / "00-import.mlir", tmp_path) for folder in folders)
+    assert folder_of_sizes(None, (8, 512)) is None
 
 
 def test_the_model_is_kept_as_it_was_loaded_and_as_it_is_imported(tmp_path: Path) -> None:
