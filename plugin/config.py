@@ -90,7 +90,7 @@ class CompileConfig:
         pins: restrictions of layers to routines.
         database: file of the tuning database.
         external_weights: file for the weights; None writes them into the module.
-        dump_directory: folder for the module after every pass, with a folder for each of several plans or sizes, or None.
+        dump_directory: folder for the module after every pass, with one for each of several plans or sizes, or None.
         jobs: number of worker processes for compiling.
         search: whether all variants are measured, or those that cost models predict to be fast.
         time_budget: seconds that a compilation should take; with 0 no layer is measured, and the plan is predicted;

@@ -131,7 +131,7 @@ class ImportPolicy:
         shapes: input name to the shape that binds its dynamic dimensions.
         bindings: input name to its fixed value.
         pins: restrictions of layers; each must match a layer.
-        dump_directory: folder for the module after every pass, with a folder for each of several plans or sizes, or None.
+        dump_directory: folder for the module after every pass, with one for each of several plans or sizes, or None.
         named: names of the layers of a plan that will be replayed, which may be children.
         exponents: of channels of tensors that are equalised before products; none unless samples were seen.
         double: the type in which float64 is computed.
