@@ -14,9 +14,9 @@ from sartor.codegen.ir.winograd import MOST_POINTS
 
 _FEWEST_CHANNELS = 16
 
-# Multiply-adds that take as long as reading four bytes from memory. A direct convolution reads its filter once.
-# Winograd's method reads a larger filter, and writes its tiles and reads them back.
-_PRODUCTS_PER_LOAD = 30
+PRODUCTS_PER_LOAD = 30.0
+"""Multiply-adds that take as long as reading a number of four bytes from memory. A direct convolution reads its filter
+once. Winograd's method reads a larger filter, and writes its tiles and reads them back."""
 _WORTH_TRYING = 0.9
 
 
@@ -54,17 +54,20 @@ def applicable(task: Task) -> Convolution | Rejected:
     return convolution
 
 
-def promising_tiles(convolution: Convolution, most_points: int = MOST_POINTS) -> list[OutputTile] | Rejected:
+def promising_tiles(
+    convolution: Convolution, most_points: int = MOST_POINTS, per_load: float = PRODUCTS_PER_LOAD
+) -> list[OutputTile] | Rejected:
     """Output tiles worth trying, best guess first; Rejected with the reason if there are none.
 
     Args:
         convolution: the layer's.
         most_points: pixels of the image along a side of a tile, at most.
+        per_load: multiply-adds that take as long as reading a number from memory.
     """
-    costs = {tile: _cost(convolution, tile) for tile in _tiles(convolution, most_points)}
+    costs = {tile: _cost(convolution, tile, per_load) for tile in _tiles(convolution, most_points)}
     if not costs:
         return Rejected(f"tiles of {most_points} pixels a side are too small for its filters")
-    direct = _direct_cost(convolution)
+    direct = _direct_cost(convolution, per_load)
     good = sorted((tile for tile, cost in costs.items() if cost < _WORTH_TRYING * direct), key=costs.__getitem__)
     return good or Rejected("too few pixels for so many channels: larger filters would cost more than they save")
 
@@ -78,17 +81,17 @@ def _tiles(convolution: Convolution, most_points: int) -> Iterator[OutputTile]:
             yield OutputTile(rows, columns)
 
 
-def _direct_cost(convolution: Convolution) -> float:
+def _direct_cost(convolution: Convolution, per_load: float) -> float:
     """The cost of direct convolution, in multiply-adds."""
     weights = convolution.filter.elements
     batch, _, height, width = convolution.result.shape
-    return max(weights * batch * height * width, weights * _PRODUCTS_PER_LOAD)
+    return max(weights * batch * height * width, weights * per_load)
 
 
-def _cost(convolution: Convolution, tile: OutputTile) -> float:
+def _cost(convolution: Convolution, tile: OutputTile, per_load: float) -> float:
     """The cost of Winograd's method, in multiply-adds."""
     channels, inner = convolution.filter.shape[:2]
     points, tiles = tile.points(convolution), tile.count(convolution)
     weights = points * channels * inner
     passed = math.prod((points, tiles, channels + inner))
-    return max(weights * tiles, weights * _PRODUCTS_PER_LOAD) + passed * _PRODUCTS_PER_LOAD / 2
+    return max(weights * tiles, weights * per_load) + passed * per_load / 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import Convolution
-from sartor.codegen.analysis.winograd_tiles import applicable, promising_tiles
+from sartor.codegen.analysis.winograd_tiles import PRODUCTS_PER_LOAD, applicable, promising_tiles
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.schema import QUANTISED
@@ -35,6 +35,8 @@ _MOST_CHOICES = 2
 _COMPILE_COST = 3.0
 # Of invocations, where nothing is measured: no model tells what a buffer that a subgroup shares costs.
 _UNMEASURED_SLOWDOWN = 8.0
+# Products of pairs in the time of one in f32; their numbers have half the bytes.
+_PAIRS_RATE = 1.5
 _MASKS_NARROW = "avx512bw"
 
 
@@ -83,7 +85,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
         if machine.in_subgroups and refusal is not None:
             return refusal
         most = MOST_POINTS_IN_INVOCATIONS if machine.in_subgroups else self._most_points
-        tiles = promising_tiles(match, most)
+        tiles = promising_tiles(match, most, self._products_per_load)
         if isinstance(tiles, Rejected):
             return tiles
         group = 1 if self.element is None else self.element.group
@@ -93,6 +95,11 @@ class FusedWinograd(ImageRoutine[Convolution]):
             for each in winograd_tilings(match, tile, machine, is_best=rank == 0, group=group)
         ]
         return found or Rejected("too few tiles for all subgroups of a GPU")
+
+    @property
+    def _products_per_load(self) -> float:
+        """Multiply-adds that take as long as reading a number from memory."""
+        return PRODUCTS_PER_LOAD
 
     @property
     def _most_points(self) -> int:
@@ -134,6 +141,10 @@ class WordPairWinograd(FusedWinograd):
 
     def tilings(self, match: Convolution, machine: Machine) -> list[WinogradTiling] | Rejected:
         return super().tilings(match, replace(machine, core=self.element.core(machine.core)))
+
+    @property
+    def _products_per_load(self) -> float:
+        return _PAIRS_RATE * PRODUCTS_PER_LOAD / self.element.group
 
     def _refusal(self, machine: Machine) -> Rejected | None:
         return self.element.refusal(machine)

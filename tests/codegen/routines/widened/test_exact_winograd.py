@@ -8,11 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from sartor.codegen.ir.layer import Layer
+from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.ir.layer import Layer, TensorType
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines.storing.integers import IntegerFactor
-from sartor.codegen.routines.vector.fused_winograd import WordPairWinograd
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, WordPairWinograd
 from sartor.codegen.routines.widened.pairs import WordPairConvolution
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject, layers, load
@@ -107,3 +109,16 @@ def test_results_in_8_bits_are_those_of_direct_convolution() -> None:
         one, other = (run_stored(program, subject, name, [image], ranges) for name in routines)
         assert len(np.unique(one)) > 50
         np.testing.assert_array_equal(one, other)
+
+
+def test_filters_of_16_bits_are_read_in_half_the_time() -> None:
+    """Late in a network the method pays where in f32 it does not."""
+    image, filters_of, result = (
+        TensorType(shape, "f32") for shape in ((1, 512, 9, 9), (512, 512, 3, 3), (1, 512, 7, 7))
+    )
+    late = Convolution(image, filters_of, result, (1, 1), (1, 1), is_padded=True)
+    machine = machine_of(Target.create("cpu", "x86-64-v3"), "f32")
+    assert isinstance(FusedWinograd().tilings(late, machine), Rejected)
+    offered = WordPairWinograd().tilings(late, machine)
+    assert not isinstance(offered, Rejected)
+    assert {(each.height, each.width) for each in offered} == {(2, 2)}
