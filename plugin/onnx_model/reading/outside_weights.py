@@ -1,4 +1,4 @@
-"""What of a serialised model is no weight: its nodes and functions, found without parsing what may be gigabytes.
+"""A serialised model without its weights, made without parsing what may be gigabytes.
 
 The encoding is that of Protocol Buffers: a number that says field and kind, then the value or its length and bytes.
 """
@@ -16,27 +16,29 @@ _CONTINUES, _LONGEST = 0x80, 10
 
 
 def outside_weights(content: bytes | mmap) -> bytes:
-    """The content of a model without its graph's weights; all of it if it is no model, which somebody else says."""
+    """A model without its graph's weights; all of it if it is no model, which somebody else says."""
     kept: list[bytes] = []
     try:
-        for field, begin, end in _fields(content, 0, len(content)):
+        for field, first, begin, end in _fields(content, 0, len(content)):
             if field == _GRAPH:
                 inner = _fields(content, begin, end)
-                kept += [content[first:last] for each, first, last in inner if each not in _WEIGHTS]
+                graph = b"".join(content[start:last] for each, start, _, last in inner if each not in _WEIGHTS)
+                kept += [bytes([_GRAPH << 3 | _BYTES]), _written(len(graph)), graph]
             else:
-                kept.append(content[begin:end])
+                kept.append(content[first:end])
     except ValueError:
         return content[:]
     return b"".join(kept)
 
 
-def _fields(content: bytes | mmap, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of a message in ``content[begin:end]``: the number, and where the bytes of the value begin and end.
+def _fields(content: bytes | mmap, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of a message in ``content[begin:end]``: the number, and where the field, its value and their end are.
 
     Raises:
         ValueError: if it is no message.
     """
     while begin < end:
+        first = begin
         key, begin = _varint(content, begin, end)
         kind = key & 7
         if kind == _VARINT:
@@ -50,7 +52,7 @@ def _fields(content: bytes | mmap, begin: int, end: int) -> Iterator[tuple[int, 
             raise ValueError(f"a value of kind {kind}")
         if last > end:
             raise ValueError("a value without its end")
-        yield key >> 3, begin, last
+        yield key >> 3, first, begin, last
         begin = last
 
 
@@ -62,3 +64,12 @@ def _varint(content: bytes | mmap, begin: int, end: int) -> tuple[int, int]:
         if not content[place] & _CONTINUES:
             return value, place + 1
     raise ValueError("a number without its end")
+
+
+def _written(number: int) -> bytes:
+    """A number as ``_varint`` reads it."""
+    written = bytearray()
+    while number >= _CONTINUES:
+        written.append(number & ~_CONTINUES & 0xFF | _CONTINUES)
+        number >>= 7
+    return bytes([*written, number])

@@ -18,6 +18,7 @@ from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.graph import GraphEditor, Replacement, editors, optional_input
 from sartor.onnx_model.graphs.walk import drop_named, names_read, nodes
+from sartor.onnx_model.reading.outside_weights import outside_weights
 from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
 from sartor.reference.trusted.exact.element_types import complete_types, is_signed, writes_signed
 from sartor.reference.trusted.exact.operands import ROUNDING, is_quantised, key_of, product_of
@@ -41,10 +42,12 @@ def exact_copy(model: Path | bytes) -> bytes | None:
         SartorError: if weights in another file cannot be read, or the model is malformed.
     """
     try:
-        copy = ModelProto.FromString(model if isinstance(model, bytes) else model.read_bytes())
+        content = model if isinstance(model, bytes) else model.read_bytes()
+        # Few models are concerned, and their weights may be gigabytes.
+        if not _concerns(nodes(ModelProto.FromString(outside_weights(content)))):
+            return None
+        copy = ModelProto.FromString(content)
     except (DecodeError, OSError):
-        return None
-    if not _concerns(nodes(copy)):
         return None
     if any(_concerns(nodes(function)) for function in copy.functions):
         inline_functions(copy)
