@@ -21,7 +21,7 @@ from sartor.codegen.mlir.kernel_machine import kernel_machine
 # Queries of a tile, and vectors of keys whose scores are computed at once.
 _TILES = ((4, 4), (6, 2), (8, 2), (4, 2))
 # More queries than these are cut into tiles.
-_MOST_FEW = 8
+MOST_FEW = 8
 
 
 def _tiles(task: Task) -> tuple[tuple[int, int], ...]:
@@ -29,7 +29,7 @@ def _tiles(task: Task) -> tuple[tuple[int, int], ...]:
     (scores,) = attention_stages(task)[0].task.results
     shape = scores.dims or scores.shape
     queries = shape[-2] if len(shape) > 1 else 0
-    if not isinstance(queries, int) or not 0 < queries <= _MOST_FEW:
+    if not isinstance(queries, int) or not 0 < queries <= MOST_FEW:
         return _TILES
     return ((queries, 1), *(each for each in _TILES if each[0] <= queries))
 

@@ -48,7 +48,7 @@ def models(decoder: Decoder, folder: Path) -> Models:
 def joined(pair: Models, folder: Path, *, by_kernels: bool = False) -> Path:
     made, said = list[WeightedNetwork](), dict[int, Any]()
     for index, model in enumerate(pair):
-        net: SplitNetwork = with_kernels(model) if by_kernels and not index else split(model)
+        net: SplitNetwork = with_kernels(model) if by_kernels else split(model)
         made.append(WeightedNetwork(replace(net, caches=cache_pairs(model)), model.weights))
         sizes = open_sizes(model.graph.inputs)
         said[index] = manifest_of(model, caches=model.caches, sizes=sizes, format=CACHES_FORMAT)
