@@ -1,13 +1,14 @@
 """Writes ONNX Runtime's GroupQueryAttention over caches that grow as nodes: what appends to a cache is one of them.
 
 A call of one new position, the last of all, sees every key, and lengths only place it. Of several each sees the keys up
-to its own, which what is added to scores hides from it. Definition:
+to its own; what is added to scores hides those behind it, and those before a window. Definition:
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,23 +22,29 @@ from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_inp
 OPERATOR = "GroupQueryAttention"
 _MICROSOFT = "com.microsoft"
 _KEY, _PAST_KEY, _PAST_VALUE, _LENGTHS, _COSINES, _SINES, _POSITIONS = 1, 3, 4, 5, 7, 8, 9
-_LAST_USUAL = 10
-_ATTRIBUTES = frozenset({"do_rotary", "kv_num_heads", "num_heads", "rotary_interleaved", "scale"})
+_BIAS, _SINK, _LAST_USUAL = 10, 11, 12
+_ATTRIBUTES = frozenset(
+    {
+        *("do_rotary", "kv_num_heads", "num_heads", "rotary_interleaved", "scale"),
+        *("local_window_size", "smooth_softmax", "softcap"),
+    }
+)
 # Of norms whose weights are inputs that are absent.
 _UNREAD = frozenset({"k_norm_epsilon", "q_norm_epsilon", "qk_norm_epsilon"})
-# Values that say that the node does nothing else, as exporters write them out. A window of 0 hides all before.
+# Values that say that the node does nothing else, as exporters write them out.
 _OFF: dict[str, tuple[float | str, ...]] = {
     "causal": (1,),
     "k_quant_type": ("NONE",),
     "kv_cache_bit_width": (0,),
-    "local_window_size": (-1,),
     "qk_output": (0,),
     "sliding_window_cache": (0,),
-    "smooth_softmax": (-1, 0),
-    "softcap": (0.0,),
     "v_quant_type": ("NONE",),
 }
 _RANK = 4
+
+
+_Hidden = dict[tuple[str, int, int], str]
+"""What is added to scores, by what tells lengths, how many heads share keys, and the window."""
 
 
 def append_explicitly(model: ModelProto, *, several: bool = False) -> tuple[str, ...]:
@@ -47,26 +54,29 @@ def append_explicitly(model: ModelProto, *, several: bool = False) -> tuple[str,
         model: changed in place.
         several: whether a call has several new positions.
     """
-    editor, hidden = GraphEditor(model.graph), dict[tuple[str, int], str]()
-    return editor.rewrite(lambda node: _explicit(node, editor, hidden if several else None))
+    editor, hidden = GraphEditor(model.graph), _Hidden()
+    kind = _SeveralPositions if several else _Attention
+    return editor.rewrite(lambda node: _explicit(node, editor, partial(kind, hidden)))
 
 
 def _explicit(
-    node: NodeProto, editor: GraphEditor, hidden: dict[tuple[str, int], str] | None
+    node: NodeProto, editor: GraphEditor, kind: Callable[[NodeProto, GraphEditor, int], _Attention]
 ) -> list[NodeProto] | None:
     if node.op_type != OPERATOR or node.domain != _MICROSOFT or not _is_usual(node):
         return None
     dims = [_dims(optional_input(node, index), editor) for index in (_PAST_KEY, _PAST_VALUE)]
     if any(len(each) != _RANK or each[2] or not each[3] for each in dims):
         return None
-    return (_Attention if hidden is None else partial(_SeveralPositions, hidden))(node, editor, dims[0][3]).nodes()
+    return kind(node, editor, dims[0][3]).nodes()
 
 
 def _is_usual(node: NodeProto) -> bool:
-    """Whether the node has nothing beside rotary embedding and a scale."""
+    """Whether the node has nothing that its nodes would not compute, as a window of no key."""
     found = attributes(node)
+    if found.get("local_window_size", -1) == 0:
+        return False
     named = all(name in _ATTRIBUTES | _UNREAD or value in _OFF.get(name, ()) for name, value in found.items())
-    others = any(node.input[_LAST_USUAL:]) or any(node.output[3:])
+    others = any((optional_input(node, _BIAS), *node.input[_LAST_USUAL:], *node.output[3:]))
     return named and not others and all(len(node.output) > index for index in (1, 2))
 
 
@@ -77,12 +87,21 @@ def _dims(name: str, editor: GraphEditor) -> list[int]:
 
 
 class _Attention:
-    """Attention of one new position."""
+    """Attention of one new position.
 
-    def __init__(self, node: NodeProto, editor: GraphEditor, width: int) -> None:
+    Args:
+        hidden: what is added to scores, which layers have in common.
+        node: the operator.
+        editor: of the graph.
+        width: of a head.
+    """
+
+    def __init__(self, hidden: _Hidden, node: NodeProto, editor: GraphEditor, width: int) -> None:
+        self._hidden = hidden
         self._node, self._emit, self._width = node, Emitter(editor, node), width
         self._found = attributes(node)
         self._heads, self._groups = int(self._found["num_heads"]), int(self._found["kv_num_heads"])
+        self._window = int(self._found.get("local_window_size", -1))
 
     def nodes(self) -> list[NodeProto]:
         """The nodes: heads that share keys are rows of one product."""
@@ -97,7 +116,10 @@ class _Attention:
         scores = emit("MatMul", grouped, turned, part="scores")
         scale = self._found.get("scale") or 1 / math.sqrt(self._width)
         scores = emit("Mul", scores, emit.like(scale, node.input[_PAST_KEY], "scale"), part="scale")
-        context = emit("MatMul", emit("Softmax", self._shown(scores, keys), part="softmax", axis=-1), values)
+        scores = self._capped(scores)
+        if self._hides:
+            scores = emit("Add", scores, self._hiding(keys), part="visible")
+        context = emit("MatMul", self._weights(scores, query), values)
         flat = self._shape(0, self._length, self._heads * self._width)
         emit("Reshape", self._by_position(context), flat, part="flatten_heads", output=node.output[0])
         return emit.nodes
@@ -111,10 +133,61 @@ class _Attention:
     def _by_position(self, context: str) -> str:
         return context
 
-    def _shown(self, scores: str, keys: str) -> str:
-        """Scores of the keys that a query sees, which are all; keys are [batch, groups, positions, width]."""
-        del keys
-        return scores
+    @property
+    def _hides(self) -> bool:
+        """Whether a position does not see all keys."""
+        return self._window > 0
+
+    def _capped(self, scores: str) -> str:
+        if not (softcap := self._found.get("softcap")):
+            return scores
+        emit = self._emit
+        cap = emit.like(softcap, self._node.input[_PAST_KEY], "softcap")
+        return emit("Mul", emit("Tanh", emit("Div", scores, cap, part="below_cap"), part="bend"), cap, part="softcap")
+
+    def _weights(self, scores: str, query: str) -> str:
+        """The weights of the keys; a sink takes part in the sum, and is no key."""
+        emit, sink, table = self._emit, optional_input(self._node, _SINK), self._node.input[_PAST_KEY]
+        if not sink and int(self._found.get("smooth_softmax", 0)) <= 0:
+            return emit("Softmax", scores, part="softmax", axis=-1)
+        name = sink or emit.constant(np.zeros(self._heads, emit.dtype(table)), "smooth")
+        shared = self._heads // self._groups
+        column = emit("Reshape", name, self._shape(1, self._groups, shared, 1), part="sink")
+        size = emit("Concat", self._shape(1, 1, 1), self._count(query, 1), part="sink_shape", axis=0)
+        rows = emit(
+            "Reshape", emit("Expand", column, size, part="sinks"), self._shape(1, self._groups, -1, 1), part="sinks"
+        )
+        batch = emit("Concat", self._count(query, 0), self._shape(1, 1, 1), part="sink_batch", axis=0)
+        joined = emit("Concat", scores, emit("Expand", rows, batch, part="sinks"), part="with_sink", axis=-1)
+        weights = emit("Softmax", joined, part="softmax", axis=-1)
+        bounds = [emit.constant([value], "bound") for value in (0, -1, 3)]
+        return emit("Slice", weights, *bounds, part="without_sink")
+
+    def _hiding(self, keys: str) -> str:
+        """What hides keys, [batch, 1, rows, positions]; the keys are [batch, groups, positions, width]."""
+        shared = self._heads // self._groups
+        key = self._node.input[_LENGTHS], shared, self._window
+        if key not in self._hidden:
+            self._hidden[key] = self._spread(self._added(keys), keys, shared)
+        return self._hidden[key]
+
+    def _added(self, keys: str) -> str:
+        """What is added to the scores of the call's positions, [batch, positions of the call, positions]."""
+        emit, table = self._emit, self._node.input[_PAST_KEY]
+        own = emit("Unsqueeze", self._positions(), emit.constant([2], "axis"), part="own_column")
+        places = self._range(self._count(keys, 2))
+        is_seen = emit("LessOrEqual", places, own, part="is_seen")
+        if self._window > 0:
+            begin = emit("Sub", own, emit.constant([self._window], "window"), part="window")
+            is_seen = emit("And", is_seen, emit("Greater", places, begin, part="in_window"), part="is_near")
+        limits: Any = ml_dtypes.finfo(emit.dtype(table))  # type: ignore[no-untyped-call]
+        least, nothing = (emit.like(value, table, "added") for value in (float(limits.min), 0.0))
+        return emit("Where", is_seen, nothing, least, part="added")
+
+    def _spread(self, added: str, keys: str, shared: int) -> str:
+        """The same for the rows of a product, which are heads of one position."""
+        del keys, shared
+        return self._emit("Unsqueeze", added, self._emit.constant([1], "axes"), part="added_to_heads")
 
     def _operands(self) -> list[str]:
         names = [optional_input(self._node, index) for index in range(3)]
@@ -160,21 +233,24 @@ class _Attention:
     def _shape(self, *sizes: int) -> str:
         return self._emit.constant(list(sizes), "shape")
 
+    def _count(self, name: str, axis: int) -> str:
+        """The size of a value along an axis, of shape [1]."""
+        emit = self._emit
+        return emit("Gather", emit("Shape", name, part="shape"), emit.constant([axis], "axis"), part="count", axis=0)
+
+    def _range(self, count: str) -> str:
+        """Numbers from zero on."""
+        emit = self._emit
+        none, one = (emit.constant(np.array(each, np.int64), "bound") for each in (0, 1))
+        scalar = emit("Squeeze", count, emit.constant([0], "axis"), part="count")
+        return emit("Range", none, scalar, one, part="numbers")
+
 
 class _SeveralPositions(_Attention):
-    """Attention of several new positions.
-
-    Args:
-        hidden: what is added to scores, by what tells lengths and by the heads that share keys: layers have it in
-            common.
-    """
+    """Attention of several new positions."""
 
     # As many as there are.
     _length = 0
-
-    def __init__(self, hidden: dict[tuple[str, int], str], node: NodeProto, editor: GraphEditor, width: int) -> None:
-        super().__init__(node, editor, width)
-        self._hidden = hidden
 
     def _by_head(self, query: str) -> str:
         split = self._emit("Reshape", query, self._shape(0, 0, self._heads, self._width), part="heads")
@@ -190,36 +266,14 @@ class _SeveralPositions(_Attention):
         first = emit("Sub", last, emit("Sub", count, emit.constant([1], "one"), part="others"), part="first_position")
         return emit("Add", first, self._range(count), part="own_positions")
 
-    def _shown(self, scores: str, keys: str) -> str:
-        shared = self._heads // self._groups
-        key = self._node.input[_LENGTHS], shared
-        if key not in self._hidden:
-            self._hidden[key] = self._hiding(keys, shared)
-        return self._emit("Add", scores, self._hidden[key], part="visible")
+    @property
+    def _hides(self) -> bool:
+        return True
 
-    def _hiding(self, keys: str, shared: int) -> str:
-        """What hides later positions, [batch, 1, rows, positions]: of the rows of a product heads come first."""
-        emit, table = self._emit, self._node.input[_PAST_KEY]
-        own = emit("Unsqueeze", self._positions(), emit.constant([2], "axis"), part="own_column")
-        is_seen = emit("LessOrEqual", self._range(self._count(keys, 2)), own, part="is_seen")
-        limits: Any = ml_dtypes.finfo(emit.dtype(table))  # type: ignore[no-untyped-call]
-        least, nothing = (emit.like(value, table, "added") for value in (float(limits.min), 0.0))
-        added = emit("Where", is_seen, nothing, least, part="added")
+    def _spread(self, added: str, keys: str, shared: int) -> str:
+        """The same for the rows of a product, in which heads come first."""
+        emit = self._emit
         raised = emit("Unsqueeze", added, emit.constant([1, 2], "axes"), part="added_per_head")
         spread = emit("Expand", raised, self._shape(1, 1, shared, 1, 1), part="added_to_heads")
-        total = emit("Shape", keys, part="whole")
-        rows = emit("Gather", total, emit.constant([2], "axis"), part="whole", axis=0)
-        shape = emit("Concat", self._shape(0, 1, -1), rows, part="rows", axis=0)
+        shape = emit("Concat", self._shape(0, 1, -1), self._count(keys, 2), part="rows", axis=0)
         return emit("Reshape", spread, shape, part="added_to_rows")
-
-    def _count(self, name: str, axis: int) -> str:
-        """The size of a value along an axis, of shape [1]."""
-        emit = self._emit
-        return emit("Gather", emit("Shape", name, part="shape"), emit.constant([axis], "axis"), part="count", axis=0)
-
-    def _range(self, count: str) -> str:
-        """Numbers from zero on."""
-        emit = self._emit
-        none, one = (emit.constant(np.array(each, np.int64), "bound") for each in (0, 1))
-        scalar = emit("Squeeze", count, emit.constant([0], "axis"), part="count")
-        return emit("Range", none, scalar, one, part="numbers")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, helper, numpy_helper
 
 from sartor.onnx_model.states.explicit_appends import OPERATOR, append_explicitly
 from sartor.runtime.driver.signature import Array
@@ -46,11 +46,33 @@ def model_with(values: Mapping[str, float | str]) -> ModelProto:
     return model
 
 
-@pytest.mark.parametrize(
-    "attribute", [{"softcap": 20.0}, {"local_window_size": 3}, {"local_window_size": 0}, {"smooth_softmax": 1}]
-)
-def test_what_nodes_would_not_do_stays_an_operator(attribute: dict[str, float]) -> None:
-    assert not append_explicitly(model_with(attribute))
+@pytest.mark.parametrize("tokens", [1, 4])
+@pytest.mark.parametrize("attribute", [{"softcap": 0.5}, {"local_window_size": 3}, {"smooth_softmax": 1}])
+def test_nodes_cap_scores_and_have_windows_and_sinks(attribute: dict[str, float], tokens: int) -> None:
+    model, given = model_with(attribute), feeds(tokens)
+    right, plain = outputs(model, given), outputs(DECODER.model(), given)
+    assert np.abs(right[0] - plain[0]).max() > 1e-3, "the attribute counts"
+    assert append_explicitly(model, several=tokens > 1) == ("attention_0", "attention_1")
+    for one, other in zip(outputs(model, given), right, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_sinks_of_heads_take_part_in_sums(tokens: int) -> None:
+    model, given = DECODER.model(), feeds(tokens)
+    sinks = np.linspace(-1, 2, DECODER.heads, dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(sinks, "sinks"))
+    for node in model.graph.node:
+        if node.op_type == OPERATOR:
+            node.input.extend(["", "", "sinks"])
+    right = outputs(model, given)
+    assert append_explicitly(model, several=tokens > 1) == ("attention_0", "attention_1")
+    for one, other in zip(outputs(model, given), right, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_window_of_no_key_stays_an_operator() -> None:
+    assert not append_explicitly(model_with({"local_window_size": 0}))
 
 
 def test_attributes_that_are_written_out_and_off_do_not_count() -> None:
