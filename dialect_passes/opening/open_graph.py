@@ -158,13 +158,10 @@ class _Opening:
         found = list[int]()
         for position, (name, twin_name) in enumerate(zip(layer.weights, twin.weights, strict=True)):
             one, other = self._weights[name], self._twin_weights[twin_name]
-            is_part = one.ndim == other.ndim and all(map(int.__ge__, one.shape, other.shape))
-            if is_part and _are_equal(one[tuple(map(slice, other.shape))], other):
-                continue
-            end = tuple(slice(whole - size, whole) for whole, size in zip(one.shape, other.shape, strict=is_part))
-            if not is_part or not _are_equal(one[end], other):
+            is_end = _is_end(one, other)
+            if is_end is None:
                 raise _differing(layer, "it has a weight whose values depend on sizes")
-            found.append(position)
+            found += [position] if is_end else []
         return tuple(found)
 
     def _task(self, one: Task, other: Task, fit: Fit, ends: tuple[int, ...]) -> Task:
@@ -198,6 +195,16 @@ def _fusions_of(graph: LayerGraph) -> list[Fusion]:
     attentions = filter(_attends, with_turned_results(find_fusions(plain, attends=True)).fusions)
     order = {each.name: index for index, each in enumerate(graph.layers)}
     return sorted((*attentions, *windows_of(graph)), key=lambda each: order[each.members[-1]])
+
+
+def _is_end(one: np.ndarray, other: np.ndarray) -> bool | None:
+    """Whether an array is the end of a table, and not its beginning; None if it is neither."""
+    if one.ndim != other.ndim or not all(map(int.__ge__, one.shape, other.shape)):
+        return None
+    if _are_equal(one[tuple(map(slice, other.shape))], other):
+        return False
+    end = tuple(slice(whole - size, whole) for whole, size in zip(one.shape, other.shape, strict=True))
+    return True if _are_equal(one[end], other) else None
 
 
 def _attends(fusion: Fusion) -> bool:
