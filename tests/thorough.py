@@ -37,8 +37,11 @@ TESTS = (
     "benchmarks/record/test_record.py::test_a_cold_compilation_is_timed_with_nothing_kept",
     # A peer that fails, and one that hangs, are tried in CI.
     "benchmarks/test_contest.py::test_who_ends_its_process_is_named_and_the_others_are_timed",
-    # A tighter budget is kept in CI, and a model in f16 runs kernels of that type on the device.
-    "plugin/test_gpu_precision.py::test_a_plan_in_f16_keeps_to_its_budget_on_the_device",
+    # Budgets are kept on the CPU in CI, and a model in f16 runs kernels of that type on the device.
+    *(
+        f"plugin/test_gpu_precision.py::test_a_{each}"
+        for each in ("plan_in_f16_keeps_to_its_budget_on_the_device", "budget_that_f16_exceeds_leaves_f32")
+    ),
     # Another batch of random models is run in CI.
     "tools/fuzz/test_campaign.py::test_random_models_by_random_plans_are_right[1]",
     # Other layers have the same faults in CI, and so has a rewritten model.
@@ -67,6 +70,36 @@ TESTS = (
         for each in ("word_pairs", "exact_winograd")
     ),
     "codegen/routines/encoded/test_block_product.py::test_variants_compile_for_aarch64",
+    # Tensor cores take the same tiles of bf16 as of f16.
+    *(
+        f"codegen/kernels/cuda/test_iree_implicit.py::test_the_region_computes_the_layer[{case}-bf16]"
+        for case in ("padded", "strided", "pointwise", "pixels", "product", "attention", "mixed", "biased")
+    ),
+    # The same kernels are compiled for a GPU of another maker.
+    *(
+        f"codegen/routines/test_{test}[{gpu}]"
+        for test in (
+            "half_pairs.py::test_two_numbers_are_multiplied_at_once",
+            "regions.py::test_regions_compile_for_other_gpus",
+        )
+        for gpu in ("rdna3", "valhall4")
+    ),
+    # Other layers and kernels are compiled for the same CPUs.
+    *(
+        f"codegen/routines/vector/test_separable.py::test_kernels_for_{each}"
+        for each in ("avx2_compute_the_layers", "aarch64_compile")
+    ),
+    "codegen/routines/test_dots.py::test_kernels_compute_the_layers[x86-64-v3-bf16]",
+    # Two other kernels of the same routine are run.
+    *(
+        f"dialect_passes/test_opening.py::test_attention_is_one_kernel_for_any_number_of_queries_and_keys[{number}]"
+        for number in (2, 3)
+    ),
+    # The other network is judged in this form, and this network in the other form.
+    *(
+        f"plugin/profiling/layerwise/test_layer_verdict.py::test_honest_modules_are_right_by_their_layers[{each}]"
+        for each in ("residual-qoperator", "inverted-qdq")
+    ),
     # GPUs of sm_86 have the same limits, and take the same kernels.
     *(
         f"codegen/kernels/cuda/test_{test}]"
