@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import pytest
@@ -262,14 +262,23 @@ def tried(variants: Sequence[_T], turn: int, config: pytest.Config) -> list[_T]:
     return [*variants[:1], *variants[1 + turn % _TURNS :: _TURNS]]
 
 
-def in_turns(offered: Mapping[str, _T], turn: int, config: pytest.Config) -> dict[str, _T]:
+def in_turns(
+    offered: Mapping[str, _T], turn: int, config: pytest.Config, often: Collection[str] | None = None
+) -> dict[str, _T]:
     """What is tried of what several routines offer for a layer: all, or if there is no time every second.
 
     Routines that differ only in a format follow each other, and the next layer tries the others.
+
+    Args:
+        offered: by names that begin with the routine, before its parameters.
+        turn: the layer's place.
+        often: routines that many layers have, so that it is enough to try them on half of the layers; None for all.
     """
-    if len(offered) < 2 or "or not thorough" in config.option.markexpr:
+    if "or not thorough" in config.option.markexpr:
         return {**offered}
-    return dict([*offered.items()][turn % 2 :: 2])
+    names = [name for name in offered if often is None or name.partition("{")[0].rpartition(".")[2] in often]
+    left_out = {*names} - {*names[turn % 2 :: 2]} if len(names) > 1 else set()
+    return {name: each for name, each in offered.items() if name not in left_out}
 
 
 def mark_thorough(items: Iterable[pytest.Item]) -> set[str]:

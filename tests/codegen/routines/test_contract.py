@@ -33,6 +33,8 @@ CASES = (*all_cases().names, *half_cases().names)
 
 # Further parameter sets are tried on these, only the first one on the others: compiling them takes most of the time.
 THOROUGH = ("conv3x3_residual", "conv1x1_residual", "linear_gelu")
+# These are tried on half of the others.
+OFTEN = ("direct", "direct_blocked", "im2col", "mmt4d", "nchwc", "nhwc", "tiled", "transposed")
 # Their parameters are tried by test_transforming_winograd.py.
 TRIED_ELSEWHERE = ("transforming_winograd", "transforming_winograd_blocked")
 PATCHES = ("conv3x3_stride_asymmetric", "conv1x1_batch", "half_conv3x3")
@@ -79,7 +81,7 @@ def _implementations(layer: Layer, target: Target, config: pytest.Config | None 
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
     if config is None or layer.name not in CASES or layer.name in THOROUGH:
         return found
-    return {"stock": found.pop("stock")} | in_turns(found, CASES.index(layer.name), config)
+    return in_turns(found, CASES.index(layer.name), config, OFTEN)
 
 
 def _extra(layer: Layer) -> dict[str, Implementation]:

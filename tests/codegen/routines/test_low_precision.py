@@ -63,6 +63,8 @@ ROUGH_ERF = 2e-4
 
 # Further parameter sets are tried on these, the first one on the others.
 THOROUGH = ("seven_rows", "few_stride2", "many_rows", "apart_stride3", "scores", "heads")
+# These are tried on half of the others.
+OFTEN = ("direct", "direct_by_bf16", "dots", "product", "product_by_bf16")
 FOR_OTHER_CPUS = (
     *(
         "uneven_window",
@@ -110,7 +112,9 @@ def _variants(layer: Layer, target: Target, config: pytest.Config | None = None)
         if config is not None and layer.name in THOROUGH:
             kept = tried(variants, THOROUGH.index(layer.name), config)
         found |= {each.descriptor: each.implementation for each in kept}
-    return found if config is None or layer.name in THOROUGH else in_turns(found, CASES.index(layer.name), config)
+    if config is None or layer.name in THOROUGH:
+        return found
+    return in_turns(found, CASES.index(layer.name), config, OFTEN)
 
 
 def _extremes(layer: Layer) -> dict[str, Implementation]:
