@@ -17,7 +17,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads, static_shape
 from sartor.onnx_model.graphs.walk import subgraphs
 from sartor.onnx_model.rewrites.control_flow.inline_if import renamed_node
-from sartor.onnx_model.rewrites.control_flow.known_loops import KnownLoop, Row, known_loop
+from sartor.onnx_model.rewrites.control_flow.known_loops import KnownLoop, Row, known_loop, takes_all_or_none
 
 # Every step compares the number of each row with its own: a million rows of one element take as long as the rest.
 _MOST_STEPS = 1 << 20
@@ -84,7 +84,20 @@ def _copied(body: GraphProto, editor: GraphEditor) -> bool:
 
 def _kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     loop = known_loop(node, editor)
+    if loop is None and takes_all_or_none(node, editor):
+        return _counted_from(node, Emitter(editor, node))
     return _Writer(loop, Emitter(editor, node)).written() if loop is not None and loop.steps <= _MOST_STEPS else None
+
+
+def _counted_from(node: NodeProto, emit: Emitter) -> list[NodeProto]:
+    """A loop with a condition that is known to be true; where it was computed and is false, the loop takes no step."""
+    trips = node.input[0]
+    if node.input[1]:
+        begins, count = (emit("Reshape", name, emit.constant([], "scalar"), part="begin") for name in node.input[1::-1])
+        trips = emit("Where", begins, count, emit.constant(np.asarray(0, np.int64), "none"), part="trips")
+    loop = NodeProto.FromString(node.SerializeToString())
+    loop.input[:2] = [trips, emit.constant(np.asarray(True), "begin")]
+    return [*emit.nodes, loop]
 
 
 _Kind = tuple[int, tuple[int, ...]]

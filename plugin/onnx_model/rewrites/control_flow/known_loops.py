@@ -62,6 +62,18 @@ def known_loop(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
     return _scan(node, editor) if node.op_type == "Scan" else _counted(node, editor)
 
 
+def takes_all_or_none(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a Loop of states alone takes all of its steps, or none if its first condition is false.
+
+    IREE's importer wants a constant as condition.
+    """
+    if node.domain or node.op_type != "Loop" or len(node.output) > len(node.input) - 2 or not optional_input(node, 0):
+        return False
+    body: GraphProto = attributes(node)["body"]
+    is_open = not editor.is_constant(node.input[1])
+    return body.name != SUPPRESSION_BODY and is_open and goes_on(body, editor)
+
+
 def _counted(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
     body: GraphProto = attributes(node)["body"]
     trips, condition = optional_input(node, 0), "" if begins(node, editor) else optional_input(node, 1)

@@ -200,3 +200,20 @@ def test_the_module_ends_where_data_says(tmp_path: Path) -> None:
             feeds = _fed(size, n=np.array(count), first=np.array([first]))
             for output, right in zip(session.run(None, feeds), run(built, feeds).values(), strict=True):
                 np.testing.assert_array_equal(output, right)
+
+
+@pytest.mark.parametrize("first", ["first", ""])
+def test_states_alone_need_no_bound(first: str, prepare_quickly: Prepare) -> None:
+    body = _body(
+        [node("Add", ["state", "state"], ["next"])],
+        [("step", (), INT64), ("going", (), BOOL), ("state", (3,), FLOAT)],
+        [("going", (), BOOL), ("next", (3,), FLOAT)],
+    )
+    inputs: list[Value] = [("x", (3,), FLOAT), ("n", (), INT64), *([("first", (), BOOL)] if first else [])]
+    built = model([node("Loop", ["n", first, "x"], ["y"], body=body)], inputs, [("y", (3,), FLOAT)])
+    prepared = prepare_quickly(built).model
+    assert str(ir.Module.parse(import_model(prepared).bytecode, ir.Context())).count("scf.for") == 1
+    for count in (-1, 0, 1, 9):
+        for begins in (False, True) if first else (True,):
+            feeds = _fed(1.0, n=np.array(count), **({"first": np.array(begins)} if first else {}))
+            np.testing.assert_array_equal(run(prepared, feeds)["y"], run(built, feeds)["y"])
