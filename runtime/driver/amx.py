@@ -12,7 +12,8 @@ import functools
 import platform
 import sys
 from collections.abc import Iterable
-from pathlib import Path
+
+from sartor.runtime.driver.cpuinfo import features
 
 MATRIX_FEATURES = ("amx-bf16", "amx-int8")
 """CPU extensions, by LLVM's names, that a process must request."""
@@ -20,7 +21,6 @@ MATRIX_FEATURES = ("amx-bf16", "amx-int8")
 _ARCH_PRCTL = 158
 _REQUEST = 0x1023
 _TILE_DATA = 18
-_CPUINFO = Path("/proc/cpuinfo")
 
 
 def unusable(features: Iterable[str]) -> tuple[str, ...]:
@@ -47,9 +47,4 @@ def _request() -> int:
 @functools.cache
 def _has(feature: str) -> bool:
     """Whether the CPU has an extension, by Linux's name."""
-    try:
-        text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    flags = next((line for line in text.splitlines() if line.startswith("flags")), "")
-    return feature.replace("-", "_") in flags.split()
+    return feature.replace("-", "_") in features()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import threading
-from pathlib import Path
 from typing import NamedTuple, SupportsIndex
 from weakref import WeakValueDictionary
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.cores import allowed_cpus, find_cores
+from sartor.runtime.driver.cpuinfo import processors
 from sartor.runtime.driver.iree_runtime import DriverDevice, NativeDevice, driver_devices, open_cpu, open_gpu
 from sartor.runtime.driver.waiting import let_workers_rest
 
@@ -223,9 +222,5 @@ def _topology_flags(threads: int) -> tuple[str, ...]:
 
 
 def _cpu_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return "cpu"
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1] if match else "cpu"
+    names = (processor.get("model name") for processor in processors())
+    return next(filter(None, names), "cpu")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
+from sartor.runtime.driver.cpuinfo import features
 from sartor.runtime.several.record import Alternative
 
-_CPUINFO = Path("/proc/cpuinfo")
-_FEATURES = re.compile(r"^(?:flags|Features)\s*:\s*(.+)$", re.MULTILINE)
 # Linux's names of features that are called otherwise than LLVM's, but for dashes, dots and underscores.
 _ALIASES = {
     "sse3": "pni",
@@ -31,20 +29,12 @@ def likely_level(plans: Sequence[Alternative]) -> str | None:
 
     A module asks IREE's runtime, which asks the CPU; this reads what Linux says.
     """
-    present, is_arm = _features(), platform.machine() in _ARM_MACHINES
+    present, is_arm = frozenset(map(_plain, features())), platform.machine() in _ARM_MACHINES
     for each in plans:
         names = (_plain(name) for name in each.needs)
         if each.level.startswith(_ARM) == is_arm and all(_ALIASES.get(name, name) in present for name in names):
             return each.level
     return None
-
-
-def _features() -> frozenset[str]:
-    try:
-        found = _FEATURES.search(_CPUINFO.read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        found = None
-    return frozenset(map(_plain, found[1].split() if found else ()))
 
 
 def _plain(name: str) -> str:

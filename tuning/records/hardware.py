@@ -6,10 +6,12 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from sartor.runtime.driver.cpuinfo import Processor, features_of, processors
 
 BEFORE_GPU = " + "
 """Stands in a key between the processor and each GPU."""
@@ -22,7 +24,6 @@ _ISA_FEATURE = re.compile(
 )
 _IDENTITY = ("model name", "cpu family", "model", "stepping", "cache size")
 _ARM_IDENTITY = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
-_FEATURES = ("flags", "Features", "isa")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -57,12 +58,8 @@ class Hardware:
 
 @cache
 def host() -> Hardware:
-    """This machine, by ``/proc/cpuinfo``, or by the platform module if there is none."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    return parse_cpuinfo(text, platform.machine(), os.cpu_count() or 1)
+    """This machine, by what Linux says of its processors, or by the platform module if it says nothing."""
+    return hardware_of(processors(), platform.machine(), os.cpu_count() or 1)
 
 
 def last_level_cache(caches: Path = _CACHES) -> int:
@@ -85,27 +82,15 @@ def processor_of(key: str) -> str:
     return key.partition(BEFORE_GPU)[0]
 
 
-def parse_cpuinfo(text: str, architecture: str, cores: int) -> Hardware:
-    """Parse a ``/proc/cpuinfo`` of x86, Arm or RISC-V."""
-    processors = [_fields(block) for block in text.split("\n\n") if block.strip()]
-    models = {model for fields in processors if (model := _model(fields))}
-    features = {
-        word
-        for fields in processors
-        for name in _FEATURES
-        for word in fields.get(name, "").split()
-        if _ISA_FEATURE.match(word)
-    }
+def hardware_of(cpus: Sequence[Processor], architecture: str, cores: int) -> Hardware:
+    """The machine of some logical processors of x86, Arm or RISC-V."""
+    models = {model for fields in cpus if (model := _model(fields))}
+    features = {word for fields in cpus for word in features_of(fields) if _ISA_FEATURE.match(word)}
     fallback = platform.processor() or "unknown processor"
     return Hardware(architecture, tuple(sorted(models)) or (fallback,), tuple(sorted(features)), cores)
 
 
-def _fields(block: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in block.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _model(fields: dict[str, str]) -> str:
+def _model(fields: Processor) -> str:
     if "CPU part" in fields:
         return "Arm " + "/".join(fields.get(name, "?") for name in _ARM_IDENTITY)
     name, *details = (fields.get(name, "") for name in _IDENTITY)

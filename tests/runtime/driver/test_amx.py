@@ -13,7 +13,7 @@ import pytest
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import DeviceError
-from sartor.runtime.driver import amx
+from sartor.runtime.driver import amx, cpuinfo
 from sartor.runtime.driver.amx import MATRIX_FEATURES, tiles_granted, unusable
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.session import Session
@@ -27,7 +27,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callabl
 
     def pretend(answer: int, text: str = CPUINFO, system: str = "linux", architecture: str = "x86_64") -> None:
         (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
-        monkeypatch.setattr(amx, "_CPUINFO", tmp_path / "cpuinfo")
+        monkeypatch.setattr(cpuinfo, "_CPUINFO", tmp_path / "cpuinfo")
         monkeypatch.setattr(amx, "_request", lambda: answer)
         monkeypatch.setattr(sys, "platform", system)
         monkeypatch.setattr(platform, "machine", lambda: architecture)
@@ -77,7 +77,7 @@ def test_without_cpuinfo_nothing_is_known_to_be_there(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     machine(0)
-    monkeypatch.setattr(amx, "_CPUINFO", tmp_path / "absent")
+    monkeypatch.setattr(cpuinfo, "_CPUINFO", tmp_path / "absent")
     assert unusable(["amx-bf16"]) == ("amx-bf16",)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.runtime.several import levels
+from sartor.runtime.driver import cpuinfo
 from sartor.runtime.several.levels import likely_level
 from sartor.runtime.several.record import Alternative
 
@@ -35,12 +35,12 @@ def test_the_first_level_that_the_processor_has(
 ) -> None:
     path = tmp_path / "cpuinfo"
     path.write_text(f"processor\t: 0\n{flags}\nbugs\t\t: none\n", encoding="utf-8")
-    monkeypatch.setattr(levels, "_CPUINFO", path)
+    monkeypatch.setattr(cpuinfo, "_CPUINFO", path)
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert likely_level(_PLANS) == level
 
 
 def test_no_processor_is_known_where_linux_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "_CPUINFO", tmp_path / "absent")
+    monkeypatch.setattr(cpuinfo, "_CPUINFO", tmp_path / "absent")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     assert likely_level(_PLANS) == "x86-64"

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sartor.tuning.records.hardware import host, parse_cpuinfo
+from sartor.runtime.driver.cpuinfo import parsed
+from sartor.tuning.records.hardware import hardware_of, host
 from sartor.tuning.records.measurement import (
     MESSAGE_LIMIT,
     Measurement,
@@ -127,30 +128,30 @@ def cpuinfo(cores: int, mhz: float = 2700.0, flags: str = "avx2") -> str:
 
 
 def test_hardware_key_ignores_clock_rates_and_kernel_flags() -> None:
-    key = parse_cpuinfo(cpuinfo(2), "x86_64", 2).key
-    assert parse_cpuinfo(cpuinfo(2, mhz=3100.0), "x86_64", 2).key == key
-    assert parse_cpuinfo(cpuinfo(2, flags="avx2 retpoline tsc_known_freq"), "x86_64", 2).key == key
+    key = hardware_of(parsed(cpuinfo(2)), "x86_64", 2).key
+    assert hardware_of(parsed(cpuinfo(2, mhz=3100.0)), "x86_64", 2).key == key
+    assert hardware_of(parsed(cpuinfo(2, flags="avx2 retpoline tsc_known_freq")), "x86_64", 2).key == key
 
 
 def test_hardware_key_is_the_same_in_every_release() -> None:
     """Stores of users hold it: a change here would forget all their measurements."""
-    assert parse_cpuinfo(cpuinfo(2), "x86_64", 2).key == (
+    assert hardware_of(parsed(cpuinfo(2)), "x86_64", 2).key == (
         "Intel(R) Xeon(R) Platinum 8481C CPU (6/143/8/107520 KB), x86_64, 2 cores [7ccfdf4cbcbf]"
     )
 
 
 def test_hardware_key_tells_instructions_cores_and_models_apart() -> None:
     keys = {
-        parse_cpuinfo(cpuinfo(2), "x86_64", 2).key,
-        parse_cpuinfo(cpuinfo(2, flags="avx2 avx512_vnni"), "x86_64", 2).key,
-        parse_cpuinfo(cpuinfo(4), "x86_64", 4).key,
-        parse_cpuinfo(cpuinfo(2).replace("8481C", "8490H"), "x86_64", 2).key,
+        hardware_of(parsed(cpuinfo(2)), "x86_64", 2).key,
+        hardware_of(parsed(cpuinfo(2, flags="avx2 avx512_vnni")), "x86_64", 2).key,
+        hardware_of(parsed(cpuinfo(4)), "x86_64", 4).key,
+        hardware_of(parsed(cpuinfo(2).replace("8481C", "8490H")), "x86_64", 2).key,
     }
     assert len(keys) == 4
 
 
 def test_features_are_instruction_sets_only() -> None:
-    assert parse_cpuinfo(cpuinfo(1), "x86_64", 1).features == (
+    assert hardware_of(parsed(cpuinfo(1)), "x86_64", 1).features == (
         "amx_bf16",
         "avx2",
         "avx512f",
@@ -162,13 +163,13 @@ def test_features_are_instruction_sets_only() -> None:
 
 def test_arm_with_two_kinds_of_cores() -> None:
     text = ARM.format(part="0xd80") + "\n" + ARM.format(part="0xd82")
-    hardware = parse_cpuinfo(text, "aarch64", 2)
+    hardware = hardware_of(parsed(text), "aarch64", 2)
     assert hardware.models == ("Arm 0x41/8/0x0/0xd80/1", "Arm 0x41/8/0x0/0xd82/1")
     assert hardware.features == ("asimd", "asimddp", "i8mm", "sve")
 
 
 def test_a_machine_without_cpuinfo_still_has_a_key() -> None:
-    hardware = parse_cpuinfo("", "arm64", 8)
+    hardware = hardware_of(parsed(""), "arm64", 8)
     assert "arm64, 8 cores" in hardware.key
     assert hardware.models[0]
 
