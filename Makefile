@@ -63,6 +63,7 @@ lint: $(VENV)/.installed links
 	$(BIN)/ruff format --check .
 	PYTHONPATH=build/types $(BIN)/lint-imports --no-cache
 	PYTHONPATH=build/types $(BIN)/python -m tools.rooms --check
+	$(BIN)/python -m tools.house
 
 types: $(VENV)/.installed links
 	MYPYPATH=build/types:. $(BIN)/mypy -p sartor -p benchmarks -p tools

@@ -90,10 +90,10 @@ def measured_candidates(
         key: tuple(variant for variant in listed if variant.device == target.device)
         for key, listed in candidates.variants.items()
     }
-    found = Candidates(own, candidates.ledger)
+    of_device = Candidates(own, candidates.ledger)
     if search is Search.MODEL and target.is_software:
-        return best_guesses(found, imported.graph, policy.pins, _GUESSES)
-    return found
+        return best_guesses(of_device, imported.graph, policy.pins, _GUESSES)
+    return of_device
 
 
 def _for_objective(routines: Iterable[Routine], policy: PlanPolicy) -> tuple[Routine, ...]:

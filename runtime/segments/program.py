@@ -82,9 +82,9 @@ class SegmentedProgram:
             values.add(segment, program, arguments)
         returned = [values.on(spec.name, self._home) for spec in self._signature.outputs]
         wait(values.submitted)
-        for each in values.submitted:
-            each.result()
-        return [each.result() for each in returned]
+        for submitted in values.submitted:
+            submitted.result()
+        return [value.result() for value in returned]
 
 
 class _Queues:
@@ -136,7 +136,7 @@ class _Values:
         """Run a segment once its arguments are there."""
 
         def run() -> list[DeviceArray]:
-            views = program.invoke(segment.entry, [each.result().view for each in arguments])
+            views = program.invoke(segment.entry, [argument.result().view for argument in arguments])
             return [from_view(view, program.device, spec) for view, spec in zip(views, segment.outputs, strict=True)]
 
         done = self._submit(str(program.device), run)

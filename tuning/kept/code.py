@@ -48,7 +48,7 @@ class KeptCode:
 
     def find(self, keys: Collection[str]) -> dict[str, bytes]:
         """The code of those of ``keys`` that are kept, as it was written."""
-        missing, found = set(keys), dict[str, bytes]()
+        missing, code = set(keys), dict[str, bytes]()
         for path in sorted(self.folder.glob(f"*{SUFFIX}")) if missing else ():
             try:
                 with opened(path) as file:
@@ -58,9 +58,9 @@ class KeptCode:
             except OSError as error:
                 _LOG.debug("no code is kept in '%s': %s", path, error)
                 continue
-            found |= read
+            code |= read
             missing -= read.keys()
-        return found
+        return code
 
     def forget(self) -> bool:
         """Remove all code, as some of it is wrong, and which is not known; returns whether there was any."""

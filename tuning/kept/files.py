@@ -24,8 +24,8 @@ def opened(path: Path) -> BinaryIO:
 
 def is_only_ours(file: BinaryIO) -> bool:
     """Whether nobody else can have written a file."""
-    found = os.fstat(file.fileno())
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _WRITABLE_BY_OTHERS
+    status = os.fstat(file.fileno())
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS
 
 
 def make_room(folder: Path, size: int, limit: int) -> None:
@@ -36,14 +36,14 @@ def make_room(folder: Path, size: int, limit: int) -> None:
         OSError: if a folder cannot be made, or a file not be removed.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = []
+    files = []
     for path in folder.glob(f"*{SUFFIX}"):
         # Another compilation may have removed it.
         with suppress(OSError):
             status = path.lstat()
-            found.append((status.st_mtime, path, status.st_size))
-    taken = sum(bytes_ for _, _, bytes_ in found)
-    for _, path, bytes_ in sorted(found):
+            files.append((status.st_mtime, path, status.st_size))
+    taken = sum(bytes_ for _, _, bytes_ in files)
+    for _, path, bytes_ in sorted(files):
         if taken + size <= limit:
             return
         path.unlink(missing_ok=True)

@@ -32,25 +32,25 @@ def links_of(graph: LayerGraph) -> Iterator[Link]:
     for layer in graph.layers:
         for slot, (ref, logical) in enumerate(zip(layer.inputs, layer.task.inputs, strict=True)):
             yield link(ref, logical, layer.name, slot)
-    for each in graph.outputs:
-        if each.source is not None:
-            yield link(each.source, each.type, OUTPUT_PREFIX + each.name, 0)
+    for output in graph.outputs:
+        if output.source is not None:
+            yield link(output.source, output.type, OUTPUT_PREFIX + output.name, 0)
 
 
 def adapts_between(graph: LayerGraph, chosen: Mapping[str, Variant], device: str) -> list[tuple[Edge, AdaptKind]]:
     """The conversions that a choice of variants needs, in the order of the edges."""
     code = {name: variant.implementation for name, variant in chosen.items()}
-    found: list[tuple[Edge, AdaptKind]] = []
-    for each in links_of(graph):
+    kinds: list[tuple[Edge, AdaptKind]] = []
+    for link in links_of(graph):
         # Network inputs and outputs are in ONNX's schema.
-        outside = Schema.plain(each.logical, device)
-        source, consumer = each.ref.source, each.edge.consumer
-        produced = outside if source is None else code[source].outputs[each.ref.index]
-        needed = code[consumer].inputs[each.edge.slot] if consumer in code else outside
-        kind = AdaptKind.between(each.logical, produced, needed)
+        outside = Schema.plain(link.logical, device)
+        source, consumer = link.ref.source, link.edge.consumer
+        produced = outside if source is None else code[source].outputs[link.ref.index]
+        needed = code[consumer].inputs[link.edge.slot] if consumer in code else outside
+        kind = AdaptKind.between(link.logical, produced, needed)
         if kind is not None:
-            found.append((each.edge, kind))
-    return found
+            kinds.append((link.edge, kind))
+    return kinds
 
 
 def distinct_adapts(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:

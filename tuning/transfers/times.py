@@ -24,7 +24,7 @@ class TransferTimes:
         """
         if len(self.points) == 1 or size <= self.points[0][0]:
             return self.points[0][1]
-        index = min(bisect_left([each for each, _ in self.points], size), len(self.points) - 1)
+        index = min(bisect_left([measured for measured, _ in self.points], size), len(self.points) - 1)
         (small, less), (large, more) = self.points[index - 1 : index + 1]
         return less + (size - small) * (more - less) / (large - small)
 

@@ -43,7 +43,7 @@ def _time(
 ) -> dict[int, tuple[float, ...]]:
     program = Program(parse_module(module, "the probe"), "the probe", target, {})
     argument = upload(np.zeros(16, np.float32), target)
-    found: dict[int, tuple[float, ...]] = {}
+    times: dict[int, tuple[float, ...]] = {}
     for size in sizes:
         tensor = upload(np.zeros(size, np.uint8), source)
         samples = []
@@ -54,5 +54,5 @@ def _time(
             samples.append(time.perf_counter() - begin)
             del moved
         # The first one allocates what later ones use again.
-        found[size] = tuple(samples[1:])
-    return found
+        times[size] = tuple(samples[1:])
+    return times

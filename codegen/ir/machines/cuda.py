@@ -75,8 +75,8 @@ class CudaArchitecture:
 
 # A100 with 40 GB, RTX 3090, RTX 4090, and H100 SXM, of whose tensor cores mma.sync uses about 0.6.
 ARCHITECTURES = {
-    each.name: each
-    for each in (
+    architecture.name: architecture
+    for architecture in (
         CudaArchitecture(
             *("sm_80", "+ptx76", "sm_80", 163 * _KIB, 164 * _KIB, 2048, 32, 108, 1.41e9, 1.555e12, 40 << 20),
             *(64, 1024, 2048),

@@ -36,7 +36,7 @@ def nvidia_attribute(name: str) -> str | None:
         '#hal.executable.target<"vulkan-spirv", "vulkan-spirv-fb", {iree_codegen.target_info = #iree_gpu.target<'
         f'arch = "{architecture}", features = "spirv:v1.6,cap:Shader", wgp = <compute = {_COMPUTE}, '
         "storage = b64|b32|b16|b8, subgroup = shuffle|arithmetic, dot = dp4xi8toi32, "
-        f"mma = [{', '.join(f'<{each}>' for each in matrices)}], subgroup_size_choices = [32], "
+        f"mma = [{', '.join(f'<{matrix}>' for matrix in matrices)}], subgroup_size_choices = [32], "
         "max_workgroup_sizes = [1024, 1024, 1024], max_thread_count_per_workgroup = 1024, "
         f"max_workgroup_memory_bytes = {_SHARED_BYTES}, max_workgroup_counts = [2147483647, 65535, 65535]>>}}>"
     )

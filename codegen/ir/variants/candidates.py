@@ -66,11 +66,11 @@ class Candidates:
     @property
     def rejections(self) -> tuple[Rejection, ...]:
         """Why routines do not apply, by their own answers."""
-        return tuple(each for each in self.ledger if each.by is Filter.ROUTINE)
+        return tuple(entry for entry in self.ledger if entry.by is Filter.ROUTINE)
 
     def dropped_of(self, task: str) -> list[Rejection]:
         """What the ledger says about a task."""
-        return [each for each in self.ledger if each.task in ("", task)]
+        return [entry for entry in self.ledger if entry.task in ("", task)]
 
     def judged(self, by: Filter, judge: Judge) -> Candidates:
         """The candidates that a filter keeps; the others are in the ledger."""

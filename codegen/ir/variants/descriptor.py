@@ -38,12 +38,12 @@ class Descriptor:
     @staticmethod
     def parse(text: str) -> Descriptor | None:
         """Parse a text; None if it is not a descriptor."""
-        found = _PATTERN.fullmatch(text)
-        if found is None:
+        match = _PATTERN.fullmatch(text)
+        if match is None:
             return None
-        pairs = (each.partition("=") for each in (found[5] or "").split(","))
+        pairs = (pair.partition("=") for pair in (match[5] or "").split(","))
         numbers = {name: int(value) for name, _, value in pairs if _NUMBER.fullmatch(value)}
-        return Descriptor(found[1] or "", found[2], found[3], found[4], numbers)
+        return Descriptor(match[1] or "", match[2], match[3], match[4], numbers)
 
 
 def write_descriptor(

@@ -184,7 +184,7 @@ class Routine(Named, Protocol):
 def dtype_of(task: Task) -> str:
     """The element type a task computes in: that of its first floating-point tensor, else of its result."""
     types = [*task.results, *task.inputs]
-    floats = [each.dtype for each in types if each.dtype in ("f32", "f16", "bf16", "f64")]
+    floats = [tensor.dtype for tensor in types if tensor.dtype in ("f32", "f16", "bf16", "f64")]
     return floats[0] if floats else types[0].dtype
 
 

@@ -65,16 +65,16 @@ def join_weights(module: ir.Module, weights: Mapping[str, np.ndarray]) -> None:
     """
     with module.context, ir.Location.unknown(module.context):
         filled = {name for name, array in weights.items() if array.size}
-        found = {symbol(op): op for op in _globals(module) if _resource(op) in filled}
+        tensors = {symbol(op): op for op in _globals(module) if _resource(op) in filled}
         slices: dict[str, _Slice] = {}
-        remaining = iter(found.values())
+        remaining = iter(tensors.values())
         while group := list(itertools.islice(remaining, _GROUP)):
             slices |= _join(group, [_bytes(weights[_resource(op) or ""]) for op in group])
         for op in [op for view in module.body.operations for op in nested(view.operation)]:
             if op.name == "util.global.load" and _loaded(op) in slices:
                 _replace_load(op, slices[_loaded(op)])
         for name in slices:
-            found[name].erase()
+            tensors[name].erase()
 
 
 def _globals(module: ir.Module) -> list[ir.Operation]:
@@ -85,8 +85,8 @@ def _globals(module: ir.Module) -> list[ir.Operation]:
 def _resource(constant: ir.Operation) -> str | None:
     """Name of the resource that is a global's value; None if it has another value."""
     text = str(constant.attributes["initial_value"]) if "initial_value" in constant.attributes else ""
-    found = _RESOURCE.match(text)
-    return found["name"] if found else None
+    match = _RESOURCE.match(text)
+    return match["name"] if match else None
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

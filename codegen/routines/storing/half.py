@@ -65,7 +65,7 @@ class Half:
         if isinstance(wide, Rejected):
             raise ValueError(wide.reason)
         layer = self.kernel.layer(wide, parameters, target)
-        inputs = tuple(schema.stored_as(each.dtype) for each, schema in zip(task.inputs, layer.inputs, strict=True))
+        inputs = tuple(schema.stored_as(tensor.dtype) for tensor, schema in zip(task.inputs, layer.inputs, strict=True))
         if self.traits.transforms:
             self._widen_filters(task, layer)
         return replace(layer, task=task, inputs=inputs, output=layer.output.stored_as(task.results[0].dtype))

@@ -73,8 +73,8 @@ class IntegerFactor:
         if self.calibrated and _is_read_twice(task, factor):
             raise ValueError("the operand that it multiplies by weights is added too, and must not be rounded there")
         inputs = tuple(
-            schema if index == factor else schema.stored_as(each.dtype)
-            for index, (each, schema) in enumerate(zip(task.inputs, layer.inputs, strict=True))
+            schema if index == factor else schema.stored_as(tensor.dtype)
+            for index, (tensor, schema) in enumerate(zip(task.inputs, layer.inputs, strict=True))
         )
         return replace(layer, inputs=inputs, output=layer.output.stored_as(task.results[0].dtype))
 
@@ -113,7 +113,7 @@ class IntegerResult:
         """The lowering's parameter sets, or why the routine does not apply."""
         if task.kind in MULTIPLYING or task.kind is LayerKind.POOLING:
             return Rejected("neither elementwise nor a layer on rows")
-        if [each.dtype for each in task.results] != ["f32"]:
+        if [result.dtype for result in task.results] != ["f32"]:
             return Rejected("it does not have a single result, of f32")
         return self.lowering.parameters(task, target)
 

@@ -21,9 +21,9 @@ _USELESS = Rejected("no layer beside it has the image with its channels last")
 def with_useful_views(candidates: Candidates, graph: LayerGraph) -> Candidates:
     """The candidates of a network without reshapes of images that no neighbour could have with channels last."""
     useful: defaultdict[str, set[str]] = defaultdict(set)
-    for each in (graph, *(childnet.graph for childnet in graph.all_childnets())):
-        neighbours = _Neighbours.of(each, candidates)
-        for layer in each.layers:
+    for network in (graph, *(childnet.graph for childnet in graph.all_childnets())):
+        neighbours = _Neighbours.of(network, candidates)
+        for layer in network.layers:
             listed = candidates.variants[layer.task.key]
             useful[layer.task.key] |= {one.descriptor for one in listed if neighbours.suit(layer, one)}
 
@@ -54,7 +54,7 @@ class _Neighbours:
         for layer in graph.layers:
             for slot, given in enumerate(layer.inputs):
                 readers[given.source or ""].append((layer, slot))
-        return _Neighbours(candidates, {each.name: each for each in graph.layers}, readers)
+        return _Neighbours(candidates, {layer.name: layer for layer in graph.layers}, readers)
 
     def suit(self, layer: Layer, view: Variant) -> bool:
         """Whether a reshape fits a variant of the layer in front and of one behind."""
@@ -66,13 +66,13 @@ class _Neighbours:
         given = layer.inputs[0]
         producer = self.layers.get(given.source or "")
         listed = () if producer is None else self.candidates.variants[producer.task.key]
-        return any(each.implementation.outputs[given.index].layout == CHANNELS_LAST for each in listed)
+        return any(variant.implementation.outputs[given.index].layout == CHANNELS_LAST for variant in listed)
 
     def _suit_behind(self, layer: Layer, view: Variant) -> bool:
         if view.implementation.output.layout != CHANNELS_LAST:
             return True
         return any(
-            each.implementation.inputs[slot].layout == CHANNELS_LAST
+            variant.implementation.inputs[slot].layout == CHANNELS_LAST
             for reader, slot in self.readers.get(layer.name, ())
-            for each in self.candidates.variants[reader.task.key]
+            for variant in self.candidates.variants[reader.task.key]
         )

@@ -13,33 +13,33 @@ from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.plan import Plan
 
 
-def fitted_times(found: InNetworkTimes, recipe: Recipe, alone: Tables, seconds: float) -> InNetworkTimes:
+def fitted_times(in_network: InNetworkTimes, recipe: Recipe, alone: Tables, seconds: float) -> InNetworkTimes:
     """Times in a network that add up to no more than an inference takes, if their times alone do not.
 
     If they add up to more, what each has beyond its time alone is reduced by the same ratio. If they add up to less,
     they are as they were: between layers the runtime takes time too.
 
     Args:
-        found: times of layers and conversions in the network.
+        in_network: times of layers and conversions in the network.
         recipe: of the network.
         alone: times measured alone.
         seconds: of an inference.
     """
-    own, placed = _seconds(timed_plan(recipe, alone)), _seconds(timed_plan(recipe, corrected(alone, found)))
+    own, placed = _seconds(timed_plan(recipe, alone)), _seconds(timed_plan(recipe, corrected(alone, in_network)))
     beyond = sum(max(there - here, 0.0) for here, there in zip(own, placed, strict=True))
     excess = sum(placed) - seconds
     if excess <= 0 or beyond <= 0:
-        return found
+        return in_network
     kept = max(0.0, 1 - excess / beyond)
     return InNetworkTimes(
-        {key: _reduced(taken, alone.seconds(*key), kept) for key, taken in found.layers.items()},
-        {kind: _reduced(taken, alone.adapts.get(kind), kept) for kind, taken in found.adapts.items()},
+        {key: _reduced(taken, alone.seconds(*key), kept) for key, taken in in_network.layers.items()},
+        {kind: _reduced(taken, alone.adapts.get(kind), kept) for kind, taken in in_network.adapts.items()},
     )
 
 
 def _seconds(plan: Plan) -> list[float]:
     """Seconds of all layers and conversions of a plan, in order."""
-    return [*(each.seconds or 0.0 for each in plan.layers), *(each.seconds or 0.0 for each in plan.adapts)]
+    return [*(costed.seconds or 0.0 for costed in plan.layers), *(costed.seconds or 0.0 for costed in plan.adapts)]
 
 
 def _reduced(taken: float, alone: float | None, kept: float) -> float:

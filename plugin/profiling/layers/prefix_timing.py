@@ -49,19 +49,19 @@ class PrefixTimer:
             arguments = {
                 "module": path,
                 "entries": entries,
-                "inputs": [builder.imported.samples[each.name] for each in builder.imported.graph.inputs],
+                "inputs": [builder.imported.samples[tensor.name] for tensor in builder.imported.graph.inputs],
                 "target": target,
                 "probe": self._probe(),
                 "seconds": _SECONDS,
             }
-            found = call(builder.pool, time_prefixes, arguments, _STEP, quiet=True)
+            times = call(builder.pool, time_prefixes, arguments, _STEP, quiet=True)
         except DisturbedError:
             raise
         except CompileError as error:
             raise DeviceError(f"beginnings of the network do not compile or run: {error}") from None
-        if not found:
+        if not times:
             raise DeviceError("no layer's time can be told from noise")
-        return found
+        return times
 
     def _built(self, recipe: Recipe) -> tuple[Path, Sequence[PrefixEntry]]:
         if recipe.digest not in self._done:

@@ -41,17 +41,17 @@ class Trees:
         """The trees that XGBoost trained, on numbers without gaps, for one target."""
         learner: dict[str, Any] = json.loads(bytes(booster.save_raw("json")))["learner"]
         trees = learner["gradient_booster"]["model"]["trees"]
-        sizes = [len(each["left_children"]) for each in trees]
+        sizes = [len(tree["left_children"]) for tree in trees]
         left = [
             child - node if child >= 0 else 0
-            for each in trees
-            for node, child in enumerate(each["left_children"])
-            if _is_followed(child, each["right_children"][node])
+            for tree in trees
+            for node, child in enumerate(tree["left_children"])
+            if _is_followed(child, tree["right_children"][node])
         ]
         return Trees(
             np.cumsum([0, *sizes[:-1]]).astype(np.int32),
-            np.concatenate([each["split_indices"] for each in trees]).astype(np.uint16),
-            np.concatenate([each["split_conditions"] for each in trees]).astype(np.float32),
+            np.concatenate([tree["split_indices"] for tree in trees]).astype(np.uint16),
+            np.concatenate([tree["split_conditions"] for tree in trees]).astype(np.float32),
             np.array(left, np.int16),
             # A list since XGBoost 3.1, a number before.
             np.float32(np.ravel(json.loads(learner["learner_model_param"]["base_score"]))[0]),

@@ -59,10 +59,10 @@ _CONNECTIONS: WeakSet[_Connection] = WeakSet()
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _is_connected(path: Path) -> bool:
@@ -72,7 +72,7 @@ def _is_connected(path: Path) -> bool:
     another process would take the log for that of nobody.
     """
     own = _identity(path)
-    return own is not None and any(each.file == own for each in list(_CONNECTIONS))
+    return own is not None and any(connection.file == own for connection in list(_CONNECTIONS))
 
 
 def check_file(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:

@@ -37,7 +37,7 @@ def threads_of(pid: int) -> str:
     tasks = Path("/proc") / str(pid) / "task"
     lines: list[str] = []
     with suppress(OSError):
-        for task in sorted(tasks.iterdir(), key=lambda each: int(each.name)):
+        for task in sorted(tasks.iterdir(), key=lambda task: int(task.name)):
             lines.append(f"thread {task.name} {_read(task / 'comm')}: {_state(task)} {_read(task / 'wchan')}".rstrip())
     return "\n".join(lines)
 
@@ -45,8 +45,8 @@ def threads_of(pid: int) -> str:
 def innermost(stacks: str) -> str:
     """The innermost functions of the main thread, whose stack is printed last; empty if none was printed."""
     last = re.split(r"^.*\(most recent call first\):$", stacks, flags=re.MULTILINE)[-1]
-    found = [frame[1] for line in last.splitlines() if (frame := _FRAME.match(line))]
-    return ", called by ".join(found[:_NAMED_FRAMES])
+    frames = [frame[1] for line in last.splitlines() if (frame := _FRAME.match(line))]
+    return ", called by ".join(frames[:_NAMED_FRAMES])
 
 
 def kept(stacks: str) -> Path | None:

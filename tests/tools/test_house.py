@@ -1,0 +1,35 @@
+"""The rules of the house catch what breaks them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.house import FREE_OF_THEM, complaints_about
+
+TAKES = "try:\n    check()\nexcept (KeyError, ValueError) as error:\n    answer = Rejected(str(error))\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "sentence"),
+    [
+        ("runtime/driver/device.py", "open('/proc/cpuinfo')", "which runtime/driver/cpuinfo.py alone reads"),
+        ("runtime/driver/cpuinfo.py", "open('/proc/cpuinfo')", None),
+        ("codegen/routines/new.py", TAKES, "takes a ValueError for a rejection: return Rejected(reason)"),
+        ("codegen/routines/new.py", TAKES.replace("ValueError", "OSError"), None),
+        ("codegen/routines/new.py", TAKES.replace("Rejected", "refuse"), None),
+        ("codegen/analysis/matmul.py", TAKES, None),
+        ("codegen/analysis/matmul.py", "pass", "take it out of REJECTS_BY_EXCEPTION"),
+        ("tuning/kept/new.py", "[each.name for each in files]", "has a variable 'each'"),
+        ("tuning/kept/new.py", "def kept(found): ...", "has a variable 'found'"),
+        ("tuning/kept/new.py", "for file in files: file.found()", None),
+        ("tuning/new/new.py", "for each in files: ...", None),
+    ],
+)
+def test_what_breaks_a_rule_is_told(path: str, source: str, sentence: str | None) -> None:
+    told = list(complaints_about(path, source))
+    assert len(told) == (sentence is not None)
+    assert all(sentence is not None and sentence in complaint for complaint in told)
+
+
+def test_the_list_of_free_folders_is_in_order() -> None:
+    assert list(FREE_OF_THEM) == sorted(FREE_OF_THEM)

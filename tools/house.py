@@ -1,0 +1,122 @@
+"""Checks rules of the house that neither a linter of style nor one of imports knows: ``python -m tools.house``.
+
+What is read in one place is read in no other; a routine rejects by a value and not by an exception; and words that are
+gone do not come back. Lists of what is left name files and folders, and only ever get shorter or stricter.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("plugin", "codegen", "dialect_passes", "tuning", "runtime")
+
+ONLY_READER: Mapping[str, str] = {"/proc/cpuinfo": "runtime/driver/cpuinfo.py"}
+"""Texts that stand for something that one file reads."""
+
+REJECTS_BY_EXCEPTION = frozenset(
+    {
+        "codegen/analysis/matmul.py",
+        "codegen/kernels/layers/kernel_layer.py",
+        "codegen/lowerings/im2col.py",
+        "codegen/mlir/rewriting/rewrite.py",
+        "codegen/mlir/rewriting/widened.py",
+        "codegen/routines/cuda/attention.py",
+        "codegen/routines/vector/recurrent.py",
+        "codegen/routines/vector/separable.py",
+    }
+)
+"""Files that still take a ValueError for a rejection, so that a fault of their own looks like one."""
+
+_OWN = "tools/house.py"
+
+GONE = frozenset({"each", "found"})
+"""Names of variables that say nothing of the thing."""
+
+FREE_OF_THEM = (
+    "codegen/ir/machines",
+    "codegen/ir/variants",
+    "codegen/kernels",
+    "codegen/linking/weights",
+    "codegen/routines/amx",
+    "codegen/routines/storing",
+    "codegen/routines/widened",
+    "plugin/costing/candidates.py",
+    "plugin/costing/filters",
+    "plugin/costing/listing.py",
+    "plugin/onnx_model/operator_types",
+    "plugin/profiling/layers",
+    "runtime/driver/cpuinfo.py",
+    "runtime/segments",
+    _OWN,
+    "tuning/calibration",
+    "tuning/kept",
+    "tuning/search/boosting",
+    "tuning/store/sqlite",
+    "tuning/transfers",
+    "tuning/workers/beside",
+    "tuning/workers/hangs",
+    "tuning/workers/starting",
+)
+"""Files, and folders without what is in folders of theirs, that are free of such names."""
+
+
+def complaints_about(path: str, source: str) -> Iterator[str]:
+    """Sentences about what breaks a rule.
+
+    Args:
+        path: of the file, from the root.
+        source: its text.
+    """
+    tree = ast.parse(source)
+    for text, reader in ONLY_READER.items():
+        if path not in (reader, _OWN) and any(_is_text(node, text) for node in ast.walk(tree)):
+            yield f"{path} names {text}, which {reader} alone reads"
+    takes = any(_takes_for_rejection(node) for node in ast.walk(tree))
+    if takes and path not in REJECTS_BY_EXCEPTION:
+        yield f"{path} takes a ValueError for a rejection: return Rejected(reason) where the reason is known"
+    if not takes and path in REJECTS_BY_EXCEPTION:
+        yield f"{path} takes no exception for a rejection any more: take it out of REJECTS_BY_EXCEPTION"
+    if path in FREE_OF_THEM or path.rpartition("/")[0] in FREE_OF_THEM:
+        for name in sorted(GONE & {*_variables(tree)}):
+            yield f"{path} has a variable '{name}': name the thing"
+
+
+def _is_text(node: ast.AST, text: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == text
+
+
+def _takes_for_rejection(node: ast.AST) -> bool:
+    """Whether a handler of ValueError makes a ``Rejected``."""
+    if not isinstance(node, ast.ExceptHandler) or node.type is None:
+        return False
+    is_value_error = "ValueError" in {inner.id for inner in ast.walk(node.type) if isinstance(inner, ast.Name)}
+    calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    return is_value_error and any(isinstance(called, ast.Name) and called.id == "Rejected" for called in calls)
+
+
+def _variables(tree: ast.AST) -> Iterator[str]:
+    """Names that are assigned, loop variables and parameters among them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def main() -> int:
+    """Print what breaks a rule; returns 0 if nothing does."""
+    broken = [f"{path} does not exist, and is listed" for path in FREE_OF_THEM if not (ROOT / path).exists()]
+    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    for path in (*files, Path(__file__)):
+        broken += complaints_about(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+    for sentence in broken:
+        print(sentence, file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
