@@ -1,7 +1,7 @@
 """Checks rules of the house that neither a linter of style nor one of imports knows: ``python -m tools.house``.
 
-What is read in one place is read in no other; a routine rejects by a value and not by an exception; and words that are
-gone do not come back. Lists of what is left name files and folders, and only ever get shorter or stricter.
+What is read or listed in one place is in no other; a routine rejects by a value and not by an exception; and words that
+are gone do not come back. Lists of what is left name files and folders, and only ever get shorter or stricter.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ FOLDERS = ("plugin", "codegen", "dialect_passes", "tuning", "runtime")
 
 ONLY_READER: Mapping[str, str] = {"/proc/cpuinfo": "runtime/driver/cpuinfo.py"}
 """Texts that stand for something that one file reads."""
+
+LISTED_ONCE: Mapping[frozenset[str], str] = {
+    frozenset({"Reshape", "Squeeze", "Unsqueeze"}): "plugin/onnx_model/operator_types/moving.py"
+}
+"""Operators that are listed together in one file, from which others take the list."""
 
 REJECTS_BY_EXCEPTION = frozenset(
     {
@@ -75,6 +80,9 @@ def complaints_about(path: str, source: str) -> Iterator[str]:
     for text, reader in ONLY_READER.items():
         if path not in (reader, _OWN) and any(_is_text(node, text) for node in ast.walk(tree)):
             yield f"{path} names {text}, which {reader} alone reads"
+    for operators, table in LISTED_ONCE.items():
+        if path not in (table, _OWN) and any(operators <= _texts_of(node) for node in ast.walk(tree)):
+            yield f"{path} lists {', '.join(sorted(operators))}: take the set from {table}"
     takes = any(_takes_for_rejection(node) for node in ast.walk(tree))
     if takes and path not in REJECTS_BY_EXCEPTION:
         yield f"{path} takes a ValueError for a rejection: return Rejected(reason) where the reason is known"
@@ -87,6 +95,13 @@ def complaints_about(path: str, source: str) -> Iterator[str]:
 
 def _is_text(node: ast.AST, text: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == text
+
+
+def _texts_of(node: ast.AST) -> frozenset[object]:
+    """The constants of a set, tuple or list that is written out."""
+    if not isinstance(node, (ast.Set, ast.Tuple, ast.List)):
+        return frozenset()
+    return frozenset(inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
 
 
 def _takes_for_rejection(node: ast.AST) -> bool:

@@ -20,6 +20,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, TensorType, ValueRef
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.walk import names_read
+from sartor.onnx_model.operator_types.moving import RESHAPING
 
 _FLOATS: Mapping[int, str] = {
     TensorProto.FLOAT: "f32",
@@ -27,7 +28,7 @@ _FLOATS: Mapping[int, str] = {
     TensorProto.FLOAT16: "f16",
     TensorProto.BFLOAT16: "bf16",
 }
-_MOVING = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze"})
+_MOVING = RESHAPING - {"Identity"} | {"Gather", "Slice", "Split"}
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,10 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.noise import noise_of
+from sartor.onnx_model.operator_types.moving import MOVING
 
 # Operators that do not change the range of values, or as Mod make it no larger.
-_PASSING = frozenset(
-    {
-        *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Mod", "Pad", "Reshape"),
-        *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-    }
-)
+_PASSING = MOVING - {"DepthToSpace", "SpaceToDepth"} | {"Cast", "Mod", "Pad"}
 # Their results are elements of all operands.
 _JOINING = ("Concat", "Where")
 _INDEXING = ("Gather", "GatherElements", "ScatterElements")

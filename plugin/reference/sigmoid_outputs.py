@@ -6,6 +6,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
+from sartor.onnx_model.operator_types.moving import RESHAPING
 from sartor.runtime.driver.counts import counted_axis
 
 # ONNX Runtime's float32 Sigmoid has an absolute error of up to 1.7e-7 for all values (docs/accuracy.md).
@@ -13,7 +14,7 @@ SIGMOID_ERROR = 2.0**-22
 # Larger values have at least four correct digits.
 _SMALL = 2.0**-8
 # Operators that move values without computing.
-_MOVES = frozenset({"Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+_MOVES = RESHAPING | {"Concat", "Slice", "Split", "Transpose"}
 
 
 def sigmoid_outputs(model: ModelProto) -> tuple[bool, ...]:

@@ -14,6 +14,8 @@ TAKES = "try:\n    check()\nexcept (KeyError, ValueError) as error:\n    answer 
     [
         ("runtime/driver/device.py", "open('/proc/cpuinfo')", "which runtime/driver/cpuinfo.py alone reads"),
         ("runtime/driver/cpuinfo.py", "open('/proc/cpuinfo')", None),
+        ("plugin/new.py", "A = {*('Reshape', 'Unsqueeze'), 'Squeeze', 'Tile'}", "take the set from plugin/onnx_model/"),
+        ("plugin/new.py", "A = {'Reshape', 'Unsqueeze', 'Tile'}", None),
         ("codegen/routines/new.py", TAKES, "takes a ValueError for a rejection: return Rejected(reason)"),
         ("codegen/routines/new.py", TAKES.replace("ValueError", "OSError"), None),
         ("codegen/routines/new.py", TAKES.replace("Rejected", "refuse"), None),

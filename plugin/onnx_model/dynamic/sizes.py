@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from sartor.onnx_model.dynamic.steps import Count, Size, Steps
 from sartor.onnx_model.graphs.graph import Array, attributes
+from sartor.onnx_model.operator_types.moving import RESHAPING
 
 
 def shape_of(steps: Steps) -> None:
@@ -75,7 +76,7 @@ def _true_elements(steps: Steps) -> Count | None:
     return steps.tail.true_elements.get(name) if is_mask else None
 
 
-_OF_SAME_ELEMENTS = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_OF_SAME_ELEMENTS = RESHAPING | {"Cast"}
 _Operands = list[tuple[Size, ...] | None]
 _Found = tuple[Size, ...] | None
 

@@ -18,14 +18,14 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.quantisation.integer_products import take_out_integer_products
-from sartor.onnx_model.rewrites.number_types.dequantise_early import MOVING, dequantises, fixed_range
+from sartor.onnx_model.rewrites.number_types.dequantise_early import MOVED_BEHIND, dequantises, fixed_range
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 _QUANTISED = frozenset({"ConvInteger", "DequantizeLinear", "MatMulInteger", "QuantizeLinear"})
 # Operators whose results are elements of the first operand (for Concat: of any) or zeros, which every range contains.
-_KEEPING = MOVING | {"Relu"}
+_KEEPING = MOVED_BEHIND | {"Relu"}
 # Operators whose results lie between the smallest and the largest element of the operand.
 _AVERAGING = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
 # As a fraction of a step. A value that is at most this far outside a range is rounded to the range's end.

@@ -17,21 +17,33 @@ from onnx.reference import ReferenceEvaluator
 
 from sartor.onnx_model.graphs.evaluator_errors import EVALUATOR_ERRORS
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
+from sartor.onnx_model.operator_types.moving import MOVING
 
 Feed = Callable[[str, int, int], Array | None]
 """The value of an input when there are so many positions, those of the call included, and all tokens have a number;
 None if its name tells nothing."""
 
 # Nodes that compute indices. Others, as products, may take long.
-_LIGHT = frozenset(
-    {
-        *("Abs", "Add", "And", "ArgMax", "Cast", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape", "CumSum"),
-        *("Div", "Equal", "Expand", "Flatten", "Floor", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less"),
-        *("LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceMax", "ReduceMin"),
-        *("ReduceSum", "Relu", "Reshape", "Round", "Shape", "Sign", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub"),
-        *("Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"),
-    }
-)
+_LIGHT = MOVING - {"DepthToSpace", "SpaceToDepth"} | {
+    *("Abs", "Add", "And", "ArgMax", "Cast", "Ceil", "Clip", "Constant", "ConstantOfShape", "CumSum", "Div", "Equal"),
+    *(
+        "Floor",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "Max",
+        "Min",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+    ),
+    *("Range", "ReduceMax", "ReduceMin", "ReduceSum", "Relu", "Round", "Shape", "Sign", "Size", "Sqrt", "Sub"),
+    *("Trilu", "Where", "Xor"),
+}
 _MICROSOFT = "com.microsoft"
 # Operand of the table of cosines, and of the positions, of rotary embedding by domain.
 _ROTARY = {_MICROSOFT: (2, 1), "": (1, 3)}

@@ -12,6 +12,7 @@ from onnx import NodeProto
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.graph import attributes
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.operator_types.moving import MOVING
 from sartor.reference.layerwise.bounded import ROUNDOFF, Bounded, finite, half_roundoff, is_real, sum_roundoff
 from sartor.reference.layerwise.node_run import NodeRun
 from sartor.reference.layerwise.quantising import (
@@ -31,12 +32,7 @@ _LINEAR = frozenset({"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMa
 _MOVING: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("Concat",), None),
     **dict.fromkeys(
-        (
-            *("DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "MaxPool"),
-            *("GlobalMaxPool", "Pad", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose"),
-            *("Unsqueeze", "Dropout"),
-        ),
-        (0,),
+        MOVING - {"Concat"} | {"Dropout", "GatherElements", "GatherND", "GlobalMaxPool", "MaxPool", "Pad"}, (0,)
     ),
 }
 # Results are operands, or bounds of these.

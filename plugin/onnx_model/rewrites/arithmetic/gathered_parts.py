@@ -7,9 +7,9 @@ from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.operator_types.moving import RESHAPING
 
 _GATHERING = frozenset({"Gather", "GatherElements", "GatherND", "GridSample", "Resize"})
-_RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def gather_parts(model: ModelProto) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _is_gathered(name: str, editor: GraphEditor) -> bool:
                 continue
             if node.op_type in _GATHERING or (node.op_type == "Pad" and _is_mirrored(node)):
                 return True
-            if node.op_type in _RESHAPING:
+            if node.op_type in RESHAPING:
                 waiting.append(node.output[0])
     return False
 

@@ -18,6 +18,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rename_reads
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
+from sartor.onnx_model.operator_types.moving import MOVING
 from sartor.onnx_model.rewrites.number_types import unsigned_words
 from sartor.onnx_model.rewrites.number_types.small_floats import SMALL_FLOATS, check_rounding, decode, encode
 from sartor.onnx_model.rewrites.number_types.unsigned_words import RANGES
@@ -60,13 +61,7 @@ _FRACTIONS = frozenset(
 )
 
 # What only moves elements does so with codes as with values.
-_MOVING = frozenset(
-    {
-        *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
-        *("Reshape", "ReverseSequence", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
-        *("Transpose", "Trilu", "Unsqueeze", "Where"),
-    }
-)
+_MOVING = MOVING | {"GatherElements", "GatherND", "ReverseSequence", "Shape", "Size", "Trilu", "Where"}
 # They hand values on to their bodies and back.
 _WITH_BODIES = frozenset({"If", "Loop", "Scan"})
 

@@ -9,15 +9,11 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, optional_input
+from sartor.onnx_model.operator_types.moving import MOVING
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
-MOVING = frozenset(
-    {
-        *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape"),
-        *("Slice", "SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-    }
-)
-"""Operators whose results are elements of their first operand (for Concat: of any operand)."""
+MOVED_BEHIND = MOVING - {"Split"} | {"MaxPool"}
+"""Operators with one result, of elements of their first operand (for Concat: of any operand)."""
 
 _SHIFTS = {np.dtype(np.int8): 0, np.dtype(np.uint8): 128}
 _IN_8_BITS: Mapping[int, type[np.int8] | type[np.uint8]] = {TensorProto.INT8: np.int8, TensorProto.UINT8: np.uint8}
@@ -57,7 +53,7 @@ def dequantises(node: NodeProto) -> bool:
 def _move_one(editor: GraphEditor) -> str:
     """Exchange one operator and the nodes that dequantise its result; returns its name, or an empty string."""
     for node in editor.nodes:
-        if node.op_type not in MOVING or len(node.output) != 1 or editor.is_output(node.output[0]):
+        if node.op_type not in MOVED_BEHIND or len(node.output) != 1 or editor.is_output(node.output[0]):
             continue
         readers = editor.consumers(node.output[0])
         found = {fixed_range(each, editor) if dequantises(each) else None for each in readers}

@@ -12,9 +12,10 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.operator_types.moving import RESHAPING
 
 # Operators that repeat a value or change its shape.
-_REPEATING = frozenset({"Expand", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze"})
+_REPEATING = RESHAPING - {"Flatten"} | {"Expand", "Tile"}
 
 
 def select_assigned(model: ModelProto) -> tuple[str, ...]:

@@ -10,15 +10,11 @@ from onnx import NodeProto
 
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.walk import subgraphs
+from sartor.onnx_model.operator_types.moving import MOVING
 
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # It moves pairs across operators that only move elements, and drops those that a range makes superfluous.
-_PASSING = frozenset(
-    {
-        *("Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Pad"),
-        *("Relu", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-    }
-)
+_PASSING = MOVING | {"Clip", "Dropout", "MaxPool", "Pad", "Relu"}
 _ROUNDING = "QuantizeLinear"
 
 
