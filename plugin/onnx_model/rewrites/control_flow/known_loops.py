@@ -12,10 +12,11 @@ from onnx import GraphProto, NodeProto
 
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
 from sartor.onnx_model.graphs.names import SUPPRESSION_BODY
+from sartor.onnx_model.operator_types.moving import RESHAPING
 from sartor.onnx_model.rewrites.control_flow.unroll_loops import begins, goes_on
 
 # Operators whose result is the number that they read, and the least of several.
-_SAME = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_SAME = RESHAPING - {"Flatten"} | {"Cast"}
 _LEAST = frozenset({"Clip", "Min"})
 
 

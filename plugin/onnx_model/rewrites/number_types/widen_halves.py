@@ -19,6 +19,7 @@ from sartor.onnx_model.graphs.halves import HALVES
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import graphs, subgraphs
+from sartor.onnx_model.operator_types.moving import RESHAPING
 
 _FLOATS = HALVES | {TensorProto.FLOAT, TensorProto.DOUBLE}
 # A number that falls to the other side is another result, and so are two that rounding makes equal.
@@ -29,9 +30,7 @@ _DECIDING = frozenset(
     }
 )
 # What appends to a cache that callers keep, or takes a part of it.
-_MOVING = frozenset(
-    {"Concat", "Gather", "Identity", "Reshape", "ScatterND", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
-)
+_MOVING = RESHAPING - {"Flatten"} | {"Concat", "Gather", "ScatterND", "Slice", "Transpose"}
 # Attributes that name the type of results, or of sums within an operator.
 _TYPE_ATTRIBUTES = frozenset({"dtype", "output_dtype", "softmax_precision", "stash_type"})
 
