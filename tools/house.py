@@ -30,6 +30,7 @@ REJECTS_BY_EXCEPTION = frozenset(
         "codegen/mlir/rewriting/rewrite.py",
         "codegen/mlir/rewriting/widened.py",
         "codegen/routines/cuda/attention.py",
+        "codegen/routines/open_sizes/patches.py",
         "codegen/routines/open_sizes/window.py",
         "codegen/routines/vector/recurrent.py",
         "codegen/routines/vector/separable.py",
