@@ -82,7 +82,7 @@ def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterat
 def _joined(members: Sequence[Layer], task: Task, inputs: tuple[ValueRef, ...]) -> Fusion:
     layer = Layer(
         name="+".join(each.name for each in members),
-        nodes=tuple(node for each in members for node in each.nodes),
+        nodes=tuple(dict.fromkeys(node for each in members for node in each.nodes)),
         task=task,
         inputs=inputs,
         weights=tuple(name for each in members for name in each.weights),

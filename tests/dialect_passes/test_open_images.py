@@ -121,5 +121,6 @@ def test_a_border_that_is_off_by_one_is_wrong(tmp_path: Path, monkeypatch: pytes
     def hits(side: Side, asm: Assembler, pixel: Index) -> object:
         return asm.all_of(asm.less(0, pixel), asm.less(pixel, asm.size(side.input)))
 
+    assert [each.layer.nodes for each in graph.fusions] == [("x1",), ("y",)]
     monkeypatch.setattr(Side, "hits", hits)
     assert wrong_sizes(fused(graph, 0).session(given, tmp_path / "wrong.vmfb"), path, SIZES) == SIZES
