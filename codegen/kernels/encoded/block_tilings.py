@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sartor.codegen.analysis.matmul import MatmulShape
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.loops.partition import long_workgroups
 from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.loops.tilings import register_shapes
+from sartor.codegen.kernels.loops.tilings import chunk, register_shapes
 from sartor.codegen.mlir.machine import Machine
 
 # Vectors of a panel. For one row long runs of adjacent words are read fastest, if registers hold the sums; with more
@@ -40,6 +41,16 @@ def tilings_of_codes(shape: MatmulShape, machine: Machine, *, in_bytes: bool = F
         panels = -(-vectors // wide)
         found.append(Tiling(1, tile, wide, 1, long_workgroups(panels, machine.threads), 1))
     return list(dict.fromkeys(found))
+
+
+def tilings_by_rows(shape: MatmulShape, tilings: Sequence[Tiling], machine: Machine) -> list[Tiling]:
+    """The sizes with workgroups that partition the rows, of those that leave each thread some."""
+    rows, found = shape.rows or 1, []
+    for tiling in tilings:
+        lines = rows // chunk(rows, tiling.columns)
+        if lines >= machine.threads:
+            found.append(replace(tiling, row_groups=long_workgroups(lines, machine.threads), panel_groups=1))
+    return found
 
 
 def refused_panels(shape: MatmulShape) -> Rejected | None:

@@ -11,7 +11,7 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.encoded.block_contraction import BlockContraction
 from sartor.codegen.kernels.encoded.block_dots import BlockDots
 from sartor.codegen.kernels.encoded.block_routine import BlockRoutine, EncodedProduct, refused_dots
-from sartor.codegen.kernels.encoded.block_tilings import tilings_of_codes
+from sartor.codegen.kernels.encoded.block_tilings import tilings_by_rows, tilings_of_codes
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
@@ -46,7 +46,8 @@ class BlockProduct(BlockRoutine):
 class BlockDotProduct(BlockRoutine):
     """Rounds rows to 8 bits, block by block, and multiplies them by codes.
 
-    Every workgroup rounds the rows that it reads, so if one thread runs all, one workgroup is tried first.
+    Every workgroup rounds the rows that it reads, so if one thread runs all, one workgroup is tried first. With more
+    threads workgroups that partition the rows are tried, too.
 
     Attributes:
         storage: the type that the kernel computes in; activations and the result have the model's.
@@ -74,8 +75,9 @@ class BlockDotProduct(BlockRoutine):
 
     def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
         found = tilings_of_codes(shape, machine, in_bytes=True)
-        whole = [replace(tiling, panel_groups=1) for tiling in found[:2]] if machine.threads == 1 else []
-        return list(dict.fromkeys([*whole, *found]))
+        if machine.threads == 1:
+            return list(dict.fromkeys([*(replace(tiling, panel_groups=1) for tiling in found[:2]), *found]))
+        return list(dict.fromkeys([found[0], *tilings_by_rows(shape, found[:2], machine), *found[1:]]))
 
     def parts(self, product: EncodedProduct) -> KernelParts:
         rows = product.rounded_rows()

@@ -103,6 +103,7 @@ _CASES: Mapping[str, _Case] = {
     "pairs_of_rows": _Case(19, BlockEncoding(2, 64, 370, 130), points="packed"),
     "real_points": _Case(1, BlockEncoding(4, 32, 256, 136), points="real", has_bias=True),
     "half_scales": _Case(6, BlockEncoding(4, 32, 256, 136), scales=np.float16, points="real"),
+    "rows_of_threads": _Case(32, BlockEncoding(4, 32, 200, 40), points="packed"),
     "half_scales_of_rows": _Case(29, BlockEncoding(4, 32, 100, 40), scales=np.float16, points="real"),
     "short_scales": _Case(1, BlockEncoding(4, 32, 256, 136), scales=ml_dtypes.bfloat16),
 }
@@ -173,6 +174,8 @@ def test_variants_compute_the_definition(imported: ImportedModel) -> None:
 @pytest.mark.skipif(not INTEGER_DOTS.exists_on(machine_of(_TARGET, "f32")), reason="the CPU has no such instruction")
 def test_rounded_rows_are_multiplied_exactly(imported: ImportedModel) -> None:
     subjects = _subjects(imported, _TARGET, (BlockDotProduct(),))
+    shared = subjects["rows_of_threads"]
+    subjects["rows_of_threads"] = replace(shared, implementations={**shared.implementations, **_by_rows(shared)})
     content = compiled(subjects, _TARGET)
     for threads in (1, 2):
         program = opened(content, _TARGET, threads)
@@ -182,6 +185,18 @@ def test_rounded_rows_are_multiplied_exactly(imported: ImportedModel) -> None:
             for variant in subject.implementations:
                 error = np.abs(run(program, subject, variant, inputs) - expected).max() / np.abs(expected).max()
                 assert error <= _TOLERANCE, (name, variant, threads, error)
+
+
+def _by_rows(subject: Subject) -> dict[str, Implementation]:
+    """Code for several threads whose workgroups partition the rows."""
+    target = replace(_TARGET, threads=2)
+    listed = BlockDotProduct().parameters(subject.task, target)
+    assert not isinstance(listed, Rejected)
+    parameters = next(each for each in listed if each["row_groups"] != 1)
+    assert parameters["panel_groups"] == 1
+    built = BlockDotProduct().build(subject.task, parameters, target)
+    assert isinstance(built, Implementation)
+    return {"by_rows": built}
 
 
 def _rounded(case: _Case, rows: Array) -> Array:
