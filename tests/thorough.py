@@ -70,7 +70,18 @@ TESTS = (
         for each in ("word_pairs", "exact_winograd")
     ),
     "codegen/routines/encoded/test_block_product.py::test_variants_compile_for_aarch64",
-    # Tensor cores take the same tiles of bf16 as of f16.
+    # Its kernels are compiled for the other tests of them, which are thorough.
+    "codegen/routines/vector/test_neon_dots.py::test_every_case_has_its_kernels[neon_matrix_dots-i8]",
+    # Tensor cores take the same tiles of bf16 as of f16, and as many registers.
+    *(
+        f"codegen/kernels/cuda/test_{test}-{gpu}]"
+        for test in (
+            "attention.py::test_the_assembler_finds_registers_enough[wide-bf16",
+            "attention.py::test_the_assembler_finds_registers_enough[turned-bf16",
+            "separable.py::test_all_variants_assemble_without_spills[bf16",
+        )
+        for gpu in ("sm_80", "sm_86", "sm_90")
+    ),
     *(
         f"codegen/kernels/cuda/test_iree_implicit.py::test_the_region_computes_the_layer[{case}-bf16]"
         for case in ("padded", "strided", "pointwise", "pixels", "product", "attention", "mixed", "biased")
