@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import onnx
@@ -128,16 +128,17 @@ def _kernels(layer: Layer, target: Target) -> Iterator[tuple[str, tuple[int, Imp
 def _model(depth: int, columns: int, rows: int, level: int) -> ModelProto:
     of, random = BlockEncoding(_BITS, _BLOCK, depth, columns), np.random.default_rng(0)
     scales = (random.random(of.columns * of.blocks) * 0.01 + 0.01).astype(np.float32)
-    parts = {"w": random.integers(0, 256, of.codes.shape, dtype=np.uint8), "s": scales}
-    sizes = {"K": depth, "N": columns, "bits": _BITS, "block_size": _BLOCK, "accuracy_level": level}
+    parts: dict[str, np.ndarray] = {"w": random.integers(0, 256, of.codes.shape, dtype=np.uint8), "s": scales}
+    sizes: dict[str, Any] = {"K": depth, "N": columns, "bits": _BITS, "block_size": _BLOCK, "accuracy_level": level}
     node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], name="product", domain="com.microsoft", **sizes)
-    ends = [
+    given, result = (
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, size])]
         for name, size in (("x", depth), ("y", columns))
-    ]
+    )
     constants = [numpy_helper.from_array(array, name) for name, array in parts.items()]
     versions = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(helper.make_graph([node], "g", *ends, constants), opset_imports=versions, ir_version=9)
+    graph = helper.make_graph([node], "g", given, result, constants)
+    return helper.make_model(graph, opset_imports=versions, ir_version=9)
 
 
 @app.command()
