@@ -126,7 +126,8 @@ def test_databases_of_no_use_are_refused(tmp_path: Path, command: list[str]) -> 
 
 
 def test_a_mistyped_command_is_not_taken_for_a_database(tmp_path: Path) -> None:
-    said = "'merge' is neither a command of 'sartor db', which are show, list, export, import, prune, nor a database"
+    commands = "show, list, export, import, contribute, prune"
+    said = f"'merge' is neither a command of 'sartor db', which are {commands}, nor a database"
     assert_refused(call("sartor", "db", "merge", folder=tmp_path), 2, said)
 
 
