@@ -124,3 +124,17 @@ def test_a_border_that_is_off_by_one_is_wrong(tmp_path: Path, monkeypatch: pytes
     assert [each.layer.nodes for each in graph.fusions] == [("x1",), ("y",)]
     monkeypatch.setattr(Side, "hits", hits)
     assert wrong_sizes(fused(graph, 0).session(given, tmp_path / "wrong.vmfb"), path, SIZES) == SIZES
+
+
+@pytest.mark.parametrize("width", [16, 5])
+def test_windows_of_images_whose_width_is_given_are_right(width: int, tmp_path: Path) -> None:
+    build = Builder()
+    deep = build.conv("deep", build.conv("stem", "x", (3, 8)), (8, 8), group=8, strides=[2, 2])
+    y = build.op("MaxPool", "largest", deep, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    model = named(build.model([("x", [1] * 4)], [(y, [1] * 4)]), {"x": ["n", 3, "height", width], y: [*"nchw"]})
+    path = saved(model, tmp_path / "model.onnx")
+    graph, given = opened(path, [BATCH, HEIGHT], lambda sizes: {"x": (sizes["n"], 3, sizes["height"], width)})
+    network = fused(graph, 1)
+    assert {"fused_open_window"} <= {*network.routines.values()}
+    session = network.session(given, tmp_path / "model.vmfb")
+    assert wrong_sizes(session, path, [(1, 1, width), (3, 45, width), (2, 6, width)]) == []

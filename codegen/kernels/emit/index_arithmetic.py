@@ -115,6 +115,12 @@ class IndexArithmetic:
             return one < other
         return arith.cmpi(arith.CmpIPredicate.slt, self.value(one), self.value(other))
 
+    def chosen(self, condition: Condition, one: Index, other: Index) -> Index:
+        """One of two indices: the first if the condition is true."""
+        if isinstance(condition, bool):
+            return one if condition else other
+        return arith.select(condition, self.value(one), self.value(other))
+
     def within(self, index: Index, end: int) -> Condition:
         """Whether ``0 <= index < end``."""
         if isinstance(index, int):

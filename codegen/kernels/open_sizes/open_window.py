@@ -19,7 +19,7 @@ from sartor.codegen.kernels.loops.nest import each_panel
 from sartor.codegen.kernels.loops.panels import Panel, PanelGrid
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.open_sizes.window_form import WindowForm
-from sartor.codegen.mlir.iree_compiler import arith, ir
+from sartor.codegen.mlir.iree_compiler import ir
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,14 @@ class _Writer:
         start = asm.times(asm.times(height, asm.size(self._columns.input)), self._channels)
         line = _Line(panel, number, start, self._rows.taps(asm, top))
         first, end = self._columns.inner(asm)
-        is_wide = asm.less(columns - 1, asm.sub(end, first))
-        end = end if is_wide is True else arith.select(is_wide, asm.value(end), asm.value(first))
+        end = asm.chosen(asm.less(columns - 1, asm.sub(end, first)), end, first)
         last = asm.sub(end, columns)
         asm.repeat(first, end, columns, lambda column: self._inner(line, asm.minimum(column, last)))
         outside = asm.add(first, asm.sub(asm.size(self._columns.output), end))
 
         def single(index: Index) -> None:
-            is_left = asm.less(index, first)
-            behind = asm.value(asm.add(asm.sub(index, first), end))
-            self._single(line, behind if is_left is False else arith.select(is_left, asm.value(index), behind))
+            behind = asm.add(asm.sub(index, first), end)
+            self._single(line, asm.chosen(asm.less(index, first), index, behind))
 
         asm.repeat(0, outside, 1, single)
 
