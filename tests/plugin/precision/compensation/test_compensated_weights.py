@@ -77,9 +77,10 @@ def test_modules_have_the_compensated_weights_and_plans_ask_for_the_samples(tmp_
     nearest = [
         of.decoded(*of.rounded(each)) for each in (_FIRST, _SECOND) for of in [BlockEncoding(4, _BLOCK, *each.shape)]
     ]
-    scale = np.abs(exact).max()
-    assert np.abs(found - expected).max() <= 1e-5 * scale
-    assert np.linalg.norm(found - exact) < 0.7 * np.linalg.norm(_outputs(x, *nearest) - exact)
+    by_nearest = np.linalg.norm(_outputs(x, *nearest) - exact)
+    # Moments are summed in another order and type on other processors, where codes next to a tie may be others.
+    assert np.linalg.norm(found - expected) < 0.05 * by_nearest
+    assert np.linalg.norm(found - exact) < 0.7 * by_nearest
     first = module.read_bytes()
     replay_plan(path, artifact.plan, module, config)
     assert module.read_bytes() == first
