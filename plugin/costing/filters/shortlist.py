@@ -95,10 +95,11 @@ def _has_kernels(task: Task, variants: Sequence[Variant]) -> bool:
 
 def _pinned_routines(graph: LayerGraph, pins: Sequence[Pin]) -> dict[str, tuple[str, ...]]:
     """Globs of the routines that pins name, by task key."""
-    return {
-        layer.task.key: tuple(pin.routines for pin in pins if fnmatchcase(layer.name, pin.layers))
-        for layer in graph.all_layers()
-    }
+    pinned: dict[str, tuple[str, ...]] = {}
+    for layer in graph.all_layers():
+        globs = (pin.routines for pin in pins if fnmatchcase(layer.name, pin.layers))
+        pinned[layer.task.key] = (*pinned.get(layer.task.key, ()), *globs)
+    return pinned
 
 
 def _channels(task: Task) -> int:

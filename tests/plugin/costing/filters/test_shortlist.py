@@ -47,6 +47,18 @@ def test_a_pinned_routine_is_measured(names: Callable[[tuple[Pin, ...]], dict[st
     assert all(any(".im2col" in each for each in after[name]) for name in gained)
 
 
+def test_the_pin_of_one_of_two_equal_layers_is_kept(imported_of: ImportedOf) -> None:
+    graph = imported_of(MODEL).graph
+    candidates = list_candidates(graph, routines_for(()), Target.create("cpu"))
+    key = next(
+        key for key, listed in candidates.variants.items() if any(".im2col" in each.descriptor for each in listed)
+    )
+    layer = next(layer for layer in graph.layers if layer.task.key == key)
+    longer = replace(graph, layers=(*graph.layers, replace(layer, name="equal")))
+    kept = shortlisted(candidates, longer, (Pin(layer.name, "*.im2col*"),)).variants[key]
+    assert any(".im2col" in each.descriptor for each in kept)
+
+
 def test_layers_without_kernels_keep_everything(imported_of: ImportedOf) -> None:
     imported = imported_of("blocks")
     found = list_candidates(imported.graph, routines_for(()), Target.create("vulkan"))
