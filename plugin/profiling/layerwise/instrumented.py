@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from sartor.codegen.ir.block_packing import block_of
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import NetworkValue, ValueRef
 from sartor.codegen.ir.variants.routine import Variant, dtype_of
@@ -54,7 +55,7 @@ def shown_results(imported: ImportedModel, recipe: Recipe, tensors: Collection[s
         tensors: names of all tensors in the file.
 
     Raises:
-        UnsupportedModelError: if a layer rounds to ranges that are not in the file.
+        UnsupportedModelError: if a layer rounds to ranges that are not in the file, or its weight to blocks.
     """
     named = layer_tensors(prepared_model(imported.prepared), recipe.graph)
     outputs = {each.name for each in recipe.graph.outputs}
@@ -111,11 +112,13 @@ def _precision(imported: ImportedModel, layer: str, variant: Variant, own: str) 
     """How exactly a variant computes.
 
     Raises:
-        UnsupportedModelError: if it rounds to ranges that are not in the file.
+        UnsupportedModelError: if it rounds to ranges that are not in the file, or its weight to blocks of integers.
     """
     traits = described(variant.descriptor).traits
     if variant.dtype == "i8" and own != "i8" and not imported.is_quantised:
         raise UnsupportedModelError(f"layer '{layer}' rounds to ranges that the model does not have")
+    if block_of(variant.dtype) is not None:
+        raise UnsupportedModelError(f"layer '{layer}' rounds its weight to blocks of integers")
     roundoff = _ROUNDOFF.get(variant.dtype, 0.0) if variant.dtype != own else 0.0
     return Precision(_TRANSFORMED if traits.transforms else 1.0, roundoff)
 
