@@ -112,6 +112,8 @@ class TimeBudget:
 def _finishing_seconds(imported: ImportedModel) -> float:
     """Estimated seconds of building and checking a network, by its kinds of layers and the size of the model."""
     kinds = len({layer.task.key for layer in imported.graph.layers})
-    size = sum(imported.weights[name].nbytes for name in imported.weights)
+    # Rounded forms of weights are stored beside them.
+    names = {name for layer in imported.graph.all_layers() for name in layer.weights}
+    size = sum(imported.weights[name].nbytes for name in names)
     nodes = _SECONDS_PER_NODE * imported.node_count
     return _SECONDS + _SECONDS_PER_KIND * kinds + nodes + size / _BYTES_PER_SECOND
