@@ -64,8 +64,8 @@ class ImportedModel:
         has_definitions: whether definitions of operators may have to vouch for rewrites, as ONNX Runtime cannot.
         states: inputs and outputs that the module keeps between calls.
         caches: inputs and outputs that it keeps as caches that grow.
-        compensated: identifies the samples on which the errors of weights in blocks of 4 bits were compensated, and the
-            blocks; empty if they are rounded to nearest.
+        compensated: identifies the samples on which the errors of weights in blocks of 4 bits were compensated;
+            empty if they are rounded to nearest.
         is_simplified: whether onnxslim simplified it, which it was not asked to, or failed to, if it did not.
     """
 

@@ -154,8 +154,8 @@ class Plan:
         by_threads: number of threads and seconds of one inference of the whole module, if that was measured.
         compared: the other plans with layers that ran, in the order of their selection.
         exponents: powers of two by which channels of tensors are divided before products, by ONNX tensor.
-        compensated: identifies the samples on which errors of weights in blocks of 4 bits were compensated, and the
-            blocks; empty if weights are rounded to nearest.
+        compensated: identifies the samples on which errors of weights in blocks of 4 bits were compensated; empty
+            if weights are rounded to nearest.
         basis: what its predicted times come from, in words, if they were not measured on the machine that compiled it.
         format: version of this record.
     """

@@ -119,7 +119,7 @@ def compensated_model(
     aliases = dict(pair for each in weights for pair in _aliases(each, stored.only(names[each.name]), arrays))
     _LOG.info("%d weights are rounded to 4 bits with compensation on %d samples", len(weights), len(used))
     joined = stored.joined(arrays.renamed(aliases))
-    return replace(imported, weights=joined, compensated=samples.digest), arrays
+    return replace(imported, weights=joined, compensated=samples.digest if aliases else ""), arrays
 
 
 def with_compensation(
