@@ -10,7 +10,7 @@ from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import CompileError, UnsupportedModelError, UsageError
+from sartor.errors import SartorError, UnsupportedModelError, UsageError
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.onnx_model.states.cut_caches import CutModel
@@ -168,7 +168,7 @@ def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -
         part, own = cutting.file, replace(bench, directory=folder)
         found = import_open(part.path, part.cut.shapes, replace(config, dump_directory=None), own)
         check_open(found.model)
-    except (UnsupportedModelError, CompileError) as error:
+    except SartorError as error:
         _LOG.warning("a prompt takes a call for each of its tokens: %s", error)
         return None
     return replace(tokens, opened=found, bench=own).caching(model, part.cut)
@@ -245,7 +245,7 @@ class _Making:
         try:
             _, tuned, runner = self._plans()
             return CheckedPlan.of(tuned, self.opened.model, runner)
-        except CompileError as error:
+        except SartorError as error:
             _LOG.warning("a prompt takes a call for each of its tokens, as no plan for more is right: %s", error)
             return None
 
