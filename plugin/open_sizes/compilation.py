@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import SartorError, UnsupportedModelError, UsageError
+from sartor.errors import CompileError, SartorError, UnsupportedModelError, UsageError
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.onnx_model.states.cut_caches import CutModel
@@ -232,13 +233,28 @@ class _Making:
             return self.tuned()
         found, tuned, runner = self._plans()
         first = CheckedPlan.of(tuned, self.opened.model, runner)
-        files = first.joined(second, self.config, self.bench)
-        staged = stage_files(files, self.output, self.config.external_weights, self.publication)
-        run = judged_file(first, staged)
-        if run.status is not Status.OK:
-            raise refusal([run], runner.budget)
+        try:
+            run = self._joined(first, second)
+        except CompileError as error:
+            _LOG.warning("a prompt takes a call for each of its tokens, as plans cannot be joined: %s", error)
+            return self._published(found, replace(tuned, refined=first.refined), runner)
         made = self._tuned_artifact(found, first.refined.plan, run, runner)
         return replace(made, sizes=(*made.sizes, f"prompts are taken by parts of {second.tokens} tokens"))
+
+    def _joined(self, first: CheckedPlan, second: CheckedPlan) -> NetRun:
+        """Stage the file of both plans; returns its judged run.
+
+        Raises:
+            CompileError: if it cannot be built or is wrong; nothing is staged then.
+        """
+        files, external = first.joined(second, self.config, self.bench), self.config.external_weights
+        with ExitStack() as dropping:
+            dropping.callback(self.publication.drop, self.output, *([external] if external else []))
+            run = judged_file(first, stage_files(files, self.output, external, self.publication))
+            if run.status is not Status.OK:
+                raise CompileError(run.message)
+            dropping.pop_all()
+        return run
 
     def for_prompts(self) -> CheckedPlan | None:
         """Tune a plan for parts of prompts, and check it in a file of its own; None if none is right."""
@@ -251,7 +267,10 @@ class _Making:
 
     def tuned(self) -> Artifact:
         """Tune a plan, and publish its file."""
-        found, tuned, runner = self._plans()
+        return self._published(*self._plans())
+
+    def _published(self, found: Candidacy, tuned: Tuned, runner: SizedNets) -> Artifact:
+        """Publish the file of the best plan that is right."""
         publisher = Publisher(tuned.builder, runner, self.output, self.publication)
         refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
         return self._tuned_artifact(found, refined.plan, run, runner)
