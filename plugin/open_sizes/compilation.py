@@ -228,10 +228,11 @@ class _Making:
 
     def tuned_with(self, prompts: _Making | None) -> Artifact:
         """Tune a plan, and a second one for prompts; publish their file, or that of the first if there is no other."""
+        # Tokens first: they take most of the time that a budget leaves.
+        found, tuned, runner = self._plans()
         second = None if prompts is None else prompts.for_prompts()
         if second is None:
-            return self.tuned()
-        found, tuned, runner = self._plans()
+            return self._published(found, tuned, runner)
         first = CheckedPlan.of(tuned, self.opened.model, runner)
         try:
             run = self._joined(first, second)
