@@ -197,7 +197,9 @@ class _Decoder:
         if "position" in value.name:
             places = np.arange(self._length, self._length + count, dtype=dtype)
             return places.reshape([size or count for size in value.shape])
-        return np.ones([size or self._length + count for size in value.shape], dtype)
+        # The last axis has positions, others have the call's tokens.
+        sizes = [count] * (len(value.shape) - 1) + [self._length + count]
+        return np.ones([known or size for known, size in zip(value.shape, sizes, strict=True)], dtype)
 
 
 def _is_place(name: str) -> bool:
