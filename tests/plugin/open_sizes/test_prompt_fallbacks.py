@@ -35,7 +35,8 @@ def test_a_model_that_fails_with_several_tokens_takes_no_prompts(
 
 
 def making() -> _Making:
-    return _Making(*[cast(Any, SimpleNamespace())] * 4, cast(Any, SimpleNamespace()), ())
+    nothing: Any = SimpleNamespace()
+    return _Making(nothing, nothing, nothing, nothing, nothing, ())
 
 
 @pytest.mark.parametrize("kind", [RewriteError, DeviceError, CompileError])
