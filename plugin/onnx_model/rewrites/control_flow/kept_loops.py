@@ -25,6 +25,8 @@ _MOST_STEPS = 1 << 20
 _INLINE_ELEMENTS = 16
 _POSITIONS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
 
+# Types of places in tables.
+_PLACES = frozenset({TensorProto.INT32, TensorProto.INT64})
 # ONNX Runtime selects among few types of elements; of others all values are values of these.
 _CARRIED: Mapping[int, int] = {
     TensorProto.BOOL: TensorProto.INT32,
@@ -202,7 +204,8 @@ class _Writer:
         carried = [editor.fresh(f"{prefix}/carried") for _ in kinds]
         states = len(loop.states)
         rows = [self._read(row, number) for row in loop.read]
-        given = [*([number, going] if loop.is_numbered else []), *carried[:states], *rows]
+        read = self._read_in_body(number, carried, kinds)
+        given = [*([read[0], going] if loop.is_numbered else []), *read[1:], *rows]
         names = {value.name: name for value, name in zip(loop.body.input, given, strict=True)}
         for tensor in loop.body.initializer:
             names[tensor.name] = editor.fresh(f"{prefix}/{tensor.name}")
@@ -231,6 +234,25 @@ class _Writer:
         outputs = [_value(condition, TensorProto.BOOL, ())]
         outputs += [_value(name, *kind) for name, kind in zip(last, kinds, strict=True)]
         return helper.make_graph(inner.nodes, f"{prefix}/body", inputs, outputs)
+
+    def _read_in_body(self, number: str, carried: Sequence[str], kinds: Sequence[_Kind]) -> list[str]:
+        """The number of a step and its states, as the loop's own nodes read them.
+
+        What a step that is not taken computes is dropped. Numbers that may be places in a table are those of the first
+        step there, as others may be beyond its end.
+        """
+        loop = self._loop
+        states = [*carried[: len(loop.states)]]
+        if not loop.is_bound:
+            return [number, *states]
+        taken, inner = carried[len(states)], self._inner
+        firsts = zip(states, loop.states, kinds, strict=False)
+        read = [
+            inner("Where", taken, name, first, part="in_table") if element in _PLACES else name
+            for name, first, (element, _) in firsts
+        ]
+        zero = inner.constant(np.asarray(0, np.int64), "first_number")
+        return [inner("Where", taken, number, zero, part="number_in_table") if loop.is_numbered else number, *read]
 
     def _goes_on(self, condition: str, taken: str, number: str) -> str:
         """Whether the next step is taken."""

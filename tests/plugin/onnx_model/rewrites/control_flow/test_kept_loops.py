@@ -191,6 +191,32 @@ def test_it_ends_where_data_says(name: str, prepare_quickly: Prepare) -> None:
             np.testing.assert_array_equal(output, right)
 
 
+def test_steps_that_are_not_taken_read_no_row_behind_a_table(prepare_quickly: Prepare) -> None:
+    """By the step's number, and by a state that counts."""
+    body = _body(
+        [
+            node("Gather", ["table", "step"], ["numbered"]),
+            node("Gather", ["table", "place"], ["placed"]),
+            node("Add", ["place", "one"], ["following"]),
+            node("Add", ["numbered", "placed"], ["row"]),
+            node("Add", ["state", "row"], ["next"]),
+            node("Less", ["following", "n"], ["goes_on"]),
+        ],
+        [("step", (), INT64), ("going", (), BOOL), ("place", (), INT64), ("state", (3,), FLOAT)],
+        [("goes_on", (), BOOL), ("following", (), INT64), ("next", (3,), FLOAT)],
+    )
+    loop = node("Loop", ["most", "", "zero", "x"], ["last", "y"], body=body)
+    inputs: list[Value] = [("x", (3,), FLOAT), ("table", (2, 3), FLOAT), ("n", (), INT64)]
+    numbers = {"most": np.int64(STEPS), "zero": np.int64(0), "one": np.int64(1)}
+    built = model([loop], inputs, [("last", (), INT64), ("y", (3,), FLOAT)], numbers)
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node].count("Loop") == 1
+    for count in (1, 2):
+        feeds = _fed(1.0, table=np.arange(6, dtype=np.float32).reshape(2, 3), n=np.array(count))
+        for name, right in run(built, feeds).items():
+            np.testing.assert_array_equal(run(prepared, feeds)[name], right)
+
+
 def test_the_module_ends_where_data_says(tmp_path: Path) -> None:
     built = _ending(begins=False, counts=True)
     (tmp_path / "net.onnx").write_bytes(built.SerializeToString())
