@@ -68,7 +68,7 @@ from sartor.onnx_model.rewrites.number_types.integers import (
     split_zero_points,
 )
 from sartor.onnx_model.rewrites.number_types.stored_constants import cast_bfloat16_constants
-from sartor.onnx_model.rewrites.number_types.widen_halves import widen_halves
+from sartor.onnx_model.rewrites.number_types.widen_halves import fits_widened, widen_halves
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
@@ -273,7 +273,7 @@ def prepare(
         simplifier: used instead of ``simplify``.
         bindings: input name to fixed value; the prepared model does not have these inputs.
         watch: told of the rewrites.
-        widens: whether values of half precision are computed in float32, as for CPUs.
+        widens: whether values of half precision are computed in float32, as for CPUs, if one message can hold them.
 
     Raises:
         UsageError: ``shapes`` or ``bindings`` do not fit the model.
@@ -313,6 +313,7 @@ def _prepared(
     del work.training_info[:]
     bound = bound_inputs(model, bindings) if bindings else ()
     binding = (partial(bind_values, bound=bound), partial(bind_shapes, shapes=free_shapes(shapes or {}, bound)))
+    widens = widens and fits_widened(model)
     widening = (widen_halves,) if widens else ()
     every: tuple[Rewrite, ...] = (*binding, *MODERNISE, *widening, *SIMPLIFY, *LOWER)
     steps = tuple(simplifier if step is simplify else step for step in every)

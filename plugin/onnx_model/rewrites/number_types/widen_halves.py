@@ -7,6 +7,7 @@ before operators whose result a rounding decides, such as comparisons.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,11 +18,13 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rename_reads
 from sartor.onnx_model.graphs.halves import HALVES
 from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import graphs, subgraphs
 from sartor.onnx_model.operator_types.moving import RESHAPING
 
-_FLOATS = HALVES | {TensorProto.FLOAT, TensorProto.DOUBLE}
+_WIDER = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
+_FLOATS = HALVES | _WIDER
 # A number that falls to the other side is another result, and so are two that rounding makes equal.
 _DECIDING = frozenset(
     {
@@ -38,6 +41,16 @@ _TYPE_ATTRIBUTES = frozenset({"dtype", "output_dtype", "softmax_precision", "sta
 def widens_halves(devices: Sequence[str]) -> bool:
     """Whether half precision is computed in float32 on kinds of devices: GPUs multiply f16 faster."""
     return all(device == "cpu" for device in devices)
+
+
+def fits_widened(model: ModelProto) -> bool:
+    """Whether one message may hold the model's constants of half precision in float32."""
+    tensors = [tensor for graph in graphs(model) for tensor in graph.initializer]
+    return sum(_widened_bytes(tensor) for tensor in tensors) <= MAX_MODEL_BYTES
+
+
+def _widened_bytes(tensor: TensorProto) -> int:
+    return math.prod(tensor.dims) * np.dtype(np.float32).itemsize if tensor.data_type in HALVES else tensor.ByteSize()
 
 
 def widen_halves(model: ModelProto) -> tuple[str, ...]:
@@ -141,12 +154,16 @@ class _Nodes:
         self._editor, self._types, self._tables, self._door = editor, types, tables, door
         self._exact = {*door.passed, *(tensor.name for tensor in editor.graph.initializer)}
         self._rounded: dict[str, str] = {}
+        # Values that the model casts to a wider type, whose numbers have the type from which they are cast.
+        self._cast_from: dict[str, int] = {}
 
     def widened(self, node: NodeProto) -> list[NodeProto] | None:
         """What replaces a node; None if it stays."""
         emit, kind = Emitter(self._editor, node), self._type(node.output[0])
         if node.output[0] in self._door.passed:
             return None
+        if node.op_type in RESHAPING and node.input[0] in self._cast_from:
+            self._cast_from[node.output[0]] = self._cast_from[node.input[0]]
         if node.op_type in ("Cast", "CastLike"):
             self._cast(emit, kind)
         elif node.op_type == "BitCast":
@@ -165,13 +182,16 @@ class _Nodes:
     def _cast(self, emit: Emitter, kind: int) -> None:
         node, source = emit.node, self._type(emit.node.input[0])
         kind = kind or attributes(node).get("to", TensorProto.UNDEFINED)
+        numbers = self._cast_from.get(node.input[0], source)
+        if kind in _WIDER and numbers in HALVES and node.input[0] not in self._exact:
+            self._cast_from[node.output[0]] = numbers
         if kind in HALVES and source != kind:
             self._exact.add(node.output[0])
             narrow = emit("Cast", node.input[0], part="narrow", to=kind)
             emit("Cast", narrow, output=node.output[0], to=TensorProto.FLOAT)
         elif source in HALVES and kind in (source, TensorProto.FLOAT):
             emit("Identity", node.input[0], output=node.output[0])
-        elif source in HALVES and kind not in _FLOATS:
+        elif numbers in HALVES and kind not in _FLOATS:
             self._decided(emit)
 
     def _bits(self, emit: Emitter, kind: int) -> None:
@@ -210,12 +230,14 @@ class _Nodes:
 
     def _round(self, emit: Emitter, name: str) -> str:
         """A value as the model's own type has it."""
-        kind = self._type(name)
+        own = self._type(name)
+        kind = self._cast_from.get(name, own)
         if kind not in HALVES or name in self._exact:
             return name
         if name not in self._rounded:
             narrow = emit("Cast", name, part="narrow", to=kind)
-            self._rounded[name] = emit("Cast", narrow, part="rounded", to=TensorProto.FLOAT)
+            wide = TensorProto.DOUBLE if own == TensorProto.DOUBLE else TensorProto.FLOAT
+            self._rounded[name] = emit("Cast", narrow, part="rounded", to=wide)
         return self._rounded[name]
 
 

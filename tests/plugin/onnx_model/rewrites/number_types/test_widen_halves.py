@@ -15,6 +15,7 @@ from sartor.errors import RewriteError
 from sartor.onnx_model.graphs.halves import half_types, widened_eps
 from sartor.onnx_model.graphs.walk import graphs
 from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.rewrites.number_types import widen_halves
 from sartor.reference.vouching.rewrite_check import Checked, checked_rewrites
 from sartor.tuning.workers.protocol import WorkerError
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, INT64, Array, Value, ints, model, node, run, weights
@@ -267,3 +268,24 @@ def test_other_models_are_left_alone() -> None:
     prepared = prepare(built, {}, _unsimplified, widens=True)
     assert "widen_halves" not in {change.rewrite for change in prepared.changes}
     assert not widened_eps(prepared.model)
+
+
+@pytest.mark.parametrize("wider", [FLOAT, TensorProto.DOUBLE])
+@pytest.mark.parametrize("shaped", [False, True])
+def test_numbers_that_are_equal_in_half_precision_stay_equal_behind_a_cast(wider: int, shaped: bool) -> None:
+    """Two products differ in float32 and not in float16: the first of equal numbers is the largest."""
+    nodes = [node("Mul", ["x", "third"], ["m"]), node("Cast", ["m"], ["wide"], to=wider)]
+    nodes += [node("Reshape", ["wide", "flat"], ["shaped"])] if shaped else []
+    nodes += [node("ArgMax", ["shaped" if shaped else "wide"], ["y"], axis=0, keepdims=0)]
+    constants = {"third": np.array(1 / 3, H), "flat": ints(-1)}
+    built = model(nodes, [("x", (2,), FLOAT16)], [("y", (), INT64)], constants)
+    assert run(_prepared(built), {"x": np.array([6144, 6148], H)})["y"] == 0
+
+
+def test_a_model_that_no_message_could_hold_in_float32_stays_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def has_halves() -> bool:
+        return any(tensor.data_type == FLOAT16 for tensor in _prepared(_network()).graph.initializer)
+
+    assert not has_halves()
+    monkeypatch.setattr(widen_halves, "MAX_MODEL_BYTES", 1000)
+    assert has_halves()
