@@ -5,19 +5,21 @@ Where data decides whether it begins, or when it ends, that is at most so many.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from onnx import GraphProto, NodeProto
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
 from sartor.onnx_model.graphs.names import SUPPRESSION_BODY
 from sartor.onnx_model.operator_types.moving import RESHAPING
 from sartor.onnx_model.rewrites.control_flow.unroll_loops import begins, goes_on
 
-# Operators whose result is the number that they read, and the least of several.
+# Operators whose result is the number that they read.
 _SAME = RESHAPING - {"Flatten"} | {"Cast"}
-_LEAST = frozenset({"Clip", "Min"})
+# Integers to which a cast keeps every count.
+_WIDE = frozenset({TensorProto.INT32, TensorProto.INT64})
 
 
 @dataclass(frozen=True)
@@ -94,14 +96,29 @@ def most_of(name: str, editor: GraphEditor) -> int | None:
         return None
     known, maker = editor.constant(name), editor.producer(name)
     if known is not None:
-        return int(known.item()) if known.size == 1 else None
+        return int(known.item()) if known.size == 1 and np.isfinite(known).all() else None
     if maker is None or maker.domain:
         return None
     if maker.op_type in _SAME:
-        return most_of(maker.input[0], editor)
-    bounds = [maker.input[0], optional_input(maker, 2)] if maker.op_type == "Clip" else [*maker.input]
-    found = [most_of(each, editor) for each in bounds] if maker.op_type in _LEAST else []
-    return min((each for each in found if each is not None), default=None)
+        is_narrow = maker.op_type == "Cast" and attributes(maker)["to"] not in _WIDE
+        return None if is_narrow else most_of(maker.input[0], editor)
+    if maker.op_type == "Clip":
+        return _most_of_clipped(maker, editor)
+    return _least(maker.input if maker.op_type == "Min" else [], editor)
+
+
+def _most_of_clipped(node: NodeProto, editor: GraphEditor) -> int | None:
+    """As ``most_of`` of a Clip, whose lower limit may be above what it clips."""
+    most, lower = _least([node.input[0], optional_input(node, 2)], editor), optional_input(node, 1)
+    if most is None or not lower:
+        return most
+    limit = most_of(lower, editor)
+    return None if limit is None else max(most, limit)
+
+
+def _least(names: Iterable[str], editor: GraphEditor) -> int | None:
+    bounds = [most_of(name, editor) for name in names]
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def _scan(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:

@@ -13,7 +13,9 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.frontend.onnx_import import import_model
 from sartor.frontend.stock_module import compile_stock
+from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.rewrites.control_flow import unroll_loops
+from sartor.onnx_model.rewrites.control_flow.known_loops import most_of
 from sartor.runtime.driver.counts import cut_outputs
 from sartor.runtime.session import Session
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, ints, model, node, relative_error, run, weights
@@ -243,3 +245,20 @@ def test_states_alone_need_no_bound(first: str, prepare_quickly: Prepare) -> Non
         for begins in (False, True) if first else (True,):
             feeds = _fed(1.0, n=np.array(count), **({"first": np.array(begins)} if first else {}))
             np.testing.assert_array_equal(run(prepared, feeds)["y"], run(built, feeds)["y"])
+
+
+def test_a_bound_of_a_count_heeds_lower_limits_and_casts() -> None:
+    nodes = [
+        node("Min", ["n", "three"], ["least"]),
+        node("Clip", ["least", "five"], ["raised"]),
+        node("Clip", ["n", "", "three"], ["limited"]),
+        node("Clip", ["n", "n", "three"], ["open"]),
+        node("Cast", ["least"], ["wrapped"], to=TensorProto.UINT8),
+        node("Cast", ["least"], ["kept"], to=TensorProto.INT32),
+        node("Cast", ["endless"], ["infinite"], to=INT64),
+    ]
+    numbers = {"three": np.int64(3), "five": np.int64(5), "endless": np.float32(np.inf)}
+    outputs = ["raised", "limited", "open", "wrapped", "kept", "infinite"]
+    built = model(nodes, [("n", (), INT64)], outputs, numbers)
+    editor = GraphEditor(built.graph)
+    assert [most_of(name, editor) for name in outputs] == [5, 3, None, None, 3, None]
