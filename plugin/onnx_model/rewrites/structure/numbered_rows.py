@@ -58,7 +58,9 @@ def _taken(node: NodeProto, editor: GraphEditor, sizes: _Sizes) -> list[NodeProt
         tables = [2, 3]
     else:
         return None
-    numbers = sizes.get(node.input[1], [])
+    numbers = sizes.get(node.input[1])
+    if numbers is None:
+        return None
     known = [size for size in numbers if size is not None]
     # A single number is the first of as many as there are in a row of the operand.
     if len(known) < len(numbers) or (node.domain and len(known) != 2):
@@ -82,7 +84,7 @@ class _Rows:
 
     def __init__(self, emit: Emitter, editor: GraphEditor, sizes: _Sizes) -> None:
         self.emit, self._editor, self._sizes = emit, editor, sizes
-        self._known: dict[str, str] = {}
+        self._known: dict[str, str | None] = {}
 
     def of(self, name: str) -> str | None:
         """The rows of a table; None if they do not follow from their numbers, each from its own."""
@@ -91,10 +93,8 @@ class _Rows:
         node = self._editor.producer(name)
         if node is None or node.domain or len(self._known) > _MOST_NODES:
             return None
-        found = self._numbers(node) if node.op_type == "Range" else self._computed(node)
-        if found is not None:
-            self._known[name] = found
-        return found
+        self._known[name] = self._numbers(node) if node.op_type == "Range" else self._computed(node)
+        return self._known[name]
 
     def _numbers(self, node: NodeProto) -> str | None:
         """The numbers that the Gather reads, those from the end on counted from the beginning."""
@@ -118,7 +118,9 @@ class _Rows:
 
     def _operands(self, node: NodeProto) -> list[str] | None:
         """What a node reads, with rows for tables; None if it does not compute each row from that row alone."""
-        rank, first, others = len(self._sizes.get(node.output[0], [])), node.input[0], node.input[1:]
+        if node.output[0] not in self._sizes:
+            return None
+        rank, first, others = len(self._sizes[node.output[0]]), node.input[0], node.input[1:]
         operands: list[str | None] = [None]
         if node.op_type in _BINARY:
             operands = [name if self._is_same_for_all(name, rank) else self._aligned(name, rank) for name in node.input]
@@ -147,7 +149,7 @@ class _Rows:
             return rank > 1 and constant.ndim <= 2
         if node.op_type == "Unsqueeze":
             return all(axis % rank for axis in constant.ravel().tolist())
-        sizes = self._sizes.get(node.input[0], [])[1:]
+        sizes = self._sizes.get(node.input[0], [None, None])[1:]
         if node.op_type != "Reshape" or None in sizes or constant[:1] != [-1] or 0 in constant:
             return False
         return math.prod(map(int, constant[1:])) == math.prod(size or 0 for size in sizes)
