@@ -36,7 +36,7 @@ from sartor.codegen.mlir.before_lowering.index_constants import index_constants
 from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
-from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
+from sartor.codegen.mlir.executables import CodeStore, write_divided
 from sartor.codegen.mlir.iree_compiler import WIDE_FLAGS, ir, is_double, run_passes, write_module
 
 
@@ -331,8 +331,10 @@ def compile_stitched(
                 join_weights(module, stitched.parameters)
         return module
 
-    apart = TranslatedApart(target.flags, store, threaded=True) if target.device == "cpu" else None
-    write_module(make, path, target.flags, start="flow", apart=apart)
+    if target.device == "cpu":
+        write_divided(make, path, target.flags, store)
+    else:
+        write_module(make, path, target.flags, start="flow")
 
 
 def compile_unsplit(

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from sartor.codegen.mlir.iree_compiler import (
@@ -23,10 +25,19 @@ from sartor.codegen.mlir.iree_compiler import (
     bytecode,
     compiler_version,
     ir,
+    write_module,
 )
-from sartor.codegen.mlir.machine_code import add_machine_code, bodies_of, empty, empty_module, executables_of
+from sartor.codegen.mlir.machine_code import (
+    UndividedModuleError,
+    add_machine_code,
+    bodies_of,
+    empty,
+    empty_module,
+    executables_of,
+)
 from sartor.codegen.mlir.operations import symbol
 
+_LOG = logging.getLogger(__name__)
 # Bodies that were taken away are told apart by it, so that no pass takes two executables for the same.
 _MARK = "sartor.body"
 # The text of a constant of this kind is its name, which other constants may have.
@@ -132,3 +143,22 @@ def _written(executable: ir.Operation) -> bytes:
     module = ir.Module.create()
     executable.clone(ip=ir.InsertionPoint(module.body))
     return bytecode(module.operation)
+
+
+def write_divided(make: Callable[[], ir.Module], path: Path, flags: Sequence[str], store: CodeStore | None) -> None:
+    """Compile a module of dispatches for CPUs to a .vmfb, its executables by LLVM in threads if the module allows that.
+
+    Args:
+        make: makes the module, in the context that is current when it is called; twice if its code cannot be divided.
+        path: the file, replaced if there is one.
+        flags: session flags of ``iree-compile``.
+        store: translated executables of other modules; None if there are none to be used.
+
+    Raises:
+        CompileError: with IREE's first diagnostic, or because the file cannot be written.
+    """
+    try:
+        write_module(make, path, flags, start="flow", apart=TranslatedApart(flags, store, threaded=True))
+    except UndividedModuleError as error:
+        _LOG.info("LLVM compiles the executables in one thread: %s", error)
+        write_module(make, path, flags, start="flow", apart=TranslatedApart(flags, store))

@@ -34,6 +34,10 @@ class _Group:
     module: bytes
 
 
+class UndividedModuleError(CompileError):
+    """A module uses its executable in a way that does not let its code be divided."""
+
+
 def add_machine_code(module: ir.Module, convert: Callable[[], None], flags: Sequence[str]) -> bool:
     """Compile the executables of a module in threads, in the module's context; returns False, with nothing done, if
     IREE has to compile them where they are.
@@ -44,6 +48,7 @@ def add_machine_code(module: ir.Module, convert: Callable[[], None], flags: Sequ
         flags: of the compiler.
 
     Raises:
+        UndividedModuleError: if the module is none of IREE's usual ones; it is of no use then.
         CompileError: with IREE's diagnostic.
     """
     executables = executables_of(module)
@@ -107,7 +112,8 @@ def _taken(module: ir.Module, executables: Sequence[ir.Operation]) -> list[_Grou
     """The executables in groups that take LLVM about as long; in the module their bodies become empty."""
     modules = [_alone(module, [each]) for each in executables]
     sizes = [len(bytecode(each.operation)) for each in modules]
-    count = max(1, min(_GROUPS, sum(sizes) // _LEAST))
+    # A function is looked up by its name, which must tell its group.
+    count = max(1, min(_GROUPS, sum(sizes) // _LEAST)) if _are_named_apart(executables) else 1
     loads, members = [0] * count, [list[int]() for _ in range(count)]
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         least = loads.index(min(loads))
@@ -121,9 +127,17 @@ def _taken(module: ir.Module, executables: Sequence[ir.Operation]) -> list[_Grou
 
 
 def _group(module: ir.Module, executables: Sequence[ir.Operation]) -> _Group:
+    return _Group(frozenset(_functions(executables)), bytecode(_alone(module, executables).operation))
+
+
+def _functions(executables: Sequence[ir.Operation]) -> list[str]:
     variants = [variant for each in executables for variant in _variants(each)]
-    functions = (symbol(each) for variant in variants for each in children(variant) if each.name == _EXPORT)
-    return _Group(frozenset(functions), bytecode(_alone(module, executables).operation))
+    return [symbol(each) for variant in variants for each in children(variant) if each.name == _EXPORT]
+
+
+def _are_named_apart(executables: Sequence[ir.Operation]) -> bool:
+    functions = _functions(executables)
+    return len({*functions}) == len(functions)
 
 
 def _alone(module: ir.Module, executables: Sequence[ir.Operation]) -> ir.Module:
@@ -139,7 +153,7 @@ def _binary(module: ir.Module) -> ir.Operation:
     """The machine code of a module's only executable.
 
     Raises:
-        CompileError: if there is not exactly one.
+        UndividedModuleError: if there is not exactly one.
     """
     found = [each for executable in executables_of(module) for each in children(executable) if each.name == _BINARY]
     return _only(found, "executables of machine code")
@@ -149,7 +163,7 @@ def _put_in(module: ir.Module, groups: Sequence[_Group], codes: Sequence[ir.Attr
     """Give a module the machine code of its groups.
 
     Raises:
-        CompileError: if it does not use its executable as IREE's modules do.
+        UndividedModuleError: if it does not use its executable as IREE's modules do.
     """
     _binary(module).attributes["data"] = codes[0]
     if len(groups) == 1:
@@ -208,7 +222,7 @@ def _look_up_in(lookups: Sequence[ir.Operation], names: Mapping[str, str]) -> No
     """Look functions up in another executable, and call them there.
 
     Raises:
-        CompileError: if the executable is not loaded from the variable that holds it.
+        UndividedModuleError: if the executable is not loaded from the variable that holds it.
     """
     loads: dict[ir.Value, ir.Value] = {}
     for lookup in lookups:
@@ -216,7 +230,9 @@ def _look_up_in(lookups: Sequence[ir.Operation], names: Mapping[str, str]) -> No
         if linked not in loads:
             load = source(linked)
             if load.name != _LOAD:
-                raise CompileError(f"a function is looked up in what '{load.name}' gives, and not in a variable")
+                raise UndividedModuleError(
+                    f"a function is looked up in what '{load.name}' gives, and not in a variable"
+                )
             other = load.clone(ip=ir.InsertionPoint(load))
             _refer(other, names)
             loads[linked] = other.results[0]
@@ -227,5 +243,5 @@ def _look_up_in(lookups: Sequence[ir.Operation], names: Mapping[str, str]) -> No
 
 def _only(found: Sequence[ir.Operation], what: str) -> ir.Operation:
     if len(found) != 1:
-        raise CompileError(f"a compiled module has {len(found)} {what}, expected one")
+        raise UndividedModuleError(f"a compiled module has {len(found)} {what}, expected one")
     return found[0]

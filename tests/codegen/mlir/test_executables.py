@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from sartor.codegen.linking.bench_module import bench_module
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir import machine_code
 from sartor.codegen.mlir.dispatches import lower
-from sartor.codegen.mlir.executables import TranslatedApart
+from sartor.codegen.mlir.executables import TranslatedApart, write_divided
 from sartor.codegen.mlir.iree_compiler import arith, compile_made, compile_module, inlined, inlined_module, ir
 from sartor.errors import CompileError
 from sartor.runtime.driver.device import open_device
@@ -214,3 +215,32 @@ def test_an_error_of_llvm_is_that_of_the_module(text: str, monkeypatch: pytest.M
             start="flow",
             apart=TranslatedApart(HOST.flags, None, threaded=True),
         )
+
+
+@pytest.mark.parametrize("fault", ["_holds_executable", "_are_named_apart"])
+def test_code_that_cannot_be_divided_is_compiled_in_one_thread(
+    text: str, unknown: bytes, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a module has no variable that is known to hold its executable, or two functions have one name."""
+    monkeypatch.setattr(machine_code, "_LEAST", 1)
+    monkeypatch.setattr(machine_code, fault, lambda *_: False)
+    write_divided(partial(inlined_module, text), tmp_path / "module.vmfb", HOST.flags, None)
+    module = (tmp_path / "module.vmfb").read_bytes()
+    with zipfile.ZipFile(io.BytesIO(module)) as archive:
+        assert sum(name.endswith(".so") for name in archive.namelist()) == 1
+    for found, expected in zip(computed(module), computed(unknown), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_code_of_several_threads_is_the_same_from_the_store(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_code, "_LEAST", 1)
+    store = Store()
+
+    def threaded() -> bytes:
+        own = TranslatedApart(HOST.flags, store, threaded=True)
+        return compile_made(partial(inlined_module, text), HOST.flags, start="flow", apart=own)
+
+    first = threaded()
+    store.missed = 0
+    assert threaded() == first
+    assert store.missed == 0
