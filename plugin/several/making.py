@@ -97,18 +97,15 @@ def replayed_plan(
     imported = import_network(model, importing, bench.pool, bench.progress, bench.directory)
     check_files(model, output, config, others, imported.external)
     found = replay(plan, imported, config.planning, config.dump_directory)
-    made = Made(
-        config.target, config.shapes, found.imported, found.recipe, plan, rejections=found.candidates.rejections
-    )
-    if not runs_here(config.target):
-        _LOG.warning("this machine does not run %s code: its plan is not checked", config.target)
-        return made
     budget = config.error_budget
     samples = checked_samples(found.imported, config.calibration, bench.pool, narrow=budget.narrow)
     check_measure(found.imported, samples, bench.pool, budget)
     rounding = replace(config.calibrating, blocks=blocks_of(plan))
     imported = compensated_as(plan, found.imported, samples, rounding, bench.pool, bench.progress)
-    made = replace(made, imported=imported)
+    made = Made(config.target, config.shapes, imported, found.recipe, plan, rejections=found.candidates.rejections)
+    if not runs_here(config.target):
+        _LOG.warning("this machine does not run %s code: its plan is not checked", config.target)
+        return made
     builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress)
     runner = NetRunner(builder, samples, budget_of_model(budget, imported, samples))
     run = _checked(found.recipe, builder, runner)
