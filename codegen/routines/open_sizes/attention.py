@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.layer import Task
-from sartor.codegen.ir.layouts import layouts_of
-from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.layer import OpenedTask, Task
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.attention.attention_layer import attention_stages
-from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.open_sizes.attention_form import attention_form, open_attention_form
 from sartor.codegen.kernels.open_sizes.costs import OpenAttentionCost
 from sartor.codegen.kernels.open_sizes.open_attention import OpenAttention
+from sartor.codegen.kernels.open_sizes.open_routine import OpenRoutine
 from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.machine import Machine
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 # Queries of a tile, and vectors of keys whose scores are computed at once.
 _TILES = ((4, 4), (6, 2), (8, 2), (4, 2))
@@ -35,7 +37,7 @@ def _tiles(task: Task) -> tuple[tuple[int, int], ...]:
 
 
 @dataclass(frozen=True)
-class OpenAttentionKernel:
+class OpenAttentionKernel(OpenRoutine):
     """Scores of queries and keys, their softmax, and the sums of values, for any number of each.
 
     Parameters: ``rows`` of a tile, ``vectors`` of keys, and ``groups``, workgroups that partition the tiles.
@@ -63,24 +65,14 @@ class OpenAttentionKernel:
             for rows, vectors in _tiles(task)
         ]
 
-    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        return build_kernel(self, task, parameters, target)
-
-    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
-        """The kernel of a fused task.
-
-        Raises:
-            ValueError: if there is no kernel for it.
-        """
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected) or task.opened is None:
-            raise ValueError("not an attention of open sizes for kernels")
+    def code(
+        self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
+    ) -> tuple[Sequence[Rewrite], KernelCode]:
         one, rewrites = attention_form(task)
-        other, others = attention_form(task.opened.twin)
+        other, others = attention_form(opened.twin)
         with rewrites[0].module.context:
-            form = open_attention_form(one, other, task.opened.fit)
+            form = open_attention_form(one, other, opened.fit)
         rows, vectors, groups = (integer(parameters[each]) for each in ("rows", "vectors", "groups"))
         code = OpenAttention(form, rows, vectors, machine.lanes, groups)
         code.check()
-        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
-        return KernelLayer(task, (*rewrites, *others), inputs, outputs[0], code)
+        return [*rewrites, *others], code

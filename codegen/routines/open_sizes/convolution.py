@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, product_shape
-from sartor.codegen.ir.layer import LayerKind, Task
-from sartor.codegen.ir.layouts import layouts_of
-from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.layer import LayerKind, OpenedTask, Task
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.layers.product_routine import product_layer
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import Work, tilings
 from sartor.codegen.kernels.open_sizes.costs import OpenConvolutionCost
 from sartor.codegen.kernels.open_sizes.open_convolution import OpenConvolution, most_rows
+from sartor.codegen.kernels.open_sizes.open_routine import OpenRoutine
 from sartor.codegen.kernels.open_sizes.open_rows import open_rows
 from sartor.codegen.kernels.open_sizes.patches import patches_of
 from sartor.codegen.kernels.windows.separable import wirings
 from sartor.codegen.mlir.kernel_machine import kernel_machine
 from sartor.codegen.mlir.machine import Machine
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 _STAGES = 2
 # Smaller tiles read filters too often.
@@ -29,7 +30,7 @@ _LEAST_ROWS = 4
 
 
 @dataclass(frozen=True)
-class OpenConvolutionKernel:
+class OpenConvolutionKernel(OpenRoutine):
     """Patches of an image of any size, multiplied by filters.
 
     Parameters: those of ``Tiling``; ``columns`` of a register tile are places of the result.
@@ -54,30 +55,22 @@ class OpenConvolutionKernel:
         found = [each.parameters() for each in _tilings(shape, machine)]
         return found or Rejected(f"patches of {shape.depth} elements do not fit a workgroup")
 
-    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        return build_kernel(self, task, parameters, target)
-
-    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
-        """The kernel of a fused task.
-
-        Raises:
-            ValueError: if there is no kernel for it.
-        """
-        machine, shape = kernel_machine(task, target), _shape(task)
-        if isinstance(machine, Rejected) or isinstance(shape, Rejected) or task.opened is None:
-            raise ValueError("not a convolution of open sizes for kernels")
-        (gathers, multiplies), (twin, other) = task.stages, task.opened.twin.stages
-        fit = task.opened.fit
-        patches = patches_of(gathers.task).opened(patches_of(twin.task), fit)
+    def code(
+        self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
+    ) -> tuple[Sequence[Rewrite], KernelCode]:
+        shape = _shape(task)
+        if isinstance(shape, Rejected):
+            raise ValueError(shape.reason)
+        (gathers, multiplies), (twin, other) = task.stages, opened.twin.stages
+        patches = patches_of(gathers.task).opened(patches_of(twin.task), opened.fit)
         product = product_layer(multiplies.task, other.task, machine.lanes)
         with product.rewrite.module.context:
-            rows = open_rows(product, fit, Tiling.of(parameters), None)
+            rows = open_rows(product, opened.fit, Tiling.of(parameters), None)
         if product.memories[0] != multiplies.inputs.index(None) or shape.depth != patches.depth:
             raise ValueError("the patches are not what is multiplied")
         code = OpenConvolution(patches, rows, wirings(task))
         code.check()
-        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
-        return KernelLayer(task, (product.rewrite,), inputs, outputs[0], code)
+        return [product.rewrite], code
 
 
 def _shape(task: Task) -> MatmulShape | Rejected:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.layer import Task
-from sartor.codegen.ir.layouts import IMAGE_RANK, layouts_of
-from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.layer import OpenedTask, Task
+from sartor.codegen.ir.layouts import IMAGE_RANK
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.open_sizes.costs import OpenWindowCost
+from sartor.codegen.kernels.open_sizes.open_routine import OpenRoutine
 from sartor.codegen.kernels.open_sizes.open_window import OpenWindow
 from sartor.codegen.kernels.open_sizes.window_form import WindowForm, window_form
 from sartor.codegen.kernels.windows.separable import wirings
 from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 # Places of a register tile, and its vectors of channels.
@@ -25,7 +27,7 @@ _STAGES = 2
 
 
 @dataclass(frozen=True)
-class OpenWindowKernel:
+class OpenWindowKernel(OpenRoutine):
     """Windows over vectors of channels, with padding left out and elementwise ops fused.
 
     Parameters: ``columns`` and ``vectors`` of a register tile, and ``groups``, workgroups that partition the rows.
@@ -58,30 +60,19 @@ class OpenWindowKernel:
         vectors = -(-channels // machine.lanes)
         return [{"columns": columns, "vectors": wide, "groups": groups} for columns, wide in _TILES if wide <= vectors]
 
-    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        return build_kernel(self, task, parameters, target)
-
-    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
-        """The kernel of a task.
-
-        Raises:
-            ValueError: if there is no kernel for it.
-        """
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected) or task.opened is None:
-            raise ValueError("not a window of open sizes for kernels")
+    def code(
+        self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
+    ) -> tuple[Sequence[Rewrite], KernelCode]:
         form, rewrite = _form(task, machine.lanes)
-        other, _ = _form(task.opened.twin, machine.lanes)
-        form = form.opened(other, task.opened.fit)
+        other, _ = _form(opened.twin, machine.lanes)
+        form = form.opened(other, opened.fit)
         arguments = len(task.inputs) + len(task.weights)
         image, wiring = 0, tuple(range(arguments + 1))
         if task.stages:
             ((image, *_), wiring) = wirings(task)
         columns, vectors, groups = (integer(parameters[each]) for each in ("columns", "vectors", "groups"))
         (batch, *_) = task.results[0].dims or task.results[0].shape
-        code = OpenWindow(form, batch, image, wiring, columns, vectors, machine.lanes, groups)
-        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
-        return KernelLayer(task, (rewrite,), inputs, outputs[0], code)
+        return [rewrite], OpenWindow(form, batch, image, wiring, columns, vectors, machine.lanes, groups)
 
 
 def _form(task: Task, lanes: int) -> tuple[WindowForm, Rewrite]:
