@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,9 @@ import pytest
 from sartor.errors import CompileError, DeviceError, ReferenceFailedError, RewriteError, SartorError, UsageError
 from sartor.open_sizes import compilation
 from sartor.open_sizes.compilation import _Making, _prompts
+from sartor.open_sizes.prompts import CheckedPlan
+from sartor.profiling.compilation.tuned_network import Tuned
+from sartor.tuning.records.measurement import Status
 
 
 def fails(error: SartorError) -> Any:
@@ -35,7 +39,7 @@ def test_a_model_that_fails_with_several_tokens_takes_no_prompts(
 
 
 def making() -> _Making:
-    nothing: Any = SimpleNamespace()
+    nothing: Any = SimpleNamespace(model=None, external_weights=None)
     return _Making(nothing, nothing, nothing, nothing, nothing, ())
 
 
@@ -43,3 +47,48 @@ def making() -> _Making:
 def test_a_plan_for_prompts_that_fails_is_left_out(kind: type[SartorError], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Making, "_plans", fails(kind("it fails")))
     assert making().for_prompts() is None
+
+
+def test_tokens_are_tuned_first_and_published_alone_where_plans_cannot_be_joined(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps: list[str] = []
+
+    def told(step: str, result: object) -> Any:
+        def stepping(_: object) -> object:
+            steps.append(step)
+            return result
+
+        return stepping
+
+    tuned = Tuned(*cast(Any, ["plan", *[None] * 5]))
+    checked = SimpleNamespace(refined="checked plan", tokens=4)
+    monkeypatch.setattr(_Making, "_plans", told("tokens", (None, tuned, None)))
+    monkeypatch.setattr(_Making, "for_prompts", told("prompts", checked))
+    monkeypatch.setattr(CheckedPlan, "of", lambda *_: checked)
+    monkeypatch.setattr(_Making, "_joined", fails(CompileError("two plans have different code")))
+    monkeypatch.setattr(_Making, "_published", lambda _self, _found, best, _runner: best.refined)
+    with caplog.at_level(logging.WARNING):
+        published: Any = making().tuned_with(making())
+    assert published == "checked plan"
+    assert steps == ["tokens", "prompts"]
+    assert "two plans have different code" in caplog.text
+
+
+def test_a_joined_file_that_is_wrong_is_not_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[Any] = []
+    publication = SimpleNamespace(drop=lambda *targets: dropped.extend(targets))
+    first: Any = SimpleNamespace(joined=lambda *_: "files")
+    own = replace(
+        making(), publication=cast(Any, publication), config=cast(Any, SimpleNamespace(external_weights=None))
+    )
+    monkeypatch.setattr(compilation, "stage_files", lambda *_: "staged")
+    wrong: Any = SimpleNamespace(status=Status.WRONG_RESULT, message="it is 3 off")
+    monkeypatch.setattr(compilation, "judged_file", lambda *_: wrong)
+    with pytest.raises(CompileError, match="it is 3 off"):
+        own._joined(first, first)
+    assert dropped == [own.output]
+    wrong.status = Status.OK
+    run: Any = own._joined(first, first)
+    assert run is wrong
+    assert dropped == [own.output]

@@ -86,6 +86,20 @@ def test_a_prompt_goes_by_parts_of_which_the_last_is_filled_up_where_there_is_ro
     assert [tokens for tokens, _, _ in full.parts] == [[1, 2, 3, 4], [5], [6]]
 
 
+def test_a_mask_of_rank_four_has_a_row_for_each_token_of_a_call() -> None:
+    class MaskDecoder(PromptDecoder):
+        def get_inputs(self) -> list[NodeArg]:
+            *others, _ = super().get_inputs()
+            return [*others, NodeArg("attention_mask", "tensor(int64)", [1, 1, None, None])]
+
+        def run(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+            count = feeds["input_ids"].size
+            assert feeds["attention_mask"].shape == (1, 1, count, self.cached_positions + count)
+            return super().run(names, feeds)
+
+    assert list(generated(MaskDecoder(), [1, 2, 3], 2)) == [4, 5]
+
+
 def generated(decoder: Decoder, prompt: Any, count: int, **options: Any) -> Any:
     return generate(cast(Session, decoder), prompt, count, **options)
 
