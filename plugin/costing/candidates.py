@@ -122,6 +122,7 @@ def _why_not_permitted(routine: Routine, policy: PlanPolicy) -> str:
     narrower = routine.traits.precision
     if routine.traits.needs_run_time_ranges:
         return "no value of the model has a range that is found when the model runs"
-    if narrower is not None and block_of(narrower) not in (None, *policy.blocks):
-        return f"it rounds in blocks of {block_of(narrower)} rows, which are not chosen"
+    allowed = narrower if narrower in policy.precision.types else None
+    if allowed is not None and block_of(allowed) not in (None, *policy.blocks):
+        return f"it rounds in blocks of {block_of(allowed)} rows, which are not chosen"
     return f"it rounds to {narrower}, which precision {policy.precision} does not allow"

@@ -117,7 +117,7 @@ def _precision(imported: ImportedModel, layer: str, variant: Variant, own: str) 
     traits = described(variant.descriptor).traits
     if variant.dtype == "i8" and own != "i8" and not imported.is_quantised:
         raise UnsupportedModelError(f"layer '{layer}' rounds to ranges that the model does not have")
-    if block_of(variant.dtype) is not None:
+    if variant.dtype != own and block_of(variant.dtype) is not None:
         raise UnsupportedModelError(f"layer '{layer}' rounds its weight to blocks of integers")
     roundoff = _ROUNDOFF.get(variant.dtype, 0.0) if variant.dtype != own else 0.0
     return Precision(_TRANSFORMED if traits.transforms else 1.0, roundoff)

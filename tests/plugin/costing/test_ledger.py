@@ -123,3 +123,11 @@ def test_a_ledger_can_be_read(imported: ImportedModel, capsys: pytest.CaptureFix
 def test_a_name_that_no_layer_has_is_refused(imported: ImportedModel) -> None:
     with pytest.raises(UsageError, match="no layer is named 'con'; the model has first, alone, "):
         ledgers_of(imported, CONFIG.planning, "con")
+
+
+@pytest.mark.parametrize(("precision", "is_reason"), [(Precision.F32, False), (Precision.INT4_WEIGHTS, True)])
+def test_blocks_that_are_not_chosen_are_a_reason_only_where_precision_allows_them(
+    imported: ImportedModel, precision: Precision, is_reason: bool
+) -> None:
+    ledger = find_candidates(imported, replace(CONFIG, precision=precision).planning).ledger
+    assert any("in blocks of 64 rows, which are not chosen" in entry.reason for entry in ledger) == is_reason
