@@ -26,13 +26,16 @@ def main() -> None:
 
 def compile_main() -> None:
     """Entry point of ``compile-to-vmfb``."""
-    _run(_compile_app)
+    _run(_compile_app, compiles=True)
 
 
-def _run(choose: Callable[[], typer.Typer]) -> None:
+def _run(choose: Callable[[], typer.Typer], *, compiles: bool = False) -> None:
     open_missing()
     say_warnings()
     with ending_at_once():
+        # Before all else, as the import waits for this worker, whose modules take longer to load than this process's.
+        if compiles or _command() == "compile":
+            _begin_compiling()
         from sartor.cli.options.empty_arguments import check_arguments
         from sartor.cli.output.terminal import refused, run_app, unloaded
 
@@ -54,16 +57,19 @@ def _run(choose: Callable[[], typer.Typer]) -> None:
             settle()
 
 
+def _command() -> str | None:
+    """The first argument that is no option: a command of ``sartor``."""
+    return next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
+
+
 def _app() -> typer.Typer:
     """All commands, or those that only run models if one of them is called, or nothing else is installed."""
     from sartor.cli.runtime_app import RUNTIME_COMMANDS, check_compiling, lacking, runtime_app
 
-    command = next((each for each in sys.argv[1:] if not each.startswith("-")), None)
+    command = _command()
     if command in RUNTIME_COMMANDS or (command is None and lacking()):
         return runtime_app
     check_compiling(f"sartor {command or ''}".strip())
-    if command == "compile":
-        _begin_compiling()
     from sartor.cli.apps import app
 
     return app
@@ -73,7 +79,6 @@ def _compile_app() -> typer.Typer:
     from sartor.cli.runtime_app import check_compiling
 
     check_compiling("compile-to-vmfb")
-    _begin_compiling()
     from sartor.cli.compile_app import compile_app
 
     return compile_app

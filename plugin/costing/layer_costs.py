@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
@@ -29,7 +30,7 @@ from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.isa_level import isa_class
 from sartor.tuning.records.measurement import Measurement, key_threads
-from sartor.tuning.search.cost_model import load_ahead
+from sartor.tuning.search.cost_model import FEWEST_SAMPLES, load_ahead
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
@@ -163,10 +164,12 @@ def load_search(store: Store, target: Target, search: Search, *, predicts: bool 
         predicts: whether a plan is predicted, for which a model is needed in any case.
         measures: whether anything will be measured, from which a model learns.
     """
-    is_new = next(iter(store.measurements(here_only=True)), None) is None
-    if target.device == "cpu" and (predicts or (is_new and search is Search.MODEL)):
+    known = sum(1 for _ in islice(store.measurements(here_only=True), FEWEST_SAMPLES))
+    if target.device == "cpu" and (predicts or (not known and search is Search.MODEL)):
         kind = shipped_kind(store, target)
-        load_ahead(partial(shipped_guide, *kind) if kind is not None else _nothing, trains=measures or not is_new)
+        load_ahead(
+            partial(shipped_guide, *kind) if kind is not None else _nothing, trains=measures or known == FEWEST_SAMPLES
+        )
 
 
 def foreseen(store: Store, target: Target) -> Foreseen:

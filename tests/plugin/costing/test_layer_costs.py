@@ -25,7 +25,7 @@ from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.isa_level import isa_class
-from sartor.tuning.search.cost_model import Sample
+from sartor.tuning.search.cost_model import FEWEST_SAMPLES, Sample
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
 
@@ -83,6 +83,7 @@ def test_the_package_s_times_are_for_this_machine(
     [
         ([], "cpu", Search.MODEL, True),
         (["a measurement"], "cpu", Search.MODEL, False),
+        (["a measurement"] * FEWEST_SAMPLES, "cpu", Search.MODEL, False),
         ([], "vulkan", Search.MODEL, False),
         ([], "cpu", Search.FULL, False),
     ],
@@ -96,7 +97,7 @@ def test_what_a_search_needs_is_loaded_where_one_will_come(
     layer_costs.load_search(store, Target.create(device), search)
     assert loaded == [True] * expected
     layer_costs.load_search(store, Target.create(device), search, predicts=True, measures=False)
-    is_trained = bool(known)
+    is_trained = len(known) == FEWEST_SAMPLES
     assert loaded[expected:] == [is_trained] * (device == "cpu")
 
 
