@@ -25,7 +25,7 @@ from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.checking import Arbiter, Checker
 from sartor.tuning.measuring.runs.gpu_clock import ReadClock, clock_of
 from sartor.tuning.measuring.runs.steady_clock import ClockedRuns
-from sartor.tuning.measuring.runs.variant_runner import TimedRunner, VariantRunner, uninterrupted
+from sartor.tuning.measuring.runs.variant_runner import TimedRunner, VariantRunner
 from sartor.tuning.records.measurement import NO_TIME, Status
 
 
@@ -110,9 +110,9 @@ def call_overhead(probe: Path, name: str, threads: int) -> float:
     runner = _prober(probe, _device(name, threads))
     runner.outputs()
     runner.calls = 1
-    taken, end = [uninterrupted(runner.run)], time.perf_counter() + _PROBE_SECONDS
+    taken, end = [runner.uninterrupted()], time.perf_counter() + _PROBE_SECONDS
     while len(taken) < _PROBE_CALLS and time.perf_counter() < end:
-        taken.append(uninterrupted(runner.run))
+        taken.append(runner.uninterrupted())
     return float(np.median(taken))
 
 

@@ -18,6 +18,7 @@ from sartor.runtime.session import Session
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.runs.cold_read import drop_page_cache
 from sartor.tuning.measuring.runs.gpu_clock import ReadClock, clock_of
+from sartor.tuning.measuring.runs.interruptions import timed
 from sartor.tuning.measuring.runs.steady_clock import ClockedSample, steady
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.records.measurement import Status, typical_time
@@ -316,9 +317,10 @@ class _Turns:
         return seconds, self._clock() if self._clock is not None else None
 
     def _seconds(self) -> float:
-        begin = time.perf_counter()
+        return timed(self._run, on_this_thread=self._session.device.blocking).seconds
+
+    def _run(self) -> None:
         if self._is_away:
             self._session.run(None, self._feeds)
         else:
             self._session.run_device(None, self._arrays)
-        return time.perf_counter() - begin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from sartor.errors import DeviceError
 from sartor.runtime.session import Session
 from sartor.tuning.measuring.measure_job import MeasureSettings
+from sartor.tuning.measuring.runs import interruptions
 from sartor.tuning.networks import profile_job
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.networks.profile_job import Example, NetRun, NetTrial, _time_in_turn, time_nets
@@ -27,6 +29,8 @@ class Clock:
     def perf_counter(self) -> float:
         return self.now
 
+    thread_time = perf_counter
+
 
 @dataclass
 class FakeSession:
@@ -36,6 +40,7 @@ class FakeSession:
     seconds: float
     ran: list[float]
     runs: int = 0
+    device = SimpleNamespace(blocking=True)
 
     def to_device(self, array: object) -> object:
         return array
@@ -61,7 +66,8 @@ class DistantSession(FakeSession):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(profile_job, "time", found)
+    for module in (profile_job, interruptions):
+        monkeypatch.setattr(module, "time", found)
     return found
 
 

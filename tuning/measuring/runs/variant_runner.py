@@ -1,16 +1,14 @@
 """Run one variant on arguments in its own schemas.
 
 Short variants are called several times in a row, because the cost of a call varies by as much as their time. A run in
-which another program got the processor is repeated: the system says how often that happened.
+which another program got the processor is repeated.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,13 +25,12 @@ from sartor.runtime.driver.waiting import busiest_seconds
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.measuring.benchmark_case import SHORT_SECONDS, BenchmarkCase, may_be_short, symbol_of
 from sartor.tuning.measuring.case_data import CaseData
+from sartor.tuning.measuring.runs.interruptions import uninterrupted
 
 _RESOLUTION = 1e-7
 # A call of a GPU takes milliseconds to submit and to wait for on Mesa's software driver, so a variant that takes less
 # than some of these is short there.
 _SHORT_WITH_LAUNCH = 2e-2
-# Runs that take as long are interrupted on any busy machine.
-_PATIENCE = 0.05
 # What a driver may take to compile a kernel when it first runs. For candidate 0 Mesa takes less than a second when it
 # is alone; for register tiles, whose products are written out, up to eight.
 _COMPILING_SECONDS = 2.0
@@ -136,10 +133,14 @@ class VariantRunner:
                 taken = min(taken, busiest_seconds(self.run))
             self._is_settled = True
             return max(taken, _RESOLUTION)
-        taken = uninterrupted(self.run)
+        taken = self.uninterrupted()
         if not self._is_settled and self._settle(taken):
-            taken = uninterrupted(self.run)
+            taken = self.uninterrupted()
         return max((taken - overhead) / self.calls, _RESOLUTION)
+
+    def uninterrupted(self) -> float:
+        """Seconds of a run, without what other programs take, as far as that is known."""
+        return uninterrupted(self.run, on_this_thread=self._device.blocking)
 
     def run(self) -> None:
         prefix = EXPORT_PREFIX if self.calls == 1 else REPEAT_PREFIX
@@ -197,29 +198,6 @@ class VariantRunner:
 def least_seconds(first: float, *, is_candidate_0: bool) -> float:
     """What a call takes at least, if the first one, in which a driver compiles the kernel, took ``first`` seconds."""
     return max(0.0, first - (_COMPILING_SECONDS if is_candidate_0 else _COMPILING_TILES_SECONDS))
-
-
-def interruptions() -> int:
-    """How often a thread of this process had to give its processor to another program."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-
-
-def uninterrupted(run: Callable[[], None], count: Callable[[], int] = interruptions) -> float:
-    """Seconds of a run that was not interrupted; if there is none in reasonable time, of the shortest.
-
-    One interruption takes some milliseconds. A variant of some microseconds would be taken for hopelessly slow, and not
-    be run again.
-    """
-    least, begin = math.inf, time.perf_counter()
-    while True:
-        before, start = count(), time.perf_counter()
-        run()
-        now = time.perf_counter()
-        if count() == before:
-            return now - start
-        least = min(least, now - start)
-        if now - begin > _PATIENCE:
-            return least
 
 
 def _spec(logical: TensorType, schema: Schema) -> TensorSpec:

@@ -1,59 +1,15 @@
-"""Runs are timed without what other programs take meanwhile."""
+"""Times of variants: what the first call tells, and how often short ones run."""
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sartor.tuning.measuring.runs import variant_runner
-from sartor.tuning.measuring.runs.variant_runner import VariantRunner, interruptions, least_seconds, uninterrupted
-
-
-class _Run:
-    """Runs that take longer where they are interrupted.
-
-    Attributes:
-        interrupted: whether each run is.
-        done: number of runs.
-    """
-
-    def __init__(self, *interrupted: bool) -> None:
-        self._left: Iterator[bool] = itertools.chain(interrupted, itertools.repeat(interrupted[-1]))
-        self.done = self.count = 0
-
-    def __call__(self) -> None:
-        self.done += 1
-        if next(self._left):
-            self.count += 1
-            time.sleep(0.01)
-
-
-def test_an_interrupted_run_is_repeated() -> None:
-    run = _Run(True, True, False)
-    assert uninterrupted(run, lambda: run.count) < 0.005
-    assert run.done == 3
-
-
-def test_a_run_that_was_not_interrupted_is_not_repeated() -> None:
-    run = _Run(False)
-    uninterrupted(run, lambda: run.count)
-    assert run.done == 1
-
-
-def test_without_a_quiet_moment_the_shortest_counts() -> None:
-    run = _Run(True)
-    assert 0.01 <= uninterrupted(run, lambda: run.count) < 0.05
-    assert 1 < run.done < 8
-
-
-def test_the_system_counts_interruptions() -> None:
-    before = interruptions()
-    assert interruptions() >= before >= 0
+from sartor.tuning.measuring.runs.variant_runner import VariantRunner, least_seconds
 
 
 def test_tiles_that_a_driver_compiles_for_seconds_are_not_taken_for_slow() -> None:
