@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sartor.runtime.benchmark import Samples
+from sartor.runtime.dispatch_statistics import DispatchStatistics
+from sartor.tuning.cost_tables.in_network import call_seconds
+from sartor.tuning.records.plan import Plan
 
 _MICRO = 1e6
 _LAYERS = "layers of one inference, by their mean times"
@@ -24,6 +27,23 @@ class Slice:
     facts: Mapping[str, str]
 
 
+def slices_of(statistics: DispatchStatistics, plan: Plan | None) -> list[Slice]:
+    """The layers and the conversions before them, in execution order, with their times; dispatches without a plan."""
+    if plan is None or plan.unsplit:
+        return [Slice(one.name, one.seconds, {"calls": str(one.calls)}) for one in statistics.dispatches]
+    taken = call_seconds(statistics.dispatches)
+    slices: list[Slice] = []
+    for layer in plan.layers:
+        slices += [
+            Slice(f"{adapt.producer} -> {layer.layer}", taken[adapt.symbol], {"from": adapt.source, "to": adapt.target})
+            for adapt in plan.adapts
+            if adapt.consumer == layer.layer and adapt.seconds and adapt.symbol in taken
+        ]
+        if layer.symbol in taken:
+            slices.append(Slice(layer.layer, taken[layer.symbol], {"routine": layer.variant}))
+    return slices
+
+
 def trace(samples: Mapping[str, Samples], layers: Sequence[Slice] = ()) -> dict[str, Any]:
     """A trace of inferences, and below them of the layers of one.
 
@@ -34,18 +54,18 @@ def trace(samples: Mapping[str, Samples], layers: Sequence[Slice] = ()) -> dict[
         samples: by name of the runtime, with the times at which they began.
         layers: in execution order.
     """
-    start = min((each.begins[0] for each in samples.values() if each.begins), default=0.0)
+    start = min((runs.begins[0] for runs in samples.values() if runs.begins), default=0.0)
     events: list[dict[str, Any]] = []
-    for process, (name, found) in enumerate(samples.items(), 1):
+    for process, (name, runs) in enumerate(samples.items(), 1):
         events.append(_named(process, name))
-        for number, (begin, taken) in enumerate(zip(found.begins, found.seconds, strict=True)):
+        for number, (begin, taken) in enumerate(zip(runs.begins, runs.seconds, strict=True)):
             events.append(_complete("inference", begin - start, taken, process, {"number": str(number)}))
     if layers:
         process, begin = len(samples) + 1, 0.0
         events.append(_named(process, _LAYERS))
-        for each in layers:
-            events.append(_complete(each.name, begin, each.seconds, process, each.facts))
-            begin += each.seconds
+        for layer in layers:
+            events.append(_complete(layer.name, begin, layer.seconds, process, layer.facts))
+            begin += layer.seconds
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
 

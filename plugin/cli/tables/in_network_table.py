@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,12 +46,12 @@ def _pieces(plan: Plan) -> Iterator[tuple[str, str, float | None]]:
         yield adapt.symbol, f"{adapt.producer} -> {adapt.consumer}", adapt.seconds
 
 
-def in_network_json(rows: list[Row]) -> list[dict[str, Any]]:
+def in_network_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows as JSON data; times in seconds."""
     return [asdict(row) for row in rows]
 
 
-def show_in_network(rows: list[Row]) -> None:
+def show_in_network(rows: Sequence[Row]) -> None:
     """Print the rows."""
     columns = ("layers", "calls", "predicted ms", "in place ms", "in place / predicted")
     table = [
