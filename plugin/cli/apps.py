@@ -5,13 +5,14 @@ from __future__ import annotations
 import typer
 
 from sartor.cli.commands.bench import bench
-from sartor.cli.commands.compare import BisectsByDefault, compare
+from sartor.cli.commands.compare import compare
 from sartor.cli.commands.compile import compile_to_vmfb
 from sartor.cli.commands.db import db_app
 from sartor.cli.commands.inspect import inspect
 from sartor.cli.commands.report import report
 from sartor.cli.commands.routines import routines
 from sartor.cli.options.common import VersionOption
+from sartor.cli.options.comparing import BisectsByDefault
 from sartor.cli.runtime_app import RUNTIME_COMMANDS
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
