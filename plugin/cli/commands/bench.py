@@ -97,7 +97,13 @@ def bench(
 ) -> None:
     """Time a module, interleaved with other runtimes on the same inputs; or measure what the machine does at most."""
     if peak:
-        given = {"--dispatches": dispatches, "--trace": trace, "--cold": cold, "MODEL.vmfb": module, "--vs": vs}
+        given: dict[str, object] = {
+            "--dispatches": dispatches,
+            "--trace": trace,
+            "--cold": cold,
+            "MODEL.vmfb": module,
+            "--vs": vs,
+        }
         given |= {"--peers": peers, "--input": input, "--shape": shape, "--size": size, "--device": device}
         check_peak_stands_alone(given | {"--signature": signature, "--rounds": rounds})
         bench_machine(read_threads(threads), tuning_db, json)

@@ -31,6 +31,7 @@ from sartor.cli.output.terminal import tuning_progress
 from sartor.cli.tables.comparison_table import Inside, comparison_json, show_comparison
 from sartor.comparison.compare_job import Answer, Question, ask
 from sartor.comparison.followed_rewrites import follow_rewrites
+from sartor.comparison.layer_errors import LayerComparison
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
 from sartor.comparison.output_errors import OutputErrors
 from sartor.errors import SartorError
@@ -175,10 +176,15 @@ def _look_inside(compared: _Compared, errors: OutputErrors, layers: bool, bisect
             progress=progress,
         ) as comparison,
     ):
-        inside = Inside(comparison.table() if layers else None, plan=errors.worst_plan)
-        if (bound := read_bisection(bisect, right.allowed)) is not None:
-            inside = replace(inside, bound=bound, first=comparison.bisect(bound))
-        return replace(inside, verdict=comparison.verdict(compared.module)) if judges else inside
+        inside = _inside(comparison, layers, read_bisection(bisect, right.allowed))
+        verdict = comparison.verdict(compared.module) if judges else None
+        return replace(inside, plan=errors.worst_plan, verdict=verdict)
+
+
+def _inside(comparison: LayerComparison, layers: bool, bound: float | None) -> Inside:
+    """The errors of all ``layers``, and the first beyond a bound if there is one."""
+    table = comparison.table() if layers else None
+    return Inside(table) if bound is None else Inside(table, bound, comparison.bisect(bound))
 
 
 def _has_layers(compared: _Compared) -> bool:
