@@ -28,13 +28,13 @@ from sartor.cli.options.report_files import (
 )
 from sartor.cli.options.sizes import SizeOption, sized_inputs
 from sartor.cli.options.timing import read_peers
+from sartor.cli.output.measured_report import Measured, with_errors, with_times
 from sartor.cli.output.terminal import show_json, tuning_progress
 from sartor.comparison.bench_job import PEERS
 from sartor.config import default_database
 from sartor.first_inference.cold_record import read_cold
 from sartor.frontend.target_check import check_file_limit
 from sartor.publishing import publication
-from sartor.report.measuring import Measured, with_errors, with_times
 from sartor.report.model_explorer import graph_collections, node_data
 from sartor.report.page import json_text, report_page
 from sartor.report.stored import with_stored
