@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sartor.cli.options.beginning import begin
 from sartor.cli.output.messages import say_warnings
 from sartor.cli.output.signals import ending_at_once, settle, unwinding
 from sartor.cli.output.streams import open_missing
@@ -30,6 +31,7 @@ def compile_main() -> None:
 
 
 def _run(choose: Callable[[], typer.Typer], *, compiles: bool = False) -> None:
+    begin()
     open_missing()
     say_warnings()
     with ending_at_once():

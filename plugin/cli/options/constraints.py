@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from sartor.cli.options.beginning import elapsed
 from sartor.cli.options.common import check_error_bound
 from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK
 from sartor.codegen.routine_registry import may_name
@@ -145,14 +147,17 @@ def read_tune_until(text: str | None) -> float:
 
 
 def read_time_budget(seconds: float | None, *, fast: bool) -> float | None:
-    """The time budget in seconds; None for no limit.
+    """What is left of the time budget in seconds, which counts from the beginning of the command; None for no limit.
 
     Raises:
         UsageError: if both options are given and contradict each other.
     """
     if fast and seconds not in (None, 0.0):
         raise UsageError(f"--fast is --time-budget 0 and contradicts --time-budget {seconds:g}; leave one of them out")
-    return 0.0 if fast else seconds
+    if fast or seconds is None:
+        return 0.0 if fast else None
+    # Others are refused with all settings.
+    return max(0.0, seconds - elapsed()) if 0 < seconds < math.inf else seconds
 
 
 def read_precision(text: str | None, weights: str | None = None) -> Precision:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from sartor.cli.options import beginning, constraints
+from sartor.cli.options.beginning import begin, elapsed
 from sartor.cli.options.constraints import (
     read_memory_limit,
     read_precision,
@@ -44,7 +48,6 @@ def test_what_is_no_percentage_is_refused(text: str) -> None:
 def test_fast_is_a_budget_of_nothing() -> None:
     assert read_time_budget(None, fast=True) == read_time_budget(0.0, fast=True) == 0.0
     assert read_time_budget(None, fast=False) is None
-    assert read_time_budget(3.0, fast=False) == 3.0
     with pytest.raises(UsageError, match="contradicts --time-budget 3"):
         read_time_budget(3.0, fast=True)
 
@@ -75,3 +78,18 @@ def test_other_blocks_of_weights_are_refused(text: str) -> None:
 def test_other_bits_of_weights_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is none of int4, int8, mixed"):
         read_precision(None, text)
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(3.0, 2.0), (0.5, 0.0), (-1.0, -1.0), (math.inf, math.inf)])
+def test_a_budget_counts_from_the_beginning_of_the_command(
+    seconds: float, left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "elapsed", lambda: 1.0)
+    assert read_time_budget(seconds, fast=False) == left
+
+
+def test_a_command_begins_when_its_entry_point_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beginning, "_LAST", [])
+    assert elapsed() == 0
+    begin()
+    assert 0 <= elapsed() < 60
