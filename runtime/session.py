@@ -9,13 +9,10 @@ from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeGuard
-
-import numpy as np
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from sartor.errors import DeviceError, UsageError
-from sartor.runtime.driver.counts import Cut, to_host
 from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
 from sartor.runtime.driver.signature import (
@@ -26,14 +23,15 @@ from sartor.runtime.driver.signature import (
     plain_array,
 )
 from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest
-from sartor.runtime.mapping.overlap import Overlap
 from sartor.runtime.mapping.reading import Step
 from sartor.runtime.opening import NO_STATES, Opened, Place, open_model
 from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
-from sartor.runtime.runs.given_arguments import check_path, check_type
+from sartor.runtime.runs.given_arguments import check_session
 from sartor.runtime.runs.interface import Feeds, Interface, NodeArg
+from sartor.runtime.runs.owned_outputs import are_arrays, owned, shared_inputs, when_finished
 from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_seconds, result_in
 from sartor.runtime.runs.small import SmallRuns, is_small
+from sartor.runtime.runs.state_access import StateAccess
 
 if TYPE_CHECKING:
     from sartor.runtime.driver.noise import NoiseSource
@@ -42,15 +40,7 @@ if TYPE_CHECKING:
     from sartor.runtime.segments.program import SegmentedProgram
 
 
-_NO_CACHES = (
-    "the model keeps no caches that grow; compile a decoder that takes and gives its caches, without --no-state"
-)
-
-
-_NO_PROMPTS = "the model takes one token a run, and forgets none of its positions but by reset() and restore()"
-
-
-class Session:
+class Session(StateAccess):
     """A compiled model on a device, with the methods of an ``onnxruntime.InferenceSession``.
 
     Threads may share a session; their runs are executed one after another. A model that was compiled with states keeps
@@ -99,21 +89,9 @@ class Session:
                 is of another type.
             DeviceError: if there is no such device, or it cannot run the model.
         """
-        check_type("model", model, (str, bytes, PathLike), "the path or the content of a .vmfb")
-        check_type("device", device, (str, NativeDevice, NoneType), "a device's name or an open device")
-        check_type("parameters", parameters, (Mapping, NoneType), "weight files by scope")
-        check_type("signature", signature, (Signature, NoneType), "a Signature")
-        check_type("huge_pages", huge_pages, (bool,), "True or False")
-        check_type("entry", entry, (str, NoneType), "the name of a function")
-        check_type("seed", seed, (int, NoneType), "a whole number")
-        if seed is not None and seed < 0:
-            raise UsageError(f"seed is {seed}, expected a whole number of 0 or more")
-        check_type("keep_states", keep_states, (bool,), "True or False")
-        for scope, file in (parameters or {}).items():
-            check_type("parameters", scope, (str,), "a scope's name")
-            check_path("parameters", file)
-        if not isinstance(model, bytes):
-            check_path("model", model)
+        others = {"device": device, "signature": signature, "entry": entry}
+        flags = {"huge_pages": huge_pages, "keep_states": keep_states}
+        check_session(model, parameters, seed, {**others, **flags})
         source = model if isinstance(model, bytes) else Path(model)
         opened = open_model(
             source,
@@ -188,9 +166,9 @@ class Session:
         """
         selected = self._interface.selected(output_names)
         feeds = self._completed(feeds)
-        if (small := self._small) is not None and _are_arrays(feeds):
+        if (small := self._small) is not None and are_arrays(feeds):
             return self._run_small(small, feeds, selected)
-        arrays = _owned(self._run(feeds), selected, self._interface.cuts, _shared(feeds))
+        arrays = owned(self._run(feeds), selected, self._interface.cuts, shared_inputs(feeds))
         if self._may_keep:
             # Not before the first inference: a process may need no second one.
             self._keep_memory()
@@ -263,7 +241,7 @@ class Session:
         arguments = self._interface.arguments(signature, feeds)
         selected = self._interface.selected(output_names)
         # It must not refer to the session, which waits for its runs when it is forgotten.
-        finish = partial(_owned, selected=selected, cuts=self._interface.cuts, given=_shared(feeds))
+        finish = partial(owned, selected=selected, cuts=self._interface.cuts, given=shared_inputs(feeds))
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in signature.inputs]
             future = self._own_thread.submit(partial(self._run, dict(zip(names, arguments, strict=True))))
@@ -272,7 +250,7 @@ class Session:
         with self._lock:
             overlap.begin_run()
             fences, outputs = self._start(signature, arguments)
-        return PendingRun(lambda timeout: _when_finished(fences, overlap, outputs, timeout), selected, finish)
+        return PendingRun(lambda timeout: when_finished(fences, overlap, outputs, timeout), selected, finish)
 
     def bind(self, feeds: Feeds, outputs: Mapping[str, DeviceArray] | None = None) -> BoundRun:
         """Fix the memory of inputs and outputs, for many runs of a small model: they allocate and describe nothing.
@@ -352,89 +330,6 @@ class Session:
                 self._overlap.end_run()
 
         return execute
-
-    def get_states(self) -> list[NodeArg]:
-        """The states that the session keeps between runs, by the names of their inputs; none of most models."""
-        return self._interface.described(self._manifest.state_specs) if self._states and self._manifest else []
-
-    @property
-    def cached_positions(self) -> int:
-        """Positions that the caches have which the session keeps, of a model that was compiled with caches that grow.
-
-        Raises:
-            UsageError: if it keeps none, or is closed.
-            DeviceError: if the device fails.
-        """
-        with self._using_states() as states:
-            if not states.most:
-                raise UsageError(_NO_CACHES)
-            return states.length
-
-    @property
-    def most_positions(self) -> int:
-        """Positions that there is room for in the caches which the session keeps.
-
-        Raises:
-            UsageError: if it keeps none, or is closed.
-        """
-        with self._using_states() as states:
-            if not states.most:
-                raise UsageError(_NO_CACHES)
-            return states.most
-
-    @property
-    def prompt_tokens(self) -> int:
-        """How many tokens a run may take beside one, as parts of a prompt; 0 if it takes one only."""
-        prompt = None if self._manifest is None or self._states is None else self._manifest.prompt
-        return 0 if prompt is None else prompt.tokens
-
-    def truncate(self, length: int) -> None:
-        """Forget the positions that the caches have behind the first ``length``, as of tokens that filled up a prompt.
-
-        Raises:
-            UsageError: if there are fewer, if the model keeps no caches or takes no prompts, or the session is closed.
-            DeviceError: if the device fails.
-        """
-        check_type("length", length, (int,), "a number of positions")
-        from sartor.runtime.runs.kept_caches import KeptCaches
-
-        with self._using_states() as states:
-            if not isinstance(states, KeptCaches):
-                raise UsageError(_NO_CACHES)
-            if not self.prompt_tokens:
-                raise UsageError(_NO_PROMPTS)
-            if length < 0:
-                raise UsageError(f"length is {length}, expected 0 or more")
-            states.truncate(length)
-
-    def reset(self) -> None:
-        """Let all states begin again, as in a session that was just opened.
-
-        Raises:
-            UsageError: if the session keeps no states, or is closed.
-            DeviceError: if the device fails.
-        """
-        with self._using_states() as states:
-            states.reset()
-
-    def save(self) -> dict[str, Array]:
-        """Copies of all states, by the names of their inputs: ``restore`` takes them, also in another session.
-
-        Raises:
-            UsageError, DeviceError: as ``reset``.
-        """
-        with self._using_states() as states:
-            return states.save()
-
-    def restore(self, saved: Mapping[str, Array]) -> None:
-        """Let the next run read other states, as ``save`` gave them; they are copied.
-
-        Raises:
-            UsageError: also if a state is missing or unknown, or of another element type or shape.
-            DeviceError: as ``reset``.
-        """
-        with self._using_states() as states:
-            states.restore(saved)
 
     def fork(self) -> Session:
         """Another session on the same code, weights and device whose states begin: for another sequence of inputs.
@@ -557,15 +452,6 @@ class Session:
         return signature.entry if self._takeover is None else self._takeover.entry()
 
 
-def _are_arrays(feeds: Feeds) -> TypeGuard[dict[str, Array]]:
-    return isinstance(feeds, dict) and not any(isinstance(each, DeviceArray) for each in feeds.values())
-
-
-def _shared(feeds: Feeds) -> list[DeviceArray]:
-    """Inputs whose memory the device does not copy, so that an output may be the same."""
-    return [] if _are_arrays(feeds) else [each for each in feeds.values() if isinstance(each, DeviceArray)]
-
-
 def _noise_source(manifest: Manifest | None, seed: int | None) -> NoiseSource | None:
     """What draws the noise that callers do not give; None if the model takes none."""
     if manifest is None or not manifest.noise:
@@ -573,28 +459,3 @@ def _noise_source(manifest: Manifest | None, seed: int | None) -> NoiseSource | 
     from sartor.runtime.driver.noise import NoiseSource
 
     return NoiseSource(manifest.noise, seed)
-
-
-def _owned(
-    outputs: list[DeviceArray], selected: Sequence[int], cuts: Mapping[int, Cut], given: Sequence[DeviceArray] = ()
-) -> list[Array]:
-    return _independent(to_host(outputs, selected, cuts), [each.to_host() for each in given if each.shares_host_memory])
-
-
-def _independent(arrays: list[Array], given: Sequence[Array] = ()) -> list[Array]:
-    # A model may return one buffer as two outputs, or an input. Callers own their outputs, so these must not share
-    # memory.
-    kept: list[Array] = []
-    for array in arrays:
-        is_shared = any(np.may_share_memory(array, other) for other in (*kept, *given))
-        kept.append(array.copy() if is_shared else array)
-    return kept
-
-
-def _when_finished(
-    fences: Fences, overlap: Overlap, outputs: list[DeviceArray], timeout: float | None
-) -> list[DeviceArray]:
-    if not fences.wait(timeout):
-        raise TimeoutError(f"the run has not finished after {timeout} s")
-    overlap.end_run()
-    return outputs

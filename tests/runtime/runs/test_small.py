@@ -118,7 +118,7 @@ def test_a_run_beside_the_end_of_a_session_is_refused(
     """It ended with an AttributeError."""
     session = Session(small, threads=1)
     session.run(None, feeds)
-    monkeypatch.setattr(session_module, "_are_arrays", _closing(session, session_module._are_arrays))
+    monkeypatch.setattr(session_module, "are_arrays", _closing(session, session_module.are_arrays))
     with pytest.raises(UsageError, match="the session is closed"):
         session.run(None, feeds)
 
