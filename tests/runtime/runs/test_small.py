@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_refused_as_in_the_first_run(small: Path, feeds: Fe
         session.run(None, feeds)
 
 
-@pytest.mark.parametrize("beside", ["to_host", "bound_outputs"])
+@pytest.mark.parametrize("beside", ["owned", "bound_outputs"])
 def test_a_session_that_is_closed_after_its_first_run_keeps_nothing(
     small: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
