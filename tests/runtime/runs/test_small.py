@@ -17,6 +17,7 @@ from sartor.runtime import session as session_module
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
+from sartor.runtime.runs import owned_outputs
 from sartor.runtime.runs.small import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, is_small
 from sartor.runtime.session import Session
 
@@ -118,7 +119,7 @@ def test_a_run_beside_the_end_of_a_session_is_refused(
     """It ended with an AttributeError."""
     session = Session(small, threads=1)
     session.run(None, feeds)
-    monkeypatch.setattr(session_module, "are_arrays", _closing(session, session_module.are_arrays))
+    monkeypatch.setattr(session_module, "are_arrays", _closing(session, owned_outputs.are_arrays))
     with pytest.raises(UsageError, match="the session is closed"):
         session.run(None, feeds)
 
