@@ -215,6 +215,13 @@ class Manifest:
         return states + [each.described(specs[each.input], self.sizes[0].most) for each in self.caches]
 
     @property
+    def rows(self) -> dict[str, int]:
+        """Inputs all of whose elements are rows of tables, with the number of rows of the shortest one."""
+        rows = self.plan.get("rows")
+        known = rows.items() if isinstance(rows, dict) else ()
+        return {name: count for name, count in known if isinstance(count, int) and count > 0}
+
+    @property
     def workers(self) -> int | None:
         """Number of CPU threads with which the module runs fastest; None if nothing, or no such number, is known.
 

@@ -30,6 +30,7 @@ from sartor.runtime.runs.given_arguments import check_session
 from sartor.runtime.runs.interface import Feeds, Interface, NodeArg
 from sartor.runtime.runs.owned_outputs import are_arrays, owned, shared_inputs, when_finished
 from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_seconds, result_in
+from sartor.runtime.runs.row_limits import RowLimits
 from sartor.runtime.runs.small import SmallRuns, is_small
 from sartor.runtime.runs.state_access import StateAccess
 
@@ -109,7 +110,8 @@ class Session(StateAccess):
         self._opened: Opened | None = opened
         self._manifest, self._device, self._level = opened.manifest, opened.device, opened.level
         self._signature, self._signatures = opened.signature, opened.signatures
-        self._interface = Interface(opened.signature, opened.signatures, opened.device, opened.sizes)
+        limits = RowLimits(opened.manifest.rows if opened.manifest else {})
+        self._interface = Interface(opened.signature, opened.signatures, opened.device, opened.sizes, limits)
         self._seed, self._noise = seed, _noise_source(opened.manifest, seed)
         self._functions, self._has_async_entry = opened.functions, opened.has_async_entry
         self._takeover, self._overlap, self._states = opened.takeover, opened.overlap, opened.states
@@ -160,8 +162,9 @@ class Session(StateAccess):
         Those whose size depends on data have that size.
 
         Raises:
-            UsageError: if a name, an element type or a shape does not fit the model, or the process was forked from the
-                one that opened the device, unless that has one thread only.
+            UsageError: if a name, an element type or a shape does not fit the model, an input is no row of the table
+                that it indexes, or the process was forked from the one that opened the device, unless that has one
+                thread only.
             DeviceError: if the device fails.
         """
         selected = self._interface.selected(output_names)
@@ -294,7 +297,7 @@ class Session(StateAccess):
         call = program.prepare(signature.entry + BOUND_SUFFIX, [each.view for each in (*inputs, *outputs)])
         with self._lock:
             if self._program is program:
-                self._small = SmallRuns(call, signature.inputs, inputs, outputs)
+                self._small = SmallRuns(call, signature.inputs, inputs, outputs, self._interface.limits)
 
     def _run_small(self, small: SmallRuns, feeds: Mapping[str, Array], selected: Sequence[int]) -> list[Array]:
         self._check_process()
@@ -312,6 +315,7 @@ class Session(StateAccess):
         """Runs the model on these arrays, one run after another; by the plan of the moment if there are two."""
         program, calls = self._open_program(), dict[str, Callable[[], None]]()
         views = [each.view for each in inputs]
+        limits, named = self._interface.limits, [*zip((spec.name for spec in signature.inputs), inputs, strict=True)]
 
         def prepared(entry: str) -> Callable[[], None]:
             if isinstance(program, Program) and entry + BOUND_SUFFIX in self._functions:
@@ -320,6 +324,7 @@ class Session(StateAccess):
 
         def execute() -> None:
             self._check_process()
+            limits.check(named)
             with self._lock:
                 self._open_program()
                 self._overlap.begin_run()

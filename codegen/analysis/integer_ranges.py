@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sartor.codegen.analysis.spans import Span, computed, union, unknown, width
+from sartor.codegen.analysis.indexing import MAPPED, before_bounds, column_of, mapped_extents, scalar_indices
+from sartor.codegen.analysis.spans import Span, computed, constant, union, unknown, width
 from sartor.codegen.ir.layer import PLAIN, Task
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
-from sartor.codegen.mlir.operations import body_of, defining_op, loop_sizes, nested
+from sartor.codegen.mlir.operations import body_of, loop_sizes, nested
 
 _INDEX_TYPES = ("i64", "i32")
 _INTEGER_TYPES = ("i64", "i32", "i16", "i8", "i1")
@@ -162,7 +163,7 @@ class _Walk:
 
 def _result(op: ir.Operation, given: Sequence[Span]) -> Span:
     if op.name == "arith.constant":
-        return _constant(op.attributes["value"])
+        return constant(op.attributes["value"])
     if op.name in _MOVING:
         # Further operands are indices.
         return Span(given[0].bounds, unknown(given).roots)
@@ -173,54 +174,14 @@ def _result(op: ir.Operation, given: Sequence[Span]) -> Span:
     return given[0] if op.name == "linalg.fill" else computed(op, given)
 
 
-def _constant(value: ir.Attribute) -> Span:
-    if isinstance(value, ir.IntegerAttr | ir.BoolAttr):
-        return Span((int(value.value),) * 2)
-    if isinstance(value, ir.DenseIntElementsAttr) and len(value):
-        numbers = [int(value.get_splat_value().value)] if value.is_splat else [int(each) for each in value]
-        return Span((min(numbers), max(numbers)))
-    return Span(None)
-
-
 def _indices(op: ir.Operation) -> Iterator[tuple[ir.Value, int]]:
-    """Values that an op uses as indices, each with the extent of the dimension that it indexes."""
-    if op.name == "tensor.extract":
-        yield from zip(list(op.operands)[1:], ir.RankedTensorType(op.operands[0].type).shape, strict=True)
-    elif op.name == "tensor.extract_slice":
-        yield from _offsets(op)
-    elif op.name == "iree_linalg_ext.gather":
-        yield from _mapped(op, op.operands[1], op.operands[0])
-    elif op.name == "iree_linalg_ext.scatter":
-        yield from _mapped(op, op.operands[1], op.operands[2])
+    """Values that an op uses as indices, each with the extent of the dimension that it indexes.
 
-
-def _offsets(op: ir.Operation) -> Iterator[tuple[ir.Value, int]]:
-    """Offsets of a slice that are not constant; its sizes are."""
-    shape = ir.RankedTensorType(op.operands[0].type).shape
-    sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
-    strides = list(ir.DenseI64ArrayAttr(op.attributes["static_strides"]))
-    operands = iter(list(op.operands)[1:])
-    for offset, size, stride, extent in zip(
-        ir.DenseI64ArrayAttr(op.attributes["static_offsets"]), sizes, strides, shape, strict=True
-    ):
-        if offset == ir.ShapedType.get_dynamic_stride_or_offset():
-            yield next(operands), extent - (size - 1) * stride
-
-
-def _mapped(op: ir.Operation, indices: ir.Value, indexed: ir.Value) -> Iterator[tuple[ir.Value, int]]:
-    """The columns of a table of indices, each with the extent of the dimension that it indexes."""
-    shape = ir.RankedTensorType(indexed.type).shape
-    for column, each in enumerate(ir.DenseI64ArrayAttr(op.attributes["dimension_map"])):
-        yield _column(indices, column), shape[each]
-
-
-def _column(table: ir.Value, column: int) -> ir.Value:
-    """The value that was inserted as one column of a table; the table itself if it was built in another way."""
-    op = defining_op(table)
-    while op is not None and op.name == "tensor.insert_slice":
-        offset = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))[-1]
-        size = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))[-1]
-        if offset < 0 or offset <= column < offset + size:
-            return op.operands[0] if (offset, size) == (column, 1) else table
-        op = defining_op(op.operands[1])
-    return table
+    What keeps an index within its dimension is looked past: every row can be told from the others by valid ones alone.
+    """
+    for position, extent in scalar_indices(op):
+        yield before_bounds(op.operands[position]), extent
+    if op.name in MAPPED:
+        table = before_bounds(op.operands[1])
+        for column, extent in enumerate(mapped_extents(op)):
+            yield column_of(table, column), extent

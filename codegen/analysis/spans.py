@@ -43,6 +43,16 @@ def union(spans: Sequence[Span]) -> Span:
     return replace(found, bounds=(min(low for low, _ in known), max(high for _, high in known)))
 
 
+def constant(value: ir.Attribute) -> Span:
+    """The span of a constant; of a tensor, that of its elements."""
+    if isinstance(value, ir.IntegerAttr | ir.BoolAttr):
+        return Span((int(value.value),) * 2)
+    if isinstance(value, ir.DenseIntElementsAttr) and len(value):
+        numbers = [int(value.get_splat_value().value)] if value.is_splat else [int(each) for each in value]
+        return Span((min(numbers), max(numbers)))
+    return Span(None)
+
+
 def computed(op: ir.Operation, given: Sequence[Span]) -> Span:
     """The span of an ``arith`` op's result; without bounds for ops that have no rule."""
     if op.name == "arith.select":

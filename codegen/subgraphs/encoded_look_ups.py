@@ -94,7 +94,11 @@ class LookUp:
             f"%columns = arith.constant {of.columns} : index",
             "%is_negative = arith.cmpi slt, %given, %zero : index",
             "%wrapped = arith.addi %given, %columns : index",
-            "%column = arith.select %is_negative, %wrapped, %given : index",
+            "%counted = arith.select %is_negative, %wrapped, %given : index",
+            # A number that is no row must not read other memory.
+            f"%last = arith.constant {of.columns - 1} : index",
+            "%from_first = arith.maxsi %counted, %zero : index",
+            "%column = arith.minsi %from_first, %last : index",
             f"%row = linalg.index {rank} : index",
             f"%block_rows = arith.constant {of.block} : index",
             "%block = arith.divui %row, %block_rows : index",

@@ -20,6 +20,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import compile_module, flags_for, ir, mark_double, run_passes
 from sartor.codegen.mlir.machine import get_ready
 from sartor.codegen.mlir.operations import symbol
+from sartor.dialect_passes.bounded_indices import bound_indices
 from sartor.dialect_passes.constants import fold_narrowed
 from sartor.dialect_passes.double_interface import keep_double_interface
 from sartor.dialect_passes.dump import Dumper, bytecode
@@ -39,11 +40,13 @@ from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.names import naming_origins
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.preparing.simplify_worker import seldom_collected
+from sartor.onnx_model.preparing.table_rows import table_rows
 from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.onnx_model.quantisation.equalised_products import Exponents, equalise_products
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
@@ -71,6 +74,7 @@ _SAMPLE_SEED = 0
 _DOUBLE_RECORD = "sartor.double"
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _SIMPLIFYING: list[SimplifyProcess] = []
+_MAY_SKIP = ("If", "Loop", "Scan")
 _PASSABLE = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
@@ -211,6 +215,7 @@ def _imported(
         noise=prepared.noise,
         states=read.states,
         is_simplified=read.is_simplified,
+        rows=read.rows,
     )
 
 
@@ -224,6 +229,7 @@ class _Read:
     external: tuple[Path, ...]
     states: tuple[State, ...]
     is_simplified: bool
+    rows: Mapping[str, int]
 
 
 def _as_it_is(_: ModelProto) -> tuple[str, ...]:
@@ -247,7 +253,9 @@ def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
         dumper.write_model("rewrites.txt", lambda: [f"{change}\n".encode() for change in prepared.changes])
         is_simplified = fixed.simplifies and not process.has_failed
         definitions = is_vouched_by_definitions(loaded)
-        return _Read(prepared, rounds(loaded), definitions, external, states, is_simplified)
+        # What is not computed in every call may be taken by any number where it is not.
+        rows = {} if any(node.op_type in _MAY_SKIP for node in nodes(loaded)) else table_rows(prepared.model)
+        return _Read(prepared, rounds(loaded), definitions, external, states, is_simplified, rows)
 
 
 @dataclass(frozen=True)
@@ -286,6 +294,7 @@ def _layered(
     dumper.write("import", module)
     fold_narrowed(module)
     fold_weights(module, imported.weights, evaluate)
+    bound_indices(module, imported.weights)
     run_passes(module, _CLEAN)
     dumper.write("fold-weights", module)
     unsplit = bytecode(module)

@@ -66,6 +66,7 @@ class ImportedModel:
         caches: inputs and outputs that it keeps as caches that grow.
         compensated: identifies the samples on which the errors of weights in blocks of 4 bits were compensated;
             empty if they are rounded to nearest.
+        rows: of the shortest table that all elements of an input index, by the input's name.
         is_simplified: whether onnxslim simplified it, which it was not asked to, or failed to, if it did not.
     """
 
@@ -95,4 +96,5 @@ class ImportedModel:
     states: tuple[State, ...] = ()
     caches: tuple[Cache, ...] = ()
     compensated: str = ""
+    rows: Mapping[str, int] = field(default_factory=dict)
     is_simplified: bool = True

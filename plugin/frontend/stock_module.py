@@ -15,7 +15,8 @@ from onnx import ModelProto
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.stitching import compile_unsplit
-from sartor.codegen.mlir.iree_compiler import WIDE_FLAGS
+from sartor.codegen.mlir.iree_compiler import WIDE_FLAGS, bytecode, ir
+from sartor.dialect_passes.bounded_indices import bound_indices
 from sartor.errors import CompileError, SartorError, UnsupportedModelError
 from sartor.frontend.onnx_import import ImportedModule, import_model
 from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
@@ -72,7 +73,13 @@ def import_stock(
     ]
     if is_wide := has_doubles(prepared.model):
         check_doubles(prepared, device)
-    return import_model(prepared.model, wide=is_wide), specs[0], specs[1]
+    return _bounded(import_model(prepared.model, wide=is_wide)), specs[0], specs[1]
+
+
+def _bounded(imported: ImportedModule) -> ImportedModule:
+    module = ir.Module.parse(imported.bytecode, ir.Context())
+    bound_indices(module, imported.weights)
+    return ImportedModule(bytecode(module.operation), imported.weights)
 
 
 def run_once(module: Path, feeds: Mapping[str, Array], device: str) -> list[Array] | WorkerError:

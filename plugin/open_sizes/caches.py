@@ -61,8 +61,7 @@ def cut_file(path: Path, policy: StatePolicy, given: OpenShapes, directory: Path
             outputs, inputs = ([value.name for value in values] for values in (model.graph.output, model.graph.input))
             pairs = [pair for pattern in policy.declared for pair in pattern.pairs(outputs, inputs)]
             declared: Mapping[str, str] = {input: output for output, input in pairs}
-            # Shapes of tokens are given where a call has several.
-            append_explicitly(model, several=has_several(given))
+            append_explicitly(model, several=has_several(model, given))
             growing = growing_caches(model, declared, finds=policy.finds)
             if not growing:
                 return Cutting()

@@ -302,4 +302,5 @@ def empty_plan(imported: ImportedModel, policy: PlanPolicy) -> Plan:
         bound={each.spec.name: each.values for each in imported.bound},
         exponents=dict(imported.exponents),
         compensated=imported.compensated,
+        rows=dict(imported.rows),
     )

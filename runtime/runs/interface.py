@@ -20,6 +20,7 @@ from sartor.runtime.driver.signature import (
     merged,
     plain_array,
 )
+from sartor.runtime.runs.row_limits import RowLimits
 
 if TYPE_CHECKING:
     from sartor.runtime.files.open_sizes import OpenSize
@@ -44,6 +45,7 @@ class Interface:
         signatures: one for each of the shapes that the model has a plan for; all have the same names.
         device: where arguments are.
         sizes: those that callers choose.
+        limits: of inputs that are rows of tables.
     """
 
     def __init__(
@@ -52,10 +54,13 @@ class Interface:
         signatures: Sequence[Signature],
         device: NativeDevice,
         sizes: Sequence[OpenSize] = (),
+        limits: RowLimits | None = None,
     ) -> None:
         self._signature, self._signatures = signature, signatures
         self._device = device
         self._sizes = sizes
+        self.limits = limits or RowLimits({})
+        """Of inputs that are rows of tables."""
         self.cuts = find_cuts([spec.name for spec in self._signature.outputs])
         """Outputs that are as large as they can be, with those that count what is valid of them."""
         self._positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
@@ -110,7 +115,7 @@ class Interface:
         """Inputs in order, on the device.
 
         Raises:
-            UsageError: if a name, an element type, a shape or a device array's device does not fit.
+            UsageError: if a name, an element type, a shape, the row of a table or a device array's device does not fit.
             DeviceError: if the device has no memory left.
         """
         specs = signature.inputs
@@ -120,6 +125,7 @@ class Interface:
             shapes = {spec.name: array.shape for spec, array in zip(specs, arrays, strict=True)}
             for each in self._sizes:
                 each.check(shapes)
+        self.limits.check(zip((spec.name for spec in specs), arrays, strict=True))
         return [self._argument(spec, array) for spec, array in zip(specs, arrays, strict=True)]
 
     @staticmethod

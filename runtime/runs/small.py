@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names, plain_array
+from sartor.runtime.runs.row_limits import RowLimits
 
 MOST_INPUT_BYTES = 1 << 22
 """Inputs are copied once in any case: the limit is on the memory that is kept."""
@@ -42,10 +43,12 @@ class SmallRuns:
         specs: Sequence[TensorSpec],
         inputs: Sequence[DeviceArray],
         outputs: Sequence[DeviceArray],
+        limits: RowLimits,
     ) -> None:
         """What runs the model on these device arrays, which are the host's memory, and what its inputs are."""
         self._call = call
         self._specs = specs
+        self._limits = limits
         self._names = {spec.name for spec in specs}
         self._inputs = [each.to_host() for each in inputs]
         self._outputs = [each.to_host() for each in outputs]
@@ -61,6 +64,7 @@ class SmallRuns:
         found = [plain_array(feeds[spec.name], f"input '{spec.name}'") for spec in self._specs]
         for spec, array in zip(self._specs, found, strict=True):
             check_array(spec, array.dtype, array.shape)
+        self._limits.check(zip((spec.name for spec in self._specs), found, strict=True))
         return found
 
     def run(self, arrays: Sequence[Array], selected: Sequence[int]) -> list[Array]:

@@ -156,6 +156,7 @@ class Plan:
         exponents: powers of two by which channels of tensors are divided before products, by ONNX tensor.
         compensated: identifies the samples on which errors of weights in blocks of 4 bits were compensated; empty
             if weights are rounded to nearest.
+        rows: of the shortest table that all elements of an input index, by the input's name.
         basis: what its predicted times come from, in words, if they were not measured on the machine that compiled it.
         format: version of this record.
     """
@@ -186,6 +187,7 @@ class Plan:
         default_factory=dict
     )
     compensated: str = ""
+    rows: dict[str, Annotated[int, Field(ge=1)]] = field(default_factory=dict)
     basis: str = ""
     foreseen: float | None = None
     stock_estimate: float | None = None

@@ -120,10 +120,11 @@ class CallSizes:
         return max(sizes)
 
 
-def has_several(given: OpenShapes) -> bool:
-    """Whether shapes of inputs that the user gives are those of a call with several tokens of a sequence."""
-    shapes = (shape for name, shape in given.items() if is_own(name) and len(shape) > 1)
-    return any(isinstance(shape[1], SizeRange) or shape[1] > 1 for shape in shapes)
+def has_several(model: ModelProto, given: OpenShapes) -> bool:
+    """Whether a call has several tokens of a sequence, by the shapes of inputs that the user gives, or the model."""
+    shapes = [given.get(value.name) or dims_of(value) for value in inputs_of(model) if is_own(value.name)]
+    counts = [shape[1] for shape in shapes if len(shape) > 1]
+    return any(isinstance(count, SizeRange) or (isinstance(count, int) and count > 1) for count in counts)
 
 
 def is_mask(name: str) -> bool:

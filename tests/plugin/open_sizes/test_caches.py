@@ -13,6 +13,7 @@ import pytest
 import sartor
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
+from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -62,6 +63,18 @@ def test_tokens_are_those_of_the_model(artifact: Artifact, model: Path) -> None:
     assert [each.axis for each in read_manifest(artifact.path).caches] == [2, 2]
     with Session(artifact.path, threads=1) as session:
         assert list(sartor.generate(session, PROMPT, 16)) == continued(model, 16)
+
+
+@pytest.mark.parametrize(("name", "number"), [("input_ids", DECODER.words), ("position_ids", -POSITIONS - 1)])
+def test_a_call_with_a_number_that_is_no_row_is_refused_and_appends_nothing(
+    artifact: Artifact, name: str, number: int
+) -> None:
+    mask, one = np.ones((1, 1), np.int64), np.zeros((1, 1), np.int64)
+    feeds = {"input_ids": one, "position_ids": one, "attention_mask": mask, name: np.array([[number]], np.int64)}
+    with Session(artifact.path, threads=1) as session:
+        with pytest.raises(UsageError, match=f"input '{name}' has {number}, and the model's table has [0-9]+ rows"):
+            session.run(None, feeds)
+        assert session.cached_positions == 0
 
 
 def test_prompts_are_taken_by_parts(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
+from sartor.onnx_model.states.call_sizes import has_several
 from sartor.onnx_model.states.explicit_appends import OPERATOR, append_explicitly
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -36,6 +37,21 @@ def test_nodes_give_what_the_operator_gives(tokens: int) -> None:
     assert OPERATOR not in {node.op_type for node in model.graph.node}
     for one, other in zip(outputs(model, given), outputs(DECODER.model(), given), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "several"), [(1, {}, False), (4, {}, True), (4, {"input_ids": (1, 1)}, True)]
+)
+def test_a_call_has_as_many_tokens_as_the_model_declares(
+    declared: int, given: dict[str, tuple[int, ...]], *, several: bool
+) -> None:
+    model = DECODER.model()
+    assert not has_several(model, {})
+    for value in model.graph.input:
+        if value.name in ("input_ids", "position_ids"):
+            value.type.tensor_type.shape.dim[1].dim_value = declared
+    assert has_several(model, given) is several
+    assert has_several(DECODER.model(), {"input_ids": (1, 4)})
 
 
 def model_with(values: Mapping[str, float | str]) -> ModelProto:

@@ -1,0 +1,79 @@
+"""Indices that are data never lead outside what they index, whatever runs the module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from sartor.codegen.ir.target import Target
+from sartor.frontend import stock_module
+from sartor.frontend.stock_module import compile_stock
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.session import Session
+
+ROWS, WIDTH = 10, 7
+TABLE = np.arange(ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
+UPDATES = -np.arange(1, 3 * WIDTH + 1, dtype=np.float32).reshape(3, WIDTH)
+RIGHT, WRONG = [[3, -1, 0]], [[ROWS + 1, -ROWS - 2, 2**40]]
+
+
+def model() -> onnx.ModelProto:
+    """Each operator that takes rows by numbers, each from the same numbers."""
+    nodes = [
+        helper.make_node("Gather", ["table", "rows"], ["gathered"]),
+        helper.make_node("Reshape", ["rows", "column"], ["listed"]),
+        helper.make_node("GatherElements", ["table", "listed"], ["elements"]),
+        helper.make_node("GatherND", ["table", "listed"], ["parts"]),
+        helper.make_node("ScatterND", ["table", "listed", "updates"], ["written"]),
+        helper.make_node("ScatterElements", ["table", "listed", "first"], ["added"], reduction="add"),
+    ]
+    given = [helper.make_tensor_value_info("rows", TensorProto.INT64, [1, 3])]
+    named = ["gathered", "elements", "parts", "written", "added"]
+    results = [helper.make_tensor_value_info(each, TensorProto.FLOAT, None) for each in named]
+    held = {"table": TABLE, "column": np.array([3, 1]), "updates": UPDATES, "first": UPDATES[:, :1]}
+    arrays = [numpy_helper.from_array(array, name) for name, array in held.items()]
+    graph = helper.make_graph(nodes, "rows", given, results, arrays)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def expected(rows: list[int]) -> list[Array]:
+    """The outputs for rows that there are."""
+    written, added = TABLE.copy(), TABLE.copy()
+    for row, update in zip(rows, UPDATES, strict=True):
+        written[row] = update
+        added[row, 0] += update[0]
+    return [TABLE[rows][None], TABLE[rows, :1], TABLE[rows], written, added]
+
+
+Run = Callable[[list[list[int]]], list[Array]]
+
+
+def runs(folder: Path) -> Run:
+    """Runs the model, in a module that knows nothing of its tables."""
+    source, module = folder / "model.onnx", folder / "model.vmfb"
+    onnx.save(model(), source)
+    assert compile_stock(source, {}, Target.create("cpu"), module) is None
+    session = Session(module, device="cpu", threads=1)
+    return lambda rows: [each.copy() for each in session.run(None, {"rows": np.array(rows, np.int64)})]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return runs(tmp_path_factory.mktemp("rows"))
+
+
+@pytest.mark.parametrize(("rows", "nearest"), [(RIGHT, [3, 9, 0]), (WRONG, [9, 0, 9])])
+def test_rows_are_those_of_the_table(rows: list[list[int]], nearest: list[int], run: Run) -> None:
+    for output, wanted in zip(run(rows), expected(nearest), strict=True):
+        np.testing.assert_array_equal(output, wanted)
+
+
+def test_without_bounds_a_row_behind_the_table_is_other_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stock_module, "bound_indices", lambda *_: None)
+    (gathered, *_) = runs(tmp_path)([[ROWS, 0, 0]])
+    assert not np.array_equal(gathered[0, 0], TABLE[-1])
