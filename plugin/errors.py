@@ -38,6 +38,10 @@ class DisturbedError(CompileError):
     """A worker was killed, stopped or starved from outside, so the result of its job is unknown."""
 
 
+class LateError(DisturbedError):
+    """The time budget ended before something was compiled."""
+
+
 class WrongOutputsError(CompileError):
     """Every module that was built computes something else than ONNX Runtime."""
 

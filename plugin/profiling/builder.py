@@ -14,7 +14,7 @@ from shutil import copyfile
 
 from sartor.codegen.ir.states import StatePair
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
-from sartor.errors import CompileError, DisturbedError
+from sartor.errors import CompileError, DisturbedError, LateError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.states import cache_pairs, state_pairs
 from sartor.planning.recipe import Recipe
@@ -34,6 +34,7 @@ from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
 _BUILD = entry_point(build_net)
 _TIMEOUT = 900.0
+_LATE = NetRun(Status.STARVED, message="there was no time to compile it")
 _LOG = logging.getLogger(__name__)
 
 
@@ -101,6 +102,7 @@ class Builder:
 
         Raises:
             CompileError: if none compiles.
+            LateError: if there was no time for any.
             DisturbedError: if something outside the workers may have ended them.
         """
         wanted = {recipe.digest: recipe for recipe in recipes}
@@ -108,6 +110,8 @@ class Builder:
         found = [self._done[key] for key in wanted if key in self._done]
         if not found:
             failures = [self.failure(recipe) for recipe in recipes]
+            if all(each is _LATE for each in failures):
+                raise LateError(_LATE.message)
             if any(each.status.is_transient for each in failures):
                 raise DisturbedError(f"compiling was disturbed: {failures[0].message}; try again")
             raise CompileError(f"no plan compiles: {failures[0].message}")
@@ -224,8 +228,7 @@ class Builder:
         files = {name: replace(self._files(name), devices=recipe.devices) for name, recipe in builds.items()}
         # The unsplit model takes longest to compile, so it starts first.
         jobs = [(name, self._job(builds[name], files[name])) for name in reversed(builds)]
-        late = NetRun(Status.STARVED, message="there was no time to compile it")
-        self._failed |= {recipe.digest: late for recipe in recipes}
+        self._failed |= {recipe.digest: _LATE for recipe in recipes}
         found = self.pool.map_unordered(_BUILD, jobs, _TIMEOUT, deadline=self._deadline)
         for done, result in enumerate(found, 1):
             self.progress("compiling plans", done, len(jobs))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import CompileError, DeviceError, DisturbedError, InfeasibleError
+from sartor.errors import CompileError, DeviceError, DisturbedError, InfeasibleError, LateError
 from sartor.planning.contenders.rival_plans import Incumbent, rival_plans
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.plan_selector import WORTHWHILE, PlanSelector
@@ -150,7 +150,14 @@ class Refiner:
         if timed and self.selector.policy.plans > 1:
             rounds += [self._beside_rivals, *[self._by_network_times] * _RIVAL_ROUNDS]
         for select_again in rounds:
-            state = select_again(state)
+            try:
+                state = select_again(state)
+            except LateError:
+                ran = tuple(each for each in state.tried if self.profiler.run_of(each) is not None)
+                if not ran:
+                    raise
+                state = replace(state, tried=ran)
+                break
         profiled = state.profiled or self.profiler.profile(state.tried)
         tried = state.tried
         if not self.budget.is_spent and self._doubts_reserve(profiled, tried):

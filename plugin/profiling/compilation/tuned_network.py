@@ -21,7 +21,7 @@ from sartor.costing.listing import all_of
 from sartor.costing.predicted_costs import TimelyConversions, predicted_tables
 from sartor.costing.resource_costs import measure_resource_costs, measure_starts
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import InfeasibleError, SartorError
+from sartor.errors import InfeasibleError, LateError, SartorError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network
 from sartor.frontend.value_ranges import with_children
@@ -274,7 +274,11 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
     found = replace(found, candidates=find_candidates(found.imported, config.planning, everything=False))
     with runner.builder.until(time.end - _CHECKING * finishing):
         first = floor.refined.profiled.recipe
-        return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=first)
+        try:
+            return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=first)
+        except LateError:
+            _LOG.warning("the time budget left no time to build the plan that tuning found: the predicted one ships")
+            return floor
 
 
 def _tuned(

@@ -15,6 +15,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
 from sartor.costing.listing import list_candidates
+from sartor.errors import LateError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe, unsplit_recipe
@@ -80,6 +81,19 @@ def test_a_kept_module_is_the_one_that_the_compiler_made(bench: Bench, tmp_path:
     assert again.files.module.read_bytes() == bench.first.files.module.read_bytes()
     assert again.files.weight_bytes == bench.first.files.weight_bytes > 0
     assert again.files.devices == bench.first.files.devices
+
+
+class _Late(_Here):
+    """Has no time to compile anything."""
+
+    def map_unordered(self, *_: Any, **__: Any) -> list[JobResult]:
+        return []
+
+
+def test_that_there_was_no_time_is_told_from_other_disturbances(bench: Bench, tmp_path: Path) -> None:
+    builder = Builder(bench.imported, cast(WorkerPool, _Late()), tmp_path, CONFIG.header, lambda *_: None)
+    with pytest.raises(LateError, match="no time to compile"):
+        builder.build([bench.recipe])
 
 
 def other_weights(imported: ImportedModel, recipe: Recipe) -> tuple[ImportedModel, Recipe]:

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import CompileError, SartorError
+from sartor.errors import CompileError, LateError, SartorError
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import Selected
 from sartor.planning.recipe import Recipe
@@ -299,6 +299,26 @@ def test_with_no_time_left_nothing_is_learned(imported_of: ImportedOf) -> None:
     over = TimeBudget(1e-9)
     found = Refiner(cast(Profiler, profiler), select, over).refine(tables, recipes[:1])
     assert (types(found.recipe), select.told) == ({"f32"}, [])
+
+
+@dataclass
+class _LateProfiler(FakeProfiler):
+    """Has time for one network."""
+
+    def run(self, recipes: Sequence[Recipe]) -> None:
+        if self.ran and any(self.run_of(each) is None for each in recipes):
+            raise LateError("there was no time to compile it")
+        super().run(recipes)
+
+
+def test_where_there_is_no_time_to_compile_a_second_plan_the_first_ships(imported_of: ImportedOf) -> None:
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = learning(imported_of)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
+    profiler = _LateProfiler(alone, error=lambda recipe: 1e-3)
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert found.recipe.is_same_as(recipes[0])
+    assert found.plan.measured == found.profiled.seconds
 
 
 @pytest.mark.parametrize("shown", [1.0, 0.5])

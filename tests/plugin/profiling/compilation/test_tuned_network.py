@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.config import CompileConfig
+from sartor.costing.time_budget import TimeBudget
+from sartor.errors import LateError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.policies import Search
+from sartor.profiling.compilation import tuned_network
 from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless, may_leave_out
-from sartor.profiling.compilation.tuned_network import choose
+from sartor.profiling.compilation.tuned_network import Bench, Candidacy, choose, tune_network
 from sartor.profiling.profiler import Profiler
+from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import UNLIMITED
@@ -128,3 +135,30 @@ def test_of_predictions_a_plan_is_made(case: tuple[ImportedModel, Recipe, Recipe
     select = selector(imported, FakeTuner(is_late=True))
     recipes, _ = choose(tables, select, cast(Profiler, SimpleNamespace(counts_memory=False)))
     assert [each.plan.unsplit for each in recipes] == [False, True]
+
+
+def test_the_predicted_plan_ships_where_there_is_no_time_to_build_another(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = SimpleNamespace(until=lambda _: nullcontext())
+    floor = SimpleNamespace(refined=SimpleNamespace(profiled=SimpleNamespace(recipe="the first")))
+
+    def tuned(*_: object, predicts: bool = False, **__: object) -> object:
+        if predicts:
+            return floor
+        raise LateError("there was no time to compile it")
+
+    monkeypatch.setattr(tuned_network, "_tuned", tuned)
+    monkeypatch.setattr(tuned_network, "find_candidates", lambda *_, **__: Candidates({}, ()))
+    checking = SimpleNamespace(finish=lambda: None)
+    imported = SimpleNamespace(graph=None)
+    found: Any = Candidacy(
+        *map(cast_any, (imported, None, None, checking)), begun=cast_any(SimpleNamespace(builder=builder))
+    )
+    bench: Any = Bench(*map(cast_any, (None, Path(), None)), TimeBudget.of(60.0), silent)
+    assert tune_network(found, CompileConfig(threads=1), bench, Path()) is floor
+    assert "the predicted one ships" in caplog.text
+
+
+def cast_any(value: object) -> Any:
+    return value
