@@ -145,9 +145,10 @@ class _Spans:
             return self._of(op.operands[number])
         if op.name == _LOOP and number == 0:
             first, end = (self._of(each) for each in list(op.operands)[:2])
-            known = first.bounds is not None and end.bounds is not None
-            bounds = (first.bounds[0], max(first.bounds[0], end.bounds[1] - 1)) if known else None
-            return Span(bounds, unknown((first, end)).roots)
+            if first.bounds is None or end.bounds is None:
+                return Span(None, unknown((first, end)).roots)
+            least = first.bounds[0]
+            return Span((least, max(least, end.bounds[1] - 1)), unknown((first, end)).roots)
         return _any(value)
 
     def _weight(self, load: ir.Operation) -> Span:
