@@ -290,16 +290,20 @@ def _take_types(graph: GraphProto, inferred: GraphProto) -> None:
 
 def _type_loop_outputs(graph: GraphProto) -> None:
     """Set types of loops' results whose bodies declare that they keep their shape, which inference does not read."""
-    known = {value.name for value in (*graph.value_info, *graph.output)}
+    described = {value.name: value for value in (*graph.value_info, *graph.output)}
     for node in graph.node:
         if node.op_type != "Loop" or node.domain:
             continue
         body = next(subgraphs(node), GraphProto())
         carried = zip(node.output, body.input[2:], body.output[1:], strict=False)
         for name, before, after in carried:
-            kept = static_shape(before.type)
-            if name and name not in known and kept is not None and kept == static_shape(after.type):
+            kept, known = static_shape(before.type), described.get(name)
+            if not name or kept is None or kept != static_shape(after.type):
+                continue
+            if known is None:
                 graph.value_info.append(ValueInfoProto(name=name, type=before.type))
+            elif not _has_shape(known):
+                known.type.CopyFrom(before.type)
 
 
 def _is_made_up(value: ValueInfoProto) -> bool:

@@ -17,7 +17,7 @@ from sartor.onnx_model.graphs.prepared import PreparedModel
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.preparing.simplify import weights_as_inputs
-from sartor.onnx_model.rewrites.control_flow.unroll_loops import begins, goes_on
+from sartor.onnx_model.rewrites.control_flow.trip_counts import begins, goes_on
 from sartor.onnx_model.rewrites.windowed.windows import window_of
 
 _PADDING = frozenset({"AveragePool", "Conv", "ConvInteger", "DeformConv", "LpPool", "MaxPool", "QLinearConv"})

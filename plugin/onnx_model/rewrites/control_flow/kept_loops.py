@@ -8,16 +8,23 @@ step is taken. A step that is not leaves the states alone, and its rows are not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from sartor.codegen.ir.loop_rows import PUT, PUT_BACK, TAKE, TAKE_BACK
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads, static_shape
-from sartor.onnx_model.graphs.walk import subgraphs
+from sartor.onnx_model.graphs.graph import GraphEditor, editors, rename_reads, static_shape
+from sartor.onnx_model.graphs.walk import nodes, subgraphs
 from sartor.onnx_model.rewrites.control_flow.inline_if import renamed_node
-from sartor.onnx_model.rewrites.control_flow.known_loops import KnownLoop, Row, known_loop, takes_all_or_none
+from sartor.onnx_model.rewrites.control_flow.known_loops import (
+    KnownLoop,
+    Row,
+    is_counted,
+    known_loop,
+    takes_all_or_none,
+)
 
 # Every step compares the number of each row with its own: a million rows of one element take as long as the rest.
 _MOST_STEPS = 1 << 20
@@ -41,19 +48,21 @@ _CARRIED: Mapping[int, int] = {
 
 
 def keep_loops(model: ModelProto) -> tuple[str, ...]:
-    """Make ``Scan``, and ``Loop`` with collected results or an end by data, of the main graph loops of states alone.
+    """Make ``Scan``, and ``Loop`` with collected results or an end by data, loops of states alone, in bodies too.
 
     What is too short to stay a loop has been written out before. All shapes have to be known, and of a number of steps
     that is computed a bound. Returns the names of the loops.
     """
-    editor = GraphEditor(model.graph)
-    return editor.rewrite(lambda node: _kept(node, editor))
+    changed = list[str]()
+    for editor in editors(model.graph):
+        changed.extend(editor.rewrite(partial(_kept, editor=editor)))
+    return tuple(changed)
 
 
 def constants_in_loops(model: ModelProto) -> tuple[str, ...]:
     """Copy small constants into the bodies of loops that read them, in place; returns the loops' names."""
     editor, changed = GraphEditor(model.graph), list[str]()
-    for node in model.graph.node:
+    for node in nodes(model.graph):
         if node.op_type == "Loop" and not node.domain:
             for body in subgraphs(node):
                 if _copied(body, editor):
@@ -78,17 +87,19 @@ def _copied(body: GraphProto, editor: GraphEditor) -> bool:
         value = numpy_helper.from_array(values, inner)
         copies.append(helper.make_node("Constant", [], [inner], name=editor.fresh_node(inner), value=value))
     rename_reads(body, renamed)
-    nodes = [*copies, *(NodeProto.FromString(node.SerializeToString()) for node in body.node)]
+    copied = [*copies, *(NodeProto.FromString(node.SerializeToString()) for node in body.node)]
     del body.node[:]
-    body.node.extend(nodes)
+    body.node.extend(copied)
     return bool(small)
 
 
 def _kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    loop = known_loop(node, editor)
-    if loop is None and takes_all_or_none(node, editor):
+    if takes_all_or_none(node, editor):
         return _counted_from(node, Emitter(editor, node))
-    return _Writer(loop, Emitter(editor, node)).written() if loop is not None and loop.steps <= _MOST_STEPS else None
+    loop = known_loop(node, editor)
+    if loop is None or loop.steps > _MOST_STEPS or not is_counted(loop, editor):
+        return None
+    return _Writer(loop, Emitter(editor, node)).written()
 
 
 def _counted_from(node: NodeProto, emit: Emitter) -> list[NodeProto]:

@@ -14,7 +14,7 @@ from onnx import GraphProto, NodeProto, TensorProto
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
 from sartor.onnx_model.graphs.names import SUPPRESSION_BODY
 from sartor.onnx_model.operator_types.moving import RESHAPING
-from sartor.onnx_model.rewrites.control_flow.unroll_loops import begins, goes_on
+from sartor.onnx_model.rewrites.control_flow.trip_counts import begins, goes_on
 
 # Operators whose result is the number that they read.
 _SAME = RESHAPING - {"Flatten"} | {"Cast"}
@@ -60,6 +60,33 @@ class KnownLoop:
 
 def known_loop(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
     """What is known of a Loop or Scan; None of others, if its steps have no bound, or if IREE's importer takes it."""
+    loop = _known(node, editor)
+    return loop if loop is not None and (loop.added or loop.read or loop.is_bound) else None
+
+
+def may_stay(node: NodeProto, editor: GraphEditor, count: int | None = None) -> bool:
+    """Whether a Loop or Scan that is not written out can be compiled as a loop.
+
+    Args:
+        node: the loop.
+        editor: of the graph that has it.
+        count: how many steps it takes, if its own counters decide that.
+    """
+    loop = _known(node, editor) if count is None else _counted(node, editor, count)
+    if loop is None or loop.steps <= 0 or not is_counted(loop, editor):
+        return False
+    results = loop.body.output[1 if loop.is_numbered else 0 :]
+    shapes = [static_shape(value.type) for value in results]
+    states = [editor.shape(name) for name in loop.states]
+    return None not in shapes and shapes[: len(states)] == states
+
+
+def is_counted(loop: KnownLoop, editor: GraphEditor) -> bool:
+    """Whether it is known how many rows the steps add, as far as the main graph knows counts."""
+    return not (editor.is_nested and loop.is_bound and loop.added)
+
+
+def _known(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
     if node.domain or node.op_type not in ("Loop", "Scan"):
         return None
     return _scan(node, editor) if node.op_type == "Scan" else _counted(node, editor)
@@ -77,13 +104,14 @@ def takes_all_or_none(node: NodeProto, editor: GraphEditor) -> bool:
     return body.name != SUPPRESSION_BODY and is_open and goes_on(body, editor)
 
 
-def _counted(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
+def _counted(node: NodeProto, editor: GraphEditor, count: int | None = None) -> KnownLoop | None:
     body: GraphProto = attributes(node)["body"]
     trips, condition = optional_input(node, 0), "" if begins(node, editor) else optional_input(node, 1)
     states = list(node.input[2:])
-    added, most = list(node.output[len(states) :]), most_of(trips, editor)
-    is_bound = bool(condition) or not goes_on(body, editor) or (bool(added) and not editor.is_constant(trips))
-    if most is None or body.name == SUPPRESSION_BODY or not (added or is_bound):
+    added, most = list(node.output[len(states) :]), most_of(trips, editor) if count is None else count
+    is_open = count is None and (not goes_on(body, editor) or (bool(added) and not editor.is_constant(trips)))
+    is_bound = bool(condition) or is_open
+    if most is None or body.name == SUPPRESSION_BODY:
         return None
     rows = [Row(name, 0, backward=False) for name in added]
     computed = "" if editor.is_constant(trips) else trips

@@ -1,4 +1,4 @@
-"""The number of steps of loops that end by a condition on their own counters, as ``while`` loops of exporters do."""
+"""Conditions of loops: whether they decide, and how many steps are taken where a loop's own counters do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from onnx.reference import ReferenceEvaluator
 
 from sartor.onnx_model.graphs.evaluator_errors import EVALUATOR_ERRORS
-from sartor.onnx_model.graphs.graph import Array, GraphEditor
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, optional_input
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import names_read, subgraphs
 
@@ -116,3 +116,26 @@ def _evaluator(counters: _Counters, body: GraphProto, version: int) -> Reference
 def _sizes(value: ValueInfoProto) -> list[int]:
     """The shape of a step's number or condition, which ONNX Runtime passes as a vector if the body declares one."""
     return [1] * len(value.type.tensor_type.shape.dim)
+
+
+def begins(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a loop's condition before the first step is known to be true."""
+    name = optional_input(node, 1)
+    known, around = editor.constant(name), editor.graph.input
+    # Within the body of another loop, that loop's own condition is true.
+    is_given = editor.is_nested and len(around) > 1 and around[1].name == name
+    return not name or is_given or (known is not None and bool(known.all()))
+
+
+def goes_on(body: GraphProto, editor: GraphEditor) -> bool:
+    """Whether the condition that a body computes is always the one that it was given, or true.
+
+    ``editor`` is that of the graph around it, which may have the body's constants.
+    """
+    name = body.output[0].name
+    producers = {output: inner for inner in body.node for output in inner.output}
+    while name in producers and producers[name].op_type == "Identity":
+        name = producers[name].input[0]
+    constants = {tensor.name: tensor for tensor in body.initializer}
+    known = to_array(constants[name]) if name in constants else editor.constant(name)
+    return name == body.input[1].name or (known is not None and bool(known.all()))

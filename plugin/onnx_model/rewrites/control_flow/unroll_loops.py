@@ -4,30 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset, optional_input, static_shape
+from sartor.onnx_model.graphs.graph import (
+    Array,
+    GraphEditor,
+    attributes,
+    editors,
+    opset,
+    optional_input,
+    static_shape,
+)
 from sartor.onnx_model.graphs.names import SUPPRESSION_BODY
 from sartor.onnx_model.graphs.tensor_data import to_array
-from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.graphs.walk import nodes, subgraphs
 from sartor.onnx_model.rewrites.control_flow.inline_if import renamed_node
-from sartor.onnx_model.rewrites.control_flow.trip_counts import counted_steps
+from sartor.onnx_model.rewrites.control_flow.known_loops import may_stay
+from sartor.onnx_model.rewrites.control_flow.trip_counts import counted_steps, goes_on
 
 # Nodes that a loop may become; more would make compilation slow.
 _MAX_NODES = 4096
+# IREE fuses what only moves and adds elements, over all steps, in minutes; written out, products get kernels.
+_MAX_PLAIN_NODES = 512
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})
 
 
 def unroll_loops(model: ModelProto) -> tuple[str, ...]:
-    """Write out every ``Loop`` and ``Scan`` of the main graph whose number of steps is known and does not change.
+    """Write out every ``Loop`` and ``Scan`` whose number of steps is known and does not change.
 
-    The nodes of the body keep their names; its values are renamed to ``<loop>/<value>``.
+    Those within bodies are left while there are some of the main graph, which may copy or drop the bodies. The nodes of
+    the body keep their names; its values are renamed to ``<loop>/<value>``.
     """
-    editor, version = GraphEditor(model.graph), opset(model)
-    return editor.rewrite(lambda node: _unrolled(node, editor, version))
+    editor, version, changed = GraphEditor(model.graph), opset(model), list[str]()
+    changed.extend(editor.rewrite(lambda node: _unrolled(node, editor, version)))
+    if not changed and any(True for node in model.graph.node if node.attribute for _ in subgraphs(node)):
+        for inner in editors(model.graph):
+            if inner.is_nested:
+                changed.extend(inner.rewrite(partial(_unrolled, editor=inner, version=version)))
+    return tuple(changed)
 
 
 def _unrolled(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
@@ -61,8 +79,11 @@ class Body:
                 self.emit.nodes.append(renamed_node(inner, found))
         return found
 
-    def is_small(self, steps: int) -> bool:
-        return steps * sum(1 for _ in nodes(self.graph)) <= _MAX_NODES
+    def is_small(self, steps: int, *, may_stay: bool = False) -> bool:
+        """Whether so many copies are few nodes, or fewer if nothing in them is worth it and the loop may stay one."""
+        operators = [inner.op_type for inner in nodes(self.graph)]
+        is_plain = may_stay and _PRODUCTS.isdisjoint(operators)
+        return steps * len(operators) <= min(_MAX_NODES, _MAX_PLAIN_NODES if is_plain else _MAX_NODES)
 
     def step(self, operands: list[str]) -> list[str]:
         """One copy, on these values; returns the names of its results."""
@@ -87,18 +108,35 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
     first = editor.constant(optional_input(node, 1))
     may_not_begin = bool(optional_input(node, 1)) and first is None
     known = _steps(node, body.graph, editor, version)
-    if known is None or not body.is_small(known.count):
+    if known is None:
         return None
+    is_told = not known.may_end and not goes_on(body.graph, editor)
+    if not body.is_small(known.count, may_stay=may_stay(node, editor, known.count if is_told else None)):
+        return _with_count(node, known.count, body.emit) if is_told else None
     steps = known.count if first is None or bool(first.item()) else 0
     if not steps and not _collects_nothing(body.graph, node, editor):
         return None
     is_flagged = may_not_begin or (known.may_end and steps > 1)
     if is_flagged and not _keeps_shapes(node, body.graph, editor):
         return None
+    # How many rows there are is known in the main graph alone.
+    if is_flagged and editor.is_nested and len(node.output) > len(node.input) - 2:
+        return None
     live = body.emit("Reshape", node.input[1], body.emit.constant([], "scalar"), part="begun") if may_not_begin else ""
     carried, collected, flags = _run(body, node, steps, live, may_end=known.may_end)
     _write(body.emit, carried, [(values, 0) for values in collected], version, flags if is_flagged else [])
     return body.emit.nodes
+
+
+def _with_count(node: NodeProto, count: int, emit: Emitter) -> list[NodeProto]:
+    """A loop that its own counters end as one with their count."""
+    loop = NodeProto.FromString(node.SerializeToString())
+    body = next(subgraphs(loop))
+    loop.input[0] = emit.constant(np.asarray(count, np.int64), "steps")
+    going = emit.editor.fresh(f"{node.name}/going")
+    body.node.add(op_type="Identity", input=[body.input[1].name], output=[going], name=going)
+    body.output[0].name = going
+    return [loop]
 
 
 @dataclass(frozen=True)
@@ -177,29 +215,6 @@ def _collects_nothing(body: GraphProto, node: NodeProto, editor: GraphEditor) ->
     return True
 
 
-def begins(node: NodeProto, editor: GraphEditor) -> bool:
-    """Whether a loop's condition before the first step is known to be true."""
-    name = optional_input(node, 1)
-    known, around = editor.constant(name), editor.graph.input
-    # Within the body of another loop, that loop's own condition is true.
-    is_given = editor.is_nested and len(around) > 1 and around[1].name == name
-    return not name or is_given or (known is not None and bool(known.all()))
-
-
-def goes_on(body: GraphProto, editor: GraphEditor) -> bool:
-    """Whether the condition that a body computes is always the one that it was given, or true.
-
-    ``editor`` is that of the graph around it, which may have the body's constants.
-    """
-    name = body.output[0].name
-    producers = {output: inner for inner in body.node for output in inner.output}
-    while name in producers and producers[name].op_type == "Identity":
-        name = producers[name].input[0]
-    constants = {tensor.name: tensor for tensor in body.initializer}
-    known = to_array(constants[name]) if name in constants else editor.constant(name)
-    return name == body.input[1].name or (known is not None and bool(known.all()))
-
-
 def _scan(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     emit, found = Emitter(editor, node), attributes(node)
     body, count = Body(found["body"], emit), found["num_scan_inputs"]
@@ -212,7 +227,7 @@ def _scan(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
     known = [shape for shape in shapes if shape is not None]
     axes = [axis % len(shape) for axis, shape in zip(found.get("scan_input_axes", [0] * count), known, strict=True)]
     steps = known[0][axes[0]]
-    if not steps or not body.is_small(steps):
+    if not steps or not body.is_small(steps, may_stay=may_stay(node, editor)):
         return None
     outputs = len(node.output) - states
     directions = found.get("scan_input_directions", [0] * count), found.get("scan_output_directions", [0] * outputs)
