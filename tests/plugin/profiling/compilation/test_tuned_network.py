@@ -140,8 +140,11 @@ def test_of_predictions_a_plan_is_made(case: tuple[ImportedModel, Recipe, Recipe
 def test_the_predicted_plan_ships_where_there_is_no_time_to_build_another(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    builder = SimpleNamespace(until=lambda _: nullcontext())
-    floor = SimpleNamespace(refined=SimpleNamespace(profiled=SimpleNamespace(recipe="the first")))
+    nothing: Any = None
+    imported: Any = SimpleNamespace(graph=None)
+    checking: Any = SimpleNamespace(finish=lambda: None)
+    begun: Any = SimpleNamespace(builder=SimpleNamespace(until=lambda _: nullcontext()))
+    floor: Any = SimpleNamespace(refined=SimpleNamespace(profiled=SimpleNamespace(recipe="the first")))
 
     def tuned(*_: object, predicts: bool = False, **__: object) -> object:
         if predicts:
@@ -150,15 +153,7 @@ def test_the_predicted_plan_ships_where_there_is_no_time_to_build_another(
 
     monkeypatch.setattr(tuned_network, "_tuned", tuned)
     monkeypatch.setattr(tuned_network, "find_candidates", lambda *_, **__: Candidates({}, ()))
-    checking = SimpleNamespace(finish=lambda: None)
-    imported = SimpleNamespace(graph=None)
-    found: Any = Candidacy(
-        *map(cast_any, (imported, None, None, checking)), begun=cast_any(SimpleNamespace(builder=builder))
-    )
-    bench: Any = Bench(*map(cast_any, (None, Path(), None)), TimeBudget.of(60.0), silent)
+    found = Candidacy(imported, nothing, nothing, checking, begun)
+    bench = Bench(nothing, Path(), nothing, TimeBudget.of(60.0), silent)
     assert tune_network(found, CompileConfig(threads=1), bench, Path()) is floor
     assert "the predicted one ships" in caplog.text
-
-
-def cast_any(value: object) -> Any:
-    return value
