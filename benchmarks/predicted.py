@@ -154,6 +154,7 @@ def show(
     peers: Annotated[bool, typer.Option(help="Time ONNX Runtime and OpenVINO beside.")] = False,
 ) -> None:
     """Compile and time every network, and print the table with the geometric means and the worst ratios."""
+    output.mkdir(parents=True, exist_ok=True)
     with_bytecode()
     given = budgets.split(",")
     rows: list[Row] = []
