@@ -259,7 +259,7 @@ class Writer:
         return packing.apply(weights[next((each for each in names if each in weights), name)])
 
 
-def stitch(stitching: Stitching, target: Target, manifest: str, prefix: str = "") -> Stitched:
+def stitch(stitching: Stitching, target: Target, manifest: str, prefix: str = "", file: Path | None = None) -> Stitched:
     """Write the module that runs the chosen pieces.
 
     Args:
@@ -267,10 +267,11 @@ def stitch(stitching: Stitching, target: Target, manifest: str, prefix: str = ""
         target: what it is compiled for.
         manifest: JSON text that the module carries as reflection data of its first entry function; empty for none.
         prefix: of the names of its parameters, which differ between the modules of one network.
+        file: where packed weights may be kept, if they are many; None for memory.
     """
     parameters = Parameters(prefix)
     text = _write(stitching, target, parameters, manifest)
-    return Stitched(text, parameters.arrays())
+    return Stitched(text, parameters.arrays(file))
 
 
 def outline(stitching: Stitching, target: Target) -> Outline:

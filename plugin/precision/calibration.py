@@ -183,7 +183,7 @@ def observed(
     """
     found: dict[str, Observer] = {}
     with as_file(prepared) as path:
-        chunks = _chunks(ModelProto.FromString(path.read_bytes()), tensors, chunk_bytes)
+        chunks = _chunks(prepared_model(path), tensors, chunk_bytes)
         total = len(chunks) * len(samples)
         for number, chunk in enumerate(chunks):
             job = {"prepared": path, "samples": samples, "threads": threads}

@@ -12,6 +12,7 @@ from onnx import ModelProto, ValueInfoProto
 
 from sartor.errors import SartorError
 from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.samples.given_samples import SampleSource
@@ -72,7 +73,7 @@ def _observe(prepared: Path, samples: SampleSource, before: Observed, threads: i
 # Jobs on the same tensors follow each other in one worker, and share the session. The last job frees it.
 @lru_cache(maxsize=1)
 def _reference(prepared: Path, tensors: tuple[str, ...], threads: int | None) -> ReferenceModel:
-    model = ModelProto.FromString(prepared.read_bytes())
+    model = prepared_model(prepared)
     show_only(model, tensors)
     return ReferenceModel(model.SerializeToString(), threads=threads, cuts=False)
 

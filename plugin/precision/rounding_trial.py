@@ -10,9 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx import ModelProto
-
 from sartor.frontend.layer_tensors import LayerTensors
+from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.precision.precision_switches import PrecisionSwitches
 from sartor.precision.sensitivity_job import Assignment, Experiment, Rounded, round_layers
 from sartor.progress import Progress, silent
@@ -90,7 +89,7 @@ class RoundingTrial:
             return self._errors(path, self._switches(path), assignments)
 
     def _switches(self, path: Path) -> PrecisionSwitches:
-        model = ModelProto.FromString(path.read_bytes())
+        model = prepared_model(path)
         return replace(PrecisionSwitches.of(model, self.layers, self.dtypes, self.ranges), rounded=self.rounded)
 
     def _errors(

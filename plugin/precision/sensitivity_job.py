@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from onnx import ModelProto
-
 from sartor.errors import SartorError
+from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.precision.precision_switches import PrecisionSwitches, add_switches
 from sartor.reference.expected_outputs import Disturbed, Expected, KnownOutputs
 from sartor.reference.trusted.reference_model import ReferenceModel
@@ -102,7 +101,7 @@ class _Running:
     """A model with switches in ONNX Runtime, and its results without rounding, which take five inferences."""
 
     def __init__(self, prepared: Path, switches: PrecisionSwitches, threads: int | None) -> None:
-        model = ModelProto.FromString(prepared.read_bytes())
+        model = prepared_model(prepared)
         self._switches, self._known = switches, KnownOutputs()
         self._prepared, self._threads = prepared, threads
         self._disturbed: Disturbed | None = Disturbed(model, threads=threads, narrow=True)

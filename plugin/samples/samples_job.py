@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import ModelProto
-
 from sartor.errors import SartorError
+from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts, dependent_outputs, doubts_of
 from sartor.reference.tie_spread import TIE_SAMPLES, tie_spread
 from sartor.reference.trusted.reference_model import ReferenceModel
@@ -41,7 +40,7 @@ class Look:
 
 def look_at(prepared: Path | bytes, source: SampleSource) -> Look:
     """Look at the user's first samples; nothing is found if the model fails on them."""
-    model = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
+    model = prepared_model(prepared)
     names = dependent_outputs(model)
     seen: list[Mapping[str, Extent]] = []
     found: list[list[Array]] = []

@@ -63,3 +63,10 @@ def extend_heap() -> NewHeap | None:
     if begin - block > _HEADER:
         library.malloc(begin - block - _HEADER)
     return NewHeap(begin)
+
+
+def trim_heap() -> None:
+    """Give the system back what is free inside the heap, if this is the GNU C library: it gives back the end only."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)

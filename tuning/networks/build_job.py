@@ -38,7 +38,16 @@ from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.transfers.conversions import adapts_between
 
-__all__ = ["NetFiles", "SplitNetwork", "UnsplitNetwork", "build_net", "planned_memory", "stitchings", "write_weights"]
+__all__ = [
+    "NetFiles",
+    "SplitNetwork",
+    "UnsplitNetwork",
+    "build_net",
+    "packed_file",
+    "planned_memory",
+    "stitchings",
+    "write_weights",
+]
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,11 @@ def build_net(
     return sum(array.nbytes for array in parameters.values())
 
 
+def packed_file(module: Path) -> Path:
+    """Where the packed weights of a module are kept while it is compiled, if they are many."""
+    return module.with_suffix(f"{module.suffix}.packed")
+
+
 def write_weights(files: NetFiles, parameters: Mapping[str, np.ndarray]) -> None:
     """Write the weights beside a module, and put their checksums into its file."""
     if files.weights is None:
@@ -115,7 +129,8 @@ def _build_split(
     for device, stitching in found.items():
         part = part_name(device, first)
         path = files.module.with_suffix(f".{part}") if part else files.module
-        stitched = stitch(stitching, target.of(device), "" if part else manifest, f"{device}_" if part else "")
+        names = ("" if part else manifest, f"{device}_" if part else "")
+        stitched = stitch(stitching, target.of(device), *names, packed_file(path))
         store, embed = KeptCode.of_user(), files.weights is None
         compile_stitched(stitched, target.of(device), path, embed=embed, store=store)
         parameters |= stitched.parameters

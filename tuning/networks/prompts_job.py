@@ -12,7 +12,7 @@ from sartor.codegen.linking.several.prompts import join_prompts
 from sartor.codegen.linking.stitching import compile_stitched
 from sartor.runtime.manifest import Manifest
 from sartor.tuning.kept.code import KeptCode
-from sartor.tuning.networks.build_job import SplitNetwork, stitchings, write_weights
+from sartor.tuning.networks.build_job import SplitNetwork, packed_file, stitchings, write_weights
 from sartor.tuning.networks.net_files import NetFiles
 
 
@@ -45,7 +45,7 @@ def build_prompts(
         CompileError: with IREE's diagnostic.
     """
     one, other = (next(iter(stitchings(each.net, each.weights, target).values())) for each in (tokens, prompts))
-    joined = join_prompts(one, other, target, manifest.to_json())
+    joined = join_prompts(one, other, target, manifest.to_json(), packed_file(files.module))
     embed = files.weights is None
     compile_stitched(joined, target, files.module, embed=embed, store=KeptCode.of_user())
     if files.weights is not None:

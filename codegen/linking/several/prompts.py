@@ -6,6 +6,7 @@ Both append to the same caches. Code and packed weights that both use are in the
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
@@ -19,7 +20,9 @@ PROMPT_ENTRY = f"{ENTRY}$prompt"
 """After which the function is named that takes a part of a prompt; ``ENTRY`` takes one token."""
 
 
-def join_prompts(tokens: Stitching, prompts: Stitching, target: Target, manifest: str) -> Stitched:
+def join_prompts(
+    tokens: Stitching, prompts: Stitching, target: Target, manifest: str, file: Path | None = None
+) -> Stitched:
     """Write the module of two plans.
 
     Args:
@@ -27,6 +30,7 @@ def join_prompts(tokens: Stitching, prompts: Stitching, target: Target, manifest
         prompts: that for several, with caches of the same types in the same order.
         target: what the module is compiled for.
         manifest: JSON text that the module carries.
+        file: where packed weights may be kept, if they are many; None for memory.
 
     Raises:
         ValueError: if both have different code of one name.
@@ -51,5 +55,5 @@ def join_prompts(tokens: Stitching, prompts: Stitching, target: Target, manifest
     attributes, devices = module_header(target)
     pieces = [text for _, text in sorted(code.items())]
     return Stitched(
-        module_text(attributes, [devices, *parameters.declarations, *pieces, *functions]), parameters.arrays()
+        module_text(attributes, [devices, *parameters.declarations, *pieces, *functions]), parameters.arrays(file)
     )

@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.linking.names import PARAMETER_SCOPE
+from sartor.codegen.linking.weights.mapped_arrays import mapped_arrays
 
 # If they were inlined into the entry function, each inference would look weights up, and read them again if the mapped
 # file cannot be used as it is.
 _LOADED_ONCE = "inlining_policy = #util.inline.never"
+
+# Fewer are as fast to keep in memory, which nobody misses.
+_MANY_BYTES = 64 << 20
 
 Make = Callable[[], np.ndarray]
 Identity = tuple[str, bytes]
@@ -49,12 +54,15 @@ class Parameters:
         array = make()
         key = str(tensor), hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
         if key not in self.stored:
-            self.stored[key] = self._add(tensor, lambda: array)
+            # Many are made once more in place of being held.
+            is_held = self.weight_bytes + array.nbytes < _MANY_BYTES
+            self.stored[key] = self._add(tensor, (lambda: array) if is_held else make)
         return self._declare(self.stored[key], tensor)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays, by parameter name."""
-        return {name: make() for name, make in self.makers.items()}
+    def arrays(self, file: Path | None = None) -> dict[str, np.ndarray]:
+        """All arrays, by parameter name; many bytes of them are in ``file`` and mapped, if one is given."""
+        made = ((name, make()) for name, make in self.makers.items())
+        return dict(made) if file is None or self.weight_bytes < _MANY_BYTES else mapped_arrays(file, made)
 
     def _add(self, tensor: TensorType, make: Make) -> str:
         name = f"{self.prefix}p{len(self.makers)}"

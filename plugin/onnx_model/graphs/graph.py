@@ -11,6 +11,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.held_data import holding_tensor
 from sartor.onnx_model.graphs.names import TakenNames
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import defined_names, describe_node, drop_named, names_inside, names_read, subgraphs
@@ -200,7 +201,8 @@ class GraphEditor:
 
     def set_constant(self, name: str, values: Array) -> None:
         """Make ``name`` an initialiser with these values. The caller removes the node that computed it."""
-        self.graph.initializer.append(numpy_helper.from_array(values, name))
+        tensor = numpy_helper.from_array(values, name) if self.is_nested else holding_tensor(values, name)
+        self.graph.initializer.append(tensor)
         self._tensors[name] = self.graph.initializer[-1]
 
     def rewrite(self, rule: Callable[[NodeProto], Replacement]) -> tuple[str, ...]:

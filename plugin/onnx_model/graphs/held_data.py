@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, StringStringEntryProto, TensorProto, helper
+from onnx import ModelProto, StringStringEntryProto, TensorProto, helper, numpy_helper
 
 from sartor.onnx_model.graphs.wire import put_together
 
@@ -21,14 +21,15 @@ HELD_BYTES = 2**16
 """Data below this size is copied into the tensor."""
 
 _NUMBER = "held"
-# Types that ONNX stores as numpy does. An element of other types may be smaller than a byte.
-_PLAIN = frozenset(
+
+PLAIN = frozenset(
     {
         *(TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE),
         *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
         *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
     }
 )
+"""Types that ONNX stores as numpy does. An element of other types may be smaller than a byte."""
 
 _held: ContextVar[list[memoryview] | None] = ContextVar("held", default=None)
 
@@ -51,12 +52,25 @@ def is_holding() -> bool:
 def hold(tensor: TensorProto, data: bytes | memoryview) -> None:
     """Let ``tensor`` refer to ``data``; copy ``data`` if it is small or stored differently, and outside ``holding``."""
     store = _held.get()
-    if store is None or tensor.data_type not in _PLAIN or len(data) < HELD_BYTES:
+    if store is None or tensor.data_type not in PLAIN or len(data) < HELD_BYTES:
         tensor.raw_data = bytes(data)
         return
     tensor.external_data.append(StringStringEntryProto(key=_NUMBER, value=str(len(store))))
     tensor.data_location = TensorProto.EXTERNAL
     store.append(memoryview(data))
+
+
+def holding_tensor(values: np.ndarray[Any, Any], name: str) -> TensorProto:
+    """An initialiser with these values, which it refers to if they are large; they must not be written to then.
+
+    Outside ``holding`` it has a copy.
+    """
+    kind = helper.np_dtype_to_tensor_dtype(values.dtype) if is_holding() and values.dtype != object else None
+    if kind not in PLAIN or values.nbytes < HELD_BYTES:
+        return numpy_helper.from_array(values, name)
+    tensor = TensorProto(name=name, data_type=kind, dims=values.shape)
+    hold(tensor, np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+    return tensor
 
 
 def release(tensor: TensorProto) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from sartor.onnx_model.graphs.mapped_data import mapped_model
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.noise import Noise
 
@@ -63,8 +64,10 @@ class PreparedModel:
 
 
 def prepared_model(prepared: Path | bytes) -> ModelProto:
-    """Parse a serialised prepared model, from its file or its bytes."""
-    model: ModelProto = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
+    """Parse a serialised prepared model, from its bytes or its file, in which the weights of a large one stay."""
+    if isinstance(prepared, Path):
+        return mapped_model(prepared)
+    model: ModelProto = ModelProto.FromString(prepared)
     return model
 
 

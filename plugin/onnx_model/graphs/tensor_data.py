@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.held_data import held_array, held_data
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION, MAX_MODEL_BYTES, MAX_RANK
+from sartor.onnx_model.graphs.mapped_data import mapped_array
 
 _SUB_BYTE_BITS: dict[int, int] = {
     TensorProto.INT4: 4,
@@ -111,4 +112,5 @@ def _expected_entries(tensor: TensorProto) -> int:
 def to_array(tensor: TensorProto) -> np.ndarray[Any, Any]:
     """The values of a checked tensor, which must not be written to."""
     held = held_array(tensor)
-    return numpy_helper.to_array(tensor) if held is None else held
+    mapped = mapped_array(tensor) if held is None else held
+    return numpy_helper.to_array(tensor) if mapped is None else mapped

@@ -49,6 +49,7 @@ from sartor.profiling.profiler import Profiler
 from sartor.profiling.refiner import Refined, Refiner
 from sartor.profiling.verdicts import budget_of_model
 from sartor.progress import Progress
+from sartor.reference.trusted.loaded_models import MOST_BYTES
 from sartor.samples.checked_samples import check_measure
 from sartor.samples.rewritten_samples import RewriteCheck
 from sartor.samples.sample_sets import SampleSet, sample_set
@@ -157,7 +158,7 @@ def find_variants(
     """
     is_hurried = has_floor(config, bench.time)
     checking = RewriteCheck(bench.pool, rewritten or imported, config.calibrating.samples)
-    if is_hurried and is_tuned_here:
+    if is_hurried and is_tuned_here and not _fills_memory(imported):
         # A plan that is predicted is built meanwhile: nothing is measured that a wrong rewrite would waste.
         checking.begin()
     else:
@@ -175,6 +176,11 @@ def find_variants(
     with _checking_rewrites(imported, calibration.samples, config, bench) if is_tuned_here else nullcontext():
         candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False, narrow=narrow)
     return Candidacy(imported, calibration, candidates, checking, begun)
+
+
+def _fills_memory(imported: ImportedModel) -> bool:
+    """Whether a model's weights are so many that ONNX Runtime should not load them in two processes at a time."""
+    return isinstance(imported.prepared, Path) and imported.prepared.stat().st_size > MOST_BYTES
 
 
 def _checking_rewrites(

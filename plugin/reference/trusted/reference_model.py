@@ -13,19 +13,26 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.graphs.mapped_data import ROOT, is_large, mapped_array, mapped_bytes, mapped_model
+from sartor.onnx_model.graphs.tensor_data import element_bits
+from sartor.onnx_model.graphs.walk import nodes, tensors
+from sartor.onnx_model.reading.external_data import is_external
 from sartor.onnx_model.reading.noise_inputs import RANDOM_OPERATORS, feed_noise
 from sartor.onnx_model.reading.outside_weights import outside_weights
 from sartor.reference.trusted.exact.exact_copy import exact_copy
+from sartor.reference.trusted.loaded_models import LOADED
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.table import DEVIATIONS, definition_of
 from sartor.reference.trusted.parts.division import UncoveredError
 from sartor.reference.trusted.parts.parted_model import PartedModel, has_deviations, named
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.mapping.heap import trim_heap
 from sartor.runtime.reference import OnnxRuntimeReference
 
 # The tag of a node's operator in a serialised model: a text in field 4.
 _OPERATOR_FIELD = 4 << 3 | 2
+# What names the file of weights that lie beside a serialised model.
+_EXTERNAL = b"location"
 # How messages of ONNX Runtime name a node that fails while it runs (``reason_of``).
 _FAILED_NODE = re.compile(r"node '(?P<name>.*?)' \((?P<operator>\w+)\)")
 
@@ -64,9 +71,10 @@ class ReferenceModel:
             UncoveredError: if nobody is trusted with a node.
             UnsupportedModelError: if the model cannot be loaded.
         """
-        fed = _fed(model)
+        light, self.mapped_bytes = _without_weights(model)
+        fed = _fed(light)
         self._model = exact_copy(fed) or fed
-        folder = model.parent if isinstance(model, Path) else None
+        folder = light.parent if isinstance(light, Path) else ROOT
         self._whole = partial(
             OnnxRuntimeReference,
             folder=folder,
@@ -78,20 +86,34 @@ class ReferenceModel:
         self._parts = partial(
             PartedModel, folder=folder, threads=threads, optimises=optimises, layouts=layouts, cuts=cuts
         )
-        self._runtime = self._loaded()
-        self.input_names = self._runtime.input_names
-        self.output_names = self._runtime.output_names
-        self.cut_names = self._runtime.cut_names
+        self._kept: OnnxRuntimeReference | PartedModel | None = None
+        runtime = self._runtime
+        self.input_names = runtime.input_names
+        self.output_names = runtime.output_names
+        self.cut_names = runtime.cut_names
+
+    @property
+    def _runtime(self) -> OnnxRuntimeReference | PartedModel:
+        """What runs the model, which is loaded if it is not."""
+        LOADED.begin(self)
+        if self._kept is None:
+            self._kept = self._loaded()
+        return self._kept
+
+    def unload(self) -> None:
+        """Free what runs the model, until it is needed again."""
+        self._kept = None
+        trim_heap()
 
     @property
     def own(self) -> tuple[NodeProto, ...]:
         """The nodes that something else than ONNX Runtime's kernels computes."""
-        return tuple(self._runtime.own) if isinstance(self._runtime, PartedModel) else ()
+        return tuple(runtime.own) if isinstance(runtime := self._runtime, PartedModel) else ()
 
     @property
     def described(self) -> str:
         """Who computes it, as messages say it: "ONNX Runtime and the definition of NhwcConv"."""
-        runs_runtime = self._runtime.runs_runtime if isinstance(self._runtime, PartedModel) else True
+        runs_runtime = runtime.runs_runtime if isinstance(runtime := self._runtime, PartedModel) else True
         return described(self.own, runs_runtime=runs_runtime)
 
     def _loaded(self) -> OnnxRuntimeReference | PartedModel:
@@ -132,7 +154,7 @@ class ReferenceModel:
             if replaced is None:
                 raise
             outputs = replaced(feeds, seconds)
-        self._runtime = replaced
+        self._kept = replaced
         return outputs
 
     def calls(self, feeds: Mapping[str, Array]) -> list[tuple[Call, list[Array]]]:
@@ -142,7 +164,7 @@ class ReferenceModel:
             UsageError: as when it is called.
         """
         self(feeds)
-        return self._runtime.calls(feeds) if isinstance(self._runtime, PartedModel) else []
+        return runtime.calls(feeds) if isinstance(runtime := self._runtime, PartedModel) else []
 
     def _without_failing(self, error: UsageError) -> PartedModel | None:
         """The model with a node by its definition that ONNX Runtime loads and fails to run; None if it has none."""
@@ -161,6 +183,24 @@ def described(own: Iterable[NodeProto], *, runs_runtime: bool) -> str:
     operators = sorted({node.op_type for node in own})
     definitions = f"the definition{'s' if len(operators) > 1 else ''} of {', '.join(operators)}" if operators else ""
     return " and ".join(each for each in ("ONNX Runtime" if runs_runtime else "", definitions) if each)
+
+
+def _without_weights(model: Path | bytes) -> tuple[Path | bytes, int]:
+    """The content of a large file with the places of its weights, or any other model as it is; and the bytes of its
+    weights in files. Where some of these lie beside the model it stays as it is too: they are not copied either."""
+    if isinstance(model, bytes):
+        return model, mapped_bytes(model)
+    try:
+        if not (is_large(model) or _EXTERNAL in model.read_bytes()):
+            return model, 0
+        parsed = mapped_model(model)
+    except (DecodeError, OSError):
+        # ONNX Runtime says so.
+        return model, 0
+    stored = [tensor for tensor, _ in tensors(parsed) if is_external(tensor)]
+    is_beside = any(mapped_array(tensor) is None for tensor in stored)
+    size = sum(math.prod(tensor.dims) * element_bits(tensor.data_type) // 8 for tensor in stored)
+    return (model if is_beside else parsed.SerializeToString()), size
 
 
 def _fed(model: Path | bytes) -> Path | bytes:

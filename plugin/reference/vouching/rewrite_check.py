@@ -18,6 +18,7 @@ from onnx import ModelProto
 
 from sartor.errors import RewriteError, SartorError, UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.halves import widened_eps
+from sartor.onnx_model.graphs.mapped_data import mapped_model
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.reference.expected_outputs import Expectation
@@ -70,7 +71,7 @@ def checked_rewrites(
     Returns:
         What was compared, or a ``RewriteError`` if they differ by more than rounding explains.
     """
-    model = ModelProto.FromString(path.read_bytes())
+    model = mapped_model(path)
     known = prepared_model(prepared)
     # Of each sample all nodes are compared.
     rewrites = [NodeRewrites(model, USUAL, widens=widened_eps(known) > 0) for _ in samples]

@@ -8,6 +8,7 @@ from onnx import ModelProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import Array
+from sartor.onnx_model.graphs.mapped_data import mapped_array
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.reading.external_data import external_array, is_external
 
@@ -33,7 +34,7 @@ class StoredValues:
         Raises:
             SartorError: if another file cannot be read.
         """
-        if not is_external(tensor):
+        if not is_external(tensor) or mapped_array(tensor) is not None:
             return to_array(tensor)
         if self._source is None:
             raise UnsupportedModelError(f"the weight '{tensor.name}' lies in another file, and the model in none")

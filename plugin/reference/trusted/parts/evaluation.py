@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.evaluator_errors import EVALUATOR_ERRORS
+from sartor.onnx_model.graphs.mapped_data import mapped_array
 from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.element_types import body_input_types, numpy_code
@@ -114,7 +115,9 @@ class _Values(dict[str, Any]):
 
     def __missing__(self, name: str) -> Array:
         tensor = self._around.constants[name]
-        self[name] = array = numpy_helper.to_array(tensor, str(self._around.folder or ""))
+        mapped = mapped_array(tensor)
+        array = numpy_helper.to_array(tensor, str(self._around.folder or "")) if mapped is None else mapped
+        self[name] = array
         return array
 
 
