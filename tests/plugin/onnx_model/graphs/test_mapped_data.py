@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +18,7 @@ from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.reference.vouching.rewrite_check import checked_rewrites
 from tests.plugin.onnx_model.builders import Array, model, node
 
-WEIGHTS = {
+WEIGHTS: dict[str, Array] = {
     "w": np.random.default_rng(0).standard_normal((129, 257)).astype(np.float32),
     "codes": np.random.default_rng(1).integers(0, 256, (257, 17, 16), dtype=np.uint8),
     "scales": np.random.default_rng(2).random(257 * 17).astype(np.float32),
@@ -28,7 +29,7 @@ FEEDS = {"x": np.linspace(-1, 1, 3 * 129, dtype=np.float32).reshape(3, 129)}
 
 def _network() -> ModelProto:
     """A product by floats and one by a weight in blocks, of an odd depth."""
-    sizes = {"K": 257, "N": 257, "bits": 8, "block_size": 16}
+    sizes: dict[str, Any] = {"K": 257, "N": 257, "bits": 8, "block_size": 16}
     nodes = [
         node("MatMul", ["x", "w"], ["p"]),
         node("Tanh", ["p"], ["t"]),
