@@ -22,7 +22,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from onnx import ModelProto, TensorProto, external_data_helper, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, external_data_helper, helper, numpy_helper
 
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.runtime.driver.signature import Array
@@ -97,7 +97,8 @@ def _amounts(rollup: str) -> dict[str, float]:
 def write_model(folder: Path, megabytes: int, *, is_beside: bool) -> tuple[Path, int]:
     """Write a model of products by weights of about so many MiB; returns its file, and the bytes of its weights."""
     random, name, total = np.random.default_rng(0), "x", 0
-    nodes, constants = [], []
+    nodes: list[NodeProto] = []
+    constants: list[TensorProto] = []
     path, beside = folder / "model.onnx", folder / "model.data"
     with beside.open("wb") as data:
         while total < megabytes * _MIB:

@@ -45,7 +45,7 @@ def _mapped(path: Path) -> ModelProto | None:
     """None if the file's encoding is unusual, which protobuf has to judge."""
     place = path.resolve()
     content = np.memmap(place, np.uint8, "r")
-    parts = taken_apart(memoryview(content), HELD_BYTES)
+    parts = taken_apart(content.data, HELD_BYTES)
     if parts is None:
         return None
     light, ranges = parts
