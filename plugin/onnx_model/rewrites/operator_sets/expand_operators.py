@@ -19,6 +19,7 @@ from sartor.onnx_model.rewrites.operator_sets.classical.operators import CLASSIC
 from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import BLOCK_QUANTISED, is_kept
 from sartor.onnx_model.rewrites.operator_sets.contrib.counterparts import COUNTERPARTS
+from sartor.onnx_model.rewrites.operator_sets.contrib.experts import EXPERTS
 from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_FLOATS
 from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM
 from sartor.onnx_model.rewrites.operator_sets.contrib.grouped_attention import GROUPED_ATTENTION
@@ -36,6 +37,7 @@ _LOWERINGS: _Lowerings = {
         **ATTENTION,
         **BLOCK_QUANTISED,
         **COUNTERPARTS,
+        **EXPERTS,
         **FUSED_FLOATS,
         **GROUP_NORM,
         **GROUPED_ATTENTION,

@@ -9,7 +9,6 @@ _PAST = (
     "for a prompt of fixed length"
 )
 _SEARCH = "runs a decoder an unknown number of times; export the decoder as a model of its own, and search outside"
-_EXPERTS = "sends each token to experts that the data choose; export the model with its experts as plain layers"
 _STRINGS = "works on strings; compute its result outside, and make it an input of the model"
 
 CONTRIB_REASONS: Mapping[str, str] = {
@@ -21,7 +20,6 @@ CONTRIB_REASONS: Mapping[str, str] = {
         _PAST,
     ),
     **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), _SEARCH),
-    **dict.fromkeys(("MoE", "QMoE"), _EXPERTS),
     **dict.fromkeys(("MurmurHash3", "Tokenizer"), _STRINGS),
     "Unique": "returns as many elements as the data contain; end the model before it, and compute it outside",
 }

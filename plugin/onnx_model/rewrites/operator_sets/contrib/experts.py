@@ -1,0 +1,354 @@
+"""Lowers ONNX Runtime's mixtures of experts, of floats and of weights in few bits, to products and a choice.
+
+Weights of all experts are one matrix: what each makes of a token lies side by side, is weighted by the router, which
+gives experts that are not chosen zero, and one more product adds all up. Where the chosen matrices of floats are far
+fewer than all, as for single tokens, they alone are read and multiplied. Definition:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MoE
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto
+
+from sartor.codegen.ir.encoding import BlockEncoding, unpacked
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
+from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.number_types.quantized import Lowering
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import encoded_product, may_round
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import BlockWeight
+
+_PLAIN = ("identity", "relu", "silu", "gelu")
+_GATED = "swiglu"
+_APART, _INTERLEAVED = 0, 1
+# Attributes that say that the node does nothing else.
+_OFF: Mapping[str, tuple[Any, ...]] = {"quant_type": ("int",), "use_sparse_mixer": (0,), "weights_prepacked": (0, -1)}
+# A matrix that is taken out of others is read, written and read again.
+_TAKING_OUT = 3
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A weight of all experts, ``[experts, results, depth]``, and its bias, empty if there is none.
+
+    Attributes:
+        name: of the weight.
+        bias: ``[experts, results]``.
+        experts, results, depth: its sizes.
+        blocks: the same in few bits, ``[experts * results, …]``; None if the weight is of floats.
+    """
+
+    name: str
+    bias: str
+    experts: int
+    results: int
+    depth: int
+    blocks: BlockWeight | None = None
+
+
+class _Experts:
+    """A node of either operator, with its matrices.
+
+    Args:
+        node: the operator.
+        editor: of the graph.
+        rows: how many tokens there are.
+        matrices: the first, the second, and the one of gates that are apart, if any.
+    """
+
+    def __init__(self, node: NodeProto, editor: GraphEditor, rows: int, matrices: list[_Matrix]) -> None:
+        self._emit, self._rows = Emitter(editor, node), rows
+        self._found = attributes(node)
+        self._first, self._second, *self._gates = matrices
+        self._count = self._first.experts
+        self._chosen = int(self._found.get("k", 1))
+        self._may_round = may_round(node)
+
+    def nodes(self) -> list[NodeProto]:
+        """The nodes."""
+        emit, node = self._emit, self._emit.node
+        tokens = emit("Reshape", node.input[0], self._shape(self._rows, self._depth), part="tokens")
+        are_few = _TAKING_OUT * self._rows * self._chosen < self._count
+        is_float = self._first.blocks is None
+        made = self._by_chosen(tokens) if are_few and is_float else self._by_all(tokens)
+        emit("Reshape", made, self._sizes_of(node.input[0]), output=node.output[0])
+        return emit.nodes
+
+    @property
+    def _depth(self) -> int:
+        return self._first.depth
+
+    def _shape(self, *sizes: int) -> str:
+        return self._emit.constant(list(sizes), "shape")
+
+    def _sizes_of(self, name: str) -> str:
+        return self._emit.constant(list(self._emit.editor.shape(name) or ()), "sizes")
+
+    def _number(self, value: float, hint: str) -> str:
+        return self._emit.like(value, self._emit.node.input[0], hint)
+
+    def _routed(self) -> tuple[str, str]:
+        """The weights of the chosen experts of each token, and their numbers, ``[rows, chosen]``."""
+        emit, found = self._emit, self._found
+        logits = emit("Reshape", emit.node.input[1], self._shape(self._rows, self._count), part="logits")
+        shares = emit("Softmax", logits, part="shares", axis=-1)
+        count = emit.constant([self._chosen], "chosen")
+        best, numbers = emit.many("TopK", shares, count, part="choose", outputs=("", ""), axis=-1)
+        if self._own_weights:
+            own = emit("Reshape", self._own_weights, self._shape(self._rows, self._count), part="own_weights")
+            best = emit("GatherElements", own, numbers, part="own_best", axis=-1)
+        if found.get("normalize_routing_weights"):
+            total = emit("ReduceSum", best, emit.constant([-1], "axis"), part="total", keepdims=1)
+            best = emit("Div", best, total, part="normalised")
+        return best, numbers
+
+    @property
+    def _own_weights(self) -> str:
+        return optional_input(self._emit.node, _ROUTER_WEIGHTS) if self._emit.node.op_type == "QMoE" else ""
+
+    def _by_all(self, tokens: str) -> str:
+        """All experts' results of all tokens, added up by weights that are mostly zero."""
+        emit, rows, count = self._emit, self._rows, self._count
+        first = self._product_by_all(tokens, self._first)
+        gates = [self._product_by_all(tokens, each) for each in self._gates]
+        inner = self._activated(first, gates)
+        best, numbers = self._routed()
+        none = emit.constant(np.zeros((rows, count), emit.dtype(emit.node.input[1])), "none")
+        weights = emit("ScatterElements", none, numbers, best, part="weights", axis=-1)
+        column = emit("Reshape", weights, self._shape(rows, count, 1), part="weights_column")
+        weighted = emit("Mul", inner, column, part="weighted")
+        flat = emit("Reshape", weighted, self._shape(rows, count * self._second.depth), part="side_by_side")
+        made = self._summed(flat)
+        if self._second.bias:
+            made = emit("Add", made, emit("MatMul", weights, self._second.bias, part="biases"), part="with_biases")
+        return made
+
+    def _product_by_all(self, tokens: str, matrix: _Matrix) -> str:
+        """What all experts make of all tokens, ``[rows, experts, results]``."""
+        emit, split = self._emit, self._shape(self._rows, self._count, matrix.results)
+        if matrix.blocks is not None:
+            made = encoded_product(emit, tokens, matrix.blocks, may_round=self._may_round)
+        else:
+            joined = self._shape(self._count * matrix.results, matrix.depth)
+            rows = emit("Reshape", matrix.name, joined, part="experts")
+            made = emit("MatMul", tokens, emit("Transpose", rows, part="turned", perm=[1, 0]), part="by_all")
+        made = emit("Reshape", made, split, part="per_expert")
+        return emit("Add", made, matrix.bias, part="bias") if matrix.bias else made
+
+    def _summed(self, flat: str) -> str:
+        """The sum over experts of their second products, of what lies side by side."""
+        emit, second = self._emit, self._second
+        if second.blocks is not None:
+            return encoded_product(emit, flat, second.blocks, may_round=self._may_round)
+        turned = emit("Transpose", second.name, part="second_turned", perm=[0, 2, 1])
+        joined = emit("Reshape", turned, self._shape(self._count * second.depth, second.results), part="second_joined")
+        return emit("MatMul", flat, joined, part="sum")
+
+    def _by_chosen(self, tokens: str) -> str:
+        """The products by matrices of chosen experts alone."""
+        emit, rows, chosen = self._emit, self._rows, self._chosen
+        best, numbers = self._routed()
+        column = emit("Reshape", tokens, self._shape(rows, 1, self._depth, 1), part="column")
+        first = self._product_by_chosen(column, self._first, numbers)
+        gates = [self._product_by_chosen(column, each, numbers) for each in self._gates]
+        inner = emit("Unsqueeze", self._activated(first, gates), emit.constant([-1], "axis"), part="inner_column")
+        made = self._product_by_chosen(inner, self._second, numbers)
+        weighted = emit("Mul", made, emit("Reshape", best, self._shape(rows, chosen, 1), part="best"), part="weighted")
+        return emit("ReduceSum", weighted, emit.constant([1], "axis"), part="sum", keepdims=0)
+
+    def _product_by_chosen(self, column: str, matrix: _Matrix, numbers: str) -> str:
+        """What chosen experts make of columns, ``[rows, chosen, results]``."""
+        emit = self._emit
+        taken = emit("Gather", matrix.name, numbers, part="chosen_experts", axis=0)
+        made = emit("MatMul", taken, column, part="by_chosen")
+        made = emit("Squeeze", made, emit.constant([-1], "axis"), part="per_expert")
+        if not matrix.bias:
+            return made
+        return emit("Add", made, emit("Gather", matrix.bias, numbers, part="chosen_biases", axis=0), part="bias")
+
+    def _activated(self, first: str, gates: list[str]) -> str:
+        emit, kind = self._emit, str(self._found.get("activation_type", "relu")).lower()
+        if kind == _GATED:
+            return self._gated(*self._halves(first, gates))
+        if kind == "relu":
+            return emit("Relu", first, part="activation")
+        if kind == "silu":
+            return emit("Mul", first, emit("Sigmoid", first, part="gate"), part="activation")
+        return self._bent(first) if kind == "gelu" else first
+
+    def _bent(self, x: str) -> str:
+        """GELU by a hyperbolic tangent, as ONNX Runtime's experts have it."""
+        emit = self._emit
+        cube = emit("Mul", emit("Mul", x, x, part="square"), x, part="cube")
+        inner = emit("Add", x, emit("Mul", cube, self._number(0.044715, "cubic"), part="cubic"), part="bent")
+        scaled = emit("Mul", inner, self._number(math.sqrt(2 / math.pi), "root"), part="scaled")
+        raised = emit("Add", emit("Tanh", scaled, part="tangent"), self._number(1, "one"), part="raised")
+        half = emit("Mul", x, self._number(0.5, "half"), part="half")
+        return emit("Mul", half, raised, part="activation")
+
+    def _halves(self, first: str, gates: list[str]) -> tuple[str, str]:
+        """What is bent, and what is multiplied by it."""
+        if gates:
+            return first, gates[0]
+        emit, inner = self._emit, self._second.depth
+        is_interleaved = self._found.get("swiglu_fusion") == _INTERLEAVED
+        pairs = [inner, 2] if is_interleaved else [2, inner]
+        split = emit("Reshape", first, self._shape(0, 0, *pairs), part="pairs")
+        axis, ones = (3 if is_interleaved else 2), emit.constant([1, 1], "ones")
+        halves = emit.many("Split", split, ones, part="halves", outputs=("", ""), axis=axis)
+        one, other = (emit("Squeeze", each, emit.constant([axis], "axis"), part="half") for each in halves)
+        return one, other
+
+    def _gated(self, gate: str, linear: str) -> str:
+        emit, found = self._emit, self._found
+        limit, alpha, beta = (found.get(name) for name in ("swiglu_limit", "activation_alpha", "activation_beta"))
+        is_late = bool(found.get("swiglu_limit_after_activation"))
+        most = None if limit is None or math.isinf(limit) else self._number(limit, "limit")
+        if most is not None:
+            linear = emit("Clip", linear, self._number(-float(limit), "least"), most, part="linear_limit")
+            gate = gate if is_late else emit("Min", gate, most, part="gate_limit")
+        steep = gate if alpha in (None, 1.0) else emit("Mul", gate, self._number(alpha, "alpha"), part="steep")
+        bent = emit("Mul", gate, emit("Sigmoid", steep, part="gate"), part="bent")
+        if most is not None and is_late:
+            bent = emit("Min", bent, most, part="bent_limit")
+        moved = linear if not beta else emit("Add", linear, self._number(beta, "beta"), part="moved")
+        return emit("Mul", bent, moved, part="activation")
+
+
+_ROUTER_WEIGHTS = 14
+_Read = Callable[[NodeProto, GraphEditor, tuple[int, ...]], _Matrix | None]
+
+
+def _mixture(
+    node: NodeProto, editor: GraphEditor, places: list[tuple[int, ...]], read: _Read
+) -> list[NodeProto] | None:
+    """The nodes of either operator.
+
+    Args:
+        node: the operator.
+        editor: of its graph.
+        places: of the operands of the first, the second and the third matrix.
+        read: makes a matrix of them.
+    """
+    shape, routes = (editor.shape(node.input[index]) for index in (0, 1))
+    kinds = [editor.element_type(node.input[index]) for index in (0, 1)]
+    if shape is None or routes is None or not all(kinds):
+        return None
+    _refuse(node)
+    found = attributes(node)
+    is_gated = str(found.get("activation_type", "relu")).lower() == _GATED
+    is_apart = is_gated and found.get("swiglu_fusion", _APART) == _APART
+    if bool(optional_input(node, places[2][0])) is not is_apart:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has {'no' if is_apart else 'a'} third weight, where its activation "
+            f"{'needs one' if is_apart else 'has none'}; export it with swiglu_fusion=1"
+        )
+    matrices = [read(node, editor, each) for each in (places if is_apart else places[:2])]
+    if any(each is None for each in matrices):
+        return None
+    known = [each for each in matrices if each is not None]
+    rows = math.prod(shape[:-1])
+    _check_sizes(node, shape[-1], routes, rows, known, width=2 if is_gated and not is_apart else 1)
+    return _Experts(node, editor, rows, known).nodes()
+
+
+def _check_sizes(
+    node: NodeProto, depth: int, routes: tuple[int, ...], rows: int, matrices: list[_Matrix], width: int
+) -> None:
+    first, second = matrices[:2]
+    fits = first.depth == depth and second.results == depth and first.results == width * second.depth
+    experts = {each.experts for each in matrices}
+    chosen = int(attributes(node).get("k", 1))
+    if not fits or len(experts) != 1 or routes != (rows, first.experts) or not 0 < chosen <= first.experts:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has experts {[(each.experts, each.results, each.depth) for each in matrices]}, "
+            f"of which {chosen} are chosen, for {rows} tokens of {depth} and routes {list(routes)}, which do not fit; "
+            "export the model again"
+        )
+
+
+def _refuse(node: NodeProto) -> None:
+    """Raise UnsupportedModelError for what neither the definition for CPUs nor these nodes have."""
+    found = attributes(node)
+    kind = str(found.get("activation_type", "relu")).lower()
+    if kind not in (*_PLAIN, _GATED):
+        raise UnsupportedModelError(f"{describe_node(node)} has the activation {kind}; {', '.join(_PLAIN)} or {_GATED}")
+    for name, values in _OFF.items():
+        if found.get(name, values[0]) not in values:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} has {name}={found[name]}, which is for GPUs; export it with {values[0]}"
+            )
+
+
+def _of_floats(node: NodeProto, editor: GraphEditor, places: tuple[int, ...]) -> _Matrix | None:
+    name, bias = (optional_input(node, each) for each in places)
+    shape = editor.shape(name)
+    return None if shape is None or len(shape) != _RANK else _Matrix(name, bias, *shape)
+
+
+def _of_blocks(node: NodeProto, editor: GraphEditor, places: tuple[int, ...]) -> _Matrix | None:
+    """A matrix in few bits. Of the second one all experts' blocks lie behind each other, as what it multiplies."""
+    index, scale, bias, zero = places
+    codes, scales, points = (editor.constant(optional_input(node, each)) for each in (index, scale, zero))
+    if codes is None or scales is None or codes.ndim != _RANK or codes.dtype != np.uint8:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has weights that are not constant bytes with scales; quantise the model again"
+        )
+    bits = _bits_of(node, index)
+    experts, results, depth = *codes.shape[:2], codes.shape[2] * 8 // bits
+    block = int(attributes(node).get("block_size", 0)) or _shared_block(depth)
+    if bits not in _BITS or depth % block:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has weights of {bits} bits in blocks of {block}, rows of {depth}; 4 or 8 bits in "
+            "blocks that fill rows were expected"
+        )
+    count, is_second = depth // block, index == _QUANTISED[1][0]
+    scales = np.broadcast_to(scales.reshape(experts, results, -1), (experts, results, count))
+    parts = [codes.reshape(experts, results, count, -1), scales]
+    if points is not None:
+        parts.append(unpacked(points.reshape(experts, results, -1), bits)[..., :count].astype(scales.dtype))
+    if is_second:
+        parts = [np.moveaxis(each, 0, 1) for each in parts]
+    columns, blocks = (results, experts * count) if is_second else (experts * results, count)
+    parts = [np.ascontiguousarray(each).reshape(columns, blocks, *each.shape[3:]) for each in parts]
+    encoding = BlockEncoding(bits, block, blocks * block, columns)
+    weight = BlockWeight.of(node, encoding, parts[0], parts[1], parts[2] if points is not None else None)
+    return _Matrix("", optional_input(node, bias), experts, results, depth, weight)
+
+
+def _bits_of(node: NodeProto, index: int) -> int:
+    """Bits of a code of the weight at an operand's place."""
+    found, number = attributes(node), [each[0] for each in _QUANTISED].index(index) + 1
+    return int(found.get(f"fc{number}_expert_weight_bits", found.get("expert_weight_bits", 4)))
+
+
+def _shared_block(depth: int) -> int:
+    """A length of blocks by which rows may be divided that have one scale each."""
+    fitting = (block for block in (128, 64, 32, 16) if depth % block == 0)
+    return next(fitting, depth)
+
+
+_RANK, _BITS = 3, (4, 8)
+_FLOATS: list[tuple[int, ...]] = [(2, 3), (4, 5), (6, 7)]
+# Of each matrix its codes, scales, bias and zero points.
+_QUANTISED: list[tuple[int, ...]] = [(2, 3, 4, 11), (5, 6, 7, 12), (8, 9, 10, 13)]
+
+
+def _moe(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """``MoE(x, routes, first, bias, second, bias, third, bias)``."""
+    return _mixture(node, editor, _FLOATS, _of_floats)
+
+
+def _qmoe(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """``QMoE(x, routes, first, scales, bias, second, …, third, …, zero points, weights of routes)``."""
+    return _mixture(node, editor, _QUANTISED, _of_blocks)
+
+
+EXPERTS: Mapping[str, Lowering] = {"MoE": _moe, "QMoE": _qmoe}
