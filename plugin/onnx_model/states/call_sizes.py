@@ -127,6 +127,12 @@ def has_several(model: ModelProto, given: OpenShapes) -> bool:
     return any(isinstance(count, SizeRange) or (isinstance(count, int) and count > 1) for count in counts)
 
 
+def tokens_of(model: ModelProto) -> str:
+    """The input with a call's tokens, or what they are embedded as, along its second axis; empty if there is none."""
+    names = (value.name for value in inputs_of(model) if is_own(value.name) and len(dims_of(value)) > 1)
+    return next((name for name in names if name.endswith((*_TOKENS, *_EMBEDDED))), "")
+
+
 def is_mask(name: str) -> bool:
     """Whether an input says which positions count."""
     return "mask" in name and _ENCODER not in name

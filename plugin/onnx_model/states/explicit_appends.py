@@ -18,6 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
+from sartor.onnx_model.states.call_sizes import tokens_of
 
 OPERATOR = "GroupQueryAttention"
 _MICROSOFT = "com.microsoft"
@@ -55,8 +56,8 @@ def append_explicitly(model: ModelProto, *, several: bool = False) -> tuple[str,
         several: whether a call has several new positions.
     """
     editor, hidden = GraphEditor(model.graph), _Hidden()
-    kind = _SeveralPositions if several else _Attention
-    return editor.rewrite(lambda node: _explicit(node, editor, partial(kind, hidden)))
+    kind = partial(_SeveralPositions if several else _Attention, hidden, tokens_of(model))
+    return editor.rewrite(lambda node: _explicit(node, editor, kind))
 
 
 def _explicit(
@@ -91,13 +92,14 @@ class _Attention:
 
     Args:
         hidden: what is added to scores, which layers have in common.
+        tokens: an input with the call's tokens along its second axis; empty if none is known.
         node: the operator.
         editor: of the graph.
         width: of a head.
     """
 
-    def __init__(self, hidden: _Hidden, node: NodeProto, editor: GraphEditor, width: int) -> None:
-        self._hidden = hidden
+    def __init__(self, hidden: _Hidden, tokens: str, node: NodeProto, editor: GraphEditor, width: int) -> None:
+        self._hidden, self._tokens = hidden, tokens or str(node.input[0])
         self._node, self._emit, self._width = node, Emitter(editor, node), width
         self._found = attributes(node)
         self._heads, self._groups = int(self._found["num_heads"]), int(self._found["kv_num_heads"])
@@ -261,7 +263,7 @@ class _SeveralPositions(_Attention):
         return self._emit("Transpose", by_head, part="merge_heads", perm=[0, 2, 1, 3])
 
     def _positions(self) -> str:
-        emit, count = self._emit, self._count(self._node.input[0], 1)
+        emit, count = self._emit, self._count(self._tokens, 1)
         last = super()._positions()
         first = emit("Sub", last, emit("Sub", count, emit.constant([1], "one"), part="others"), part="first_position")
         return emit("Add", first, self._range(count), part="own_positions")

@@ -9,7 +9,9 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 from sartor.onnx_model.states.call_sizes import has_several
+from sartor.onnx_model.states.cut_caches import cut_caches
 from sartor.onnx_model.states.explicit_appends import OPERATOR, append_explicitly
+from sartor.onnx_model.states.grown_caches import growing_caches
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 from tests.cache_models import Decoder
@@ -39,9 +41,7 @@ def test_nodes_give_what_the_operator_gives(tokens: int) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("declared", "given", "several"), [(1, {}, False), (4, {}, True), (4, {"input_ids": (1, 1)}, True)]
-)
+@pytest.mark.parametrize(("declared", "given", "several"), [(1, {}, False), (4, {}, True)])
 def test_a_call_has_as_many_tokens_as_the_model_declares(
     declared: int, given: dict[str, tuple[int, ...]], *, several: bool
 ) -> None:
@@ -51,6 +51,9 @@ def test_a_call_has_as_many_tokens_as_the_model_declares(
         if value.name in ("input_ids", "position_ids"):
             value.type.tensor_type.shape.dim[1].dim_value = declared
     assert has_several(model, given) is several
+    append_explicitly(model, several=several)
+    cut = cut_caches(model, growing_caches(model, {}, finds=True), {"input_ids": (1, declared), **given})
+    assert cut.sources[0] == f"positions={declared}..{DECODER.positions}, as long as the table 'c1'"
     assert has_several(DECODER.model(), {"input_ids": (1, 4)})
 
 
