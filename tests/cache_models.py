@@ -27,6 +27,7 @@ class Decoder:
         positions: rows of the table of positions.
         has_mask: whether it takes a mask of all positions.
         is_fused: whether its attentions are ONNX Runtime's GroupQueryAttention, which read lengths from the mask.
+        is_standard: whether its attentions are ONNX's Attention, of opset 23.
         is_causal: whether positions see no later ones of their call, where attentions are not fused.
         branches: whether what goes into its layers, and what comes out, is chosen by values.
     """
@@ -39,6 +40,7 @@ class Decoder:
     positions: int = POSITIONS
     has_mask: bool = False
     is_fused: bool = False
+    is_standard: bool = False
     is_causal: bool = False
     branches: bool = False
 
@@ -77,7 +79,8 @@ class _Builder:
         x = self("Add", self("Gather", words, "input_ids"), self("Gather", places, "position_ids"))
         x = self._chosen(x) if size.branches else x
         hidden = [*([self._hidden()] if size.has_mask else []), *([self._later()] if size.is_causal else [])]
-        attention = self._fused() if size.is_fused else partial(self._attention, hidden=hidden)
+        plain = self._standard if size.is_standard else partial(self._attention, hidden=hidden)
+        attention = self._fused() if size.is_fused else plain
         for layer in range(size.layers):
             x = self("Add", x, attention(x, layer))
         x = self._chosen(x) if size.branches else x
@@ -89,7 +92,10 @@ class _Builder:
             [*_values({"logits": ("batch", "sequence", size.words)}), *_values(self._caches("present", "total"))],
             [numpy_helper.from_array(array, name) for name, array in self._held.items()],
         )
-        opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid("com.microsoft", 1)] * size.is_fused)]
+        opsets = [
+            helper.make_opsetid("", 23 if size.is_standard else 17),
+            *([helper.make_opsetid("com.microsoft", 1)] * size.is_fused),
+        ]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
         onnx.checker.check_model(model)
         return model
@@ -179,6 +185,23 @@ class _Builder:
         context = self("Transpose", self("MatMul", shares, self._repeated(values)), perm=[0, 2, 1, 3])
         joined = self("Reshape", context, self.numbers(0, 0, self._depth))
         return self("MatMul", joined, self.weight(self._depth, self._depth))
+
+    def _standard(self, x: str, layer: int) -> str:
+        size = self.decoder
+        operands = [self("MatMul", x, self.weight(self._depth, count * size.width)) for count in self._counts]
+        caches, presents = (
+            [f"{name}.{layer}.{kind}" for kind in ("key", "value")] for name in ("past_key_values", "present")
+        )
+        name = f"attention_{layer}"
+        heads = {"q_num_heads": size.heads, "kv_num_heads": size.groups, "is_causal": 1}
+        self._nodes.append(
+            helper.make_node("Attention", [*operands, "", *caches], [name, *presents], name=name, **heads)
+        )
+        return self("MatMul", name, self.weight(self._depth, self._depth))
+
+    @property
+    def _counts(self) -> tuple[int, int, int]:
+        return self.decoder.heads, self.decoder.groups, self.decoder.groups
 
     def _heads(self, x: str, count: int) -> str:
         projected = self("MatMul", x, self.weight(self._depth, count * self.decoder.width))

@@ -1,4 +1,5 @@
-"""Writes ONNX Runtime's GroupQueryAttention over caches that grow as nodes: what appends to a cache is one of them.
+"""Writes attention over caches that grow as nodes, ONNX Runtime's GroupQueryAttention and ONNX's own: what appends to
+a cache is one of them.
 
 A call of one new position, the last of all, sees every key, and lengths only place it. Of several each sees the keys up
 to its own; what is added to scores hides those behind it, and those before a window. Definition:
@@ -19,6 +20,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
 from sartor.onnx_model.states.call_sizes import tokens_of
+from sartor.onnx_model.states.standard_attention import StandardAttention
 
 OPERATOR = "GroupQueryAttention"
 _MICROSOFT = "com.microsoft"
@@ -56,8 +58,16 @@ def append_explicitly(model: ModelProto, *, several: bool = False) -> tuple[str,
         several: whether a call has several new positions.
     """
     editor, hidden = GraphEditor(model.graph), _Hidden()
-    kind = partial(_SeveralPositions if several else _Attention, hidden, tokens_of(model))
-    return editor.rewrite(lambda node: _explicit(node, editor, kind))
+    tokens = tokens_of(model)
+    kind = partial(_SeveralPositions if several else _Attention, hidden, tokens)
+    standard = StandardAttention(tokens, several=several)
+
+    def rule(node: NodeProto) -> list[NodeProto] | None:
+        before, grouped = standard.grouped(node, editor) or ([], node)
+        written = _explicit(grouped, editor, kind)
+        return None if written is None else [*before, *written]
+
+    return editor.rewrite(rule)
 
 
 def _explicit(

@@ -20,11 +20,11 @@ DECODER = Decoder(width=16, has_mask=True, is_fused=True)
 PAST = 5
 
 
-def feeds(tokens: int = 1) -> dict[str, Array]:
-    random, shape = np.random.default_rng(0), (1, DECODER.groups, PAST, DECODER.width)
-    caches = [f"past_key_values.{layer}.{kind}" for layer in range(DECODER.layers) for kind in ("key", "value")]
+def feeds(tokens: int = 1, decoder: Decoder = DECODER) -> dict[str, Array]:
+    random, shape = np.random.default_rng(0), (1, decoder.groups, PAST, decoder.width)
+    caches = [f"past_key_values.{layer}.{kind}" for layer in range(decoder.layers) for kind in ("key", "value")]
     places = {"input_ids": np.full((1, tokens), 3), "position_ids": PAST + np.arange(tokens)[None]}
-    mask = {"attention_mask": np.ones((1, PAST + tokens), np.int64)}
+    mask = {"attention_mask": np.ones((1, PAST + tokens), np.int64)} if decoder.has_mask else {}
     return {**places, **mask, **{name: random.standard_normal(shape).astype(np.float32) for name in caches}}
 
 
@@ -55,6 +55,24 @@ def test_a_call_has_as_many_tokens_as_the_model_declares(
     cut = cut_caches(model, growing_caches(model, {}, finds=True), {"input_ids": (1, declared), **given})
     assert cut.sources[0] == f"positions={declared}..{DECODER.positions}, as long as the table 'c1'"
     assert has_several(DECODER.model(), {"input_ids": (1, 4)})
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_nodes_give_what_onnx_s_operator_gives(tokens: int) -> None:
+    decoder = Decoder(width=8, is_standard=True)
+    model, given = decoder.model(), feeds(tokens, decoder)
+    assert append_explicitly(model, several=tokens > 1) == ("attention_0", "attention_1")
+    assert not {"Attention", OPERATOR} & {node.op_type for node in model.graph.node}
+    for one, other in zip(outputs(model, given), outputs(decoder.model(), given), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_an_attention_with_a_mask_stays() -> None:
+    model = Decoder(is_standard=True).model()
+    for node in model.graph.node:
+        if node.op_type == "Attention":
+            node.input[3] = "mask"
+    assert append_explicitly(model) == ()
 
 
 def model_with(values: Mapping[str, float | str]) -> ModelProto:
