@@ -26,7 +26,8 @@ def test_models_are_the_same_in_both_forms(tmp_path: Path, monkeypatch: pytest.M
         assert _MIB <= size < 2 * _MIB
         assert (path.stat().st_size > size) == (form == "inside")
         outputs += OnnxRuntimeReference(path)({"x": np.ones((1, 512), np.float32)})
-    np.testing.assert_array_equal(*outputs)
+    inside, beside = outputs
+    np.testing.assert_array_equal(inside, beside)
 
 
 def test_memory_of_a_process_is_seen() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +15,7 @@ from sartor.codegen.linking.weights import parameters
 from sartor.codegen.linking.weights.mapped_arrays import mapped_arrays
 from sartor.codegen.linking.weights.parameters import Parameters
 
-ARRAYS = {
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "turned": np.arange(15, dtype=np.float32).reshape(3, 5).T,
     "none": np.zeros((3, 0), np.float16),
     "scalar": np.array(7, np.int64),
@@ -36,7 +38,7 @@ def test_many_weights_are_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(parameters, "_MANY_BYTES", 70)
     kept = Parameters(is_shared=is_shared)
     for name in ("turned", "half", "turned"):
-        kept.add(TensorType.of(ARRAYS[name].shape, ARRAYS[name].dtype), lambda array=ARRAYS[name]: array)
+        kept.add(TensorType.of(ARRAYS[name].shape, ARRAYS[name].dtype), partial(ARRAYS.__getitem__, name))
     arrays = kept.arrays(tmp_path / "file")
     assert len(arrays) == (2 if is_shared else 3)
     np.testing.assert_array_equal(arrays["p0"], ARRAYS["turned"])
