@@ -41,8 +41,10 @@ from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
 from sartor.codegen.routines.open_sizes.convolution import OpenConvolutionKernel
 from sartor.codegen.routines.open_sizes.patches import OpenPatchesKernel
 from sartor.codegen.routines.open_sizes.window import OpenWindowKernel
+from sartor.codegen.routines.storing.elementwise import ElementwiseImages
 from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
+from sartor.codegen.routines.storing.table import TableLookUp
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd, WordPairWinograd
 from sartor.codegen.routines.vector.join import Join, JoinEnlarged, JoinSlices
@@ -220,6 +222,8 @@ ROUTINES: tuple[Routine, ...] = (
     JoinSlices(storage="i8"),
     JoinEnlarged(storage="i8"),
     Rowwise(storage="i8"),
+    ElementwiseImages(),
+    TableLookUp(),
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
     *NEON_DOTS,

@@ -163,7 +163,7 @@ class Assembler(ControlFlow):
             count: how many elements to read.
             present: if false, nothing is read and all elements are zero.
         """
-        return self._real(memory, self.load_as_stored(memory, offset, count, present))
+        return self.real(memory, self.load_as_stored(memory, offset, count, present))
 
     def load_as_stored(
         self, memory: ir.Value, offset: Index, count: int, present: Condition = True, size: int | None = None
@@ -191,7 +191,7 @@ class Assembler(ControlFlow):
         taken = range(0, count * stride, stride)
         # The last element is beyond those that are read, thus zero.
         others = self.lanes - lane - count
-        return self._real(memory, vector.shuffle(loaded, loaded, [*[size - 1] * lane, *taken, *[size - 1] * others]))
+        return self.real(memory, vector.shuffle(loaded, loaded, [*[size - 1] * lane, *taken, *[size - 1] * others]))
 
     def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
         """Load a vector of f32 from a memory of another element type, whose elements ``offset`` counts."""
@@ -252,7 +252,7 @@ class Assembler(ControlFlow):
         element = ir.MemRefType(memory.type).element_type
         return arith.constant(element, _zero(element))
 
-    def _real(self, memory: ir.Value, value: ir.Value) -> ir.Value:
+    def real(self, memory: ir.Value, value: ir.Value) -> ir.Value:
         """Convert a loaded vector to f32, in which all arithmetic is done."""
         kind = self.vector_type(ir.F32Type.get())
         if memory in self._scales:
@@ -358,7 +358,7 @@ class Assembler(ControlFlow):
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
         """A vector that repeats one element of memory."""
         scalar = memref.load(memory, [self.value(offset)])
-        return self._real(memory, vector.broadcast(self.vector_type(scalar.type), scalar))
+        return self.real(memory, vector.broadcast(self.vector_type(scalar.type), scalar))
 
 
 def _as_stored(kind: ir.VectorType, memory: ir.Value) -> ir.VectorType:

@@ -16,7 +16,7 @@ from sartor.codegen.kernels.emit.rounded_numbers import clipped, note, rounded
 from sartor.codegen.kernels.emit.special_functions import erf, exp, quotient, tanh
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps
+from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps, is_elementwise
 from sartor.codegen.mlir.rewriting.chain import Chain
 
 _VECTOR_DIALECTS = ("arith.", "math.")
@@ -90,7 +90,8 @@ class Epilogue:
 
     Attributes:
         chain: of the layer.
-        operands: for each op of the chain but the root, its operands: accesses, constants or values of the chain.
+        operands: for each op of the chain, but for a root that is not elementwise, its operands: accesses, constants or
+            values of the chain.
     """
 
     chain: Chain
@@ -108,7 +109,7 @@ class Epilogue:
             Raises:
                 ValueError: if an operand or an op cannot be emitted on vectors.
         """
-        ops = [op for op in chain.ops if op != chain.root]
+        ops = [op for op in chain.ops if op != chain.root or is_elementwise(op)]
         for op in ops:
             check_region(op)
         return Epilogue(chain, {op: _operands(op, chain, locate) for op in ops})
@@ -152,7 +153,9 @@ class Epilogue:
     def start(
         self, asm: Assembler, memories: Sequence[ir.Value], origin: TileOrigin, tile_vector: TileVector
     ) -> ir.Value:
-        """The initial value of an accumulator of a tile."""
+        """The initial value of an accumulator of a tile, or what the root computes if it is elementwise itself."""
+        if self.chain.root in self.operands:
+            return self._evaluate(asm, memories, origin, tile_vector, self.chain.root, {})
         if self.chain.initial is None:
             return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
         return self._evaluate(asm, memories, origin, tile_vector, self.chain.initial, {})

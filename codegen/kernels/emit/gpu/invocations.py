@@ -162,7 +162,7 @@ class InvocationAssembler(Assembler):
 
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
         """An element that all invocations read."""
-        return self._real(memory, memref.load(memory, [self.value(offset)]))
+        return self.real(memory, memref.load(memory, [self.value(offset)]))
 
     def first_lanes(self, count: int) -> ir.Value:
         """Whether the invocation is one of the first ``count``."""
@@ -179,7 +179,7 @@ class InvocationAssembler(Assembler):
         given = arith.constant(ir.IntegerType.get_signless(1), int(present)) if isinstance(present, bool) else present
         return given if inside is None else arith.andi(given, inside)
 
-    def _real(self, memory: ir.Value, value: ir.Value) -> ir.Value:
+    def real(self, memory: ir.Value, value: ir.Value) -> ir.Value:
         """Convert a loaded number to f32, in which all arithmetic is done.
 
         Raises:
