@@ -208,11 +208,12 @@ class _Experts:
 
     def _gated(self, gate: str, linear: str) -> str:
         emit, found = self._emit, self._found
-        limit, alpha, beta = (found.get(name) for name in ("swiglu_limit", "activation_alpha", "activation_beta"))
+        alpha, beta = (found.get(name) for name in ("activation_alpha", "activation_beta"))
+        limit = float(found.get("swiglu_limit", math.inf))
         is_late = bool(found.get("swiglu_limit_after_activation"))
-        most = None if limit is None or math.isinf(limit) else self._number(limit, "limit")
+        most = None if math.isinf(limit) else self._number(limit, "limit")
         if most is not None:
-            linear = emit("Clip", linear, self._number(-float(limit), "least"), most, part="linear_limit")
+            linear = emit("Clip", linear, self._number(-limit, "least"), most, part="linear_limit")
             gate = gate if is_late else emit("Min", gate, most, part="gate_limit")
         steep = gate if alpha in (None, 1.0) else emit("Mul", gate, self._number(alpha, "alpha"), part="steep")
         bent = emit("Mul", gate, emit("Sigmoid", steep, part="gate"), part="bent")
@@ -290,7 +291,10 @@ def _refuse(node: NodeProto) -> None:
 def _of_floats(node: NodeProto, editor: GraphEditor, places: tuple[int, ...]) -> _Matrix | None:
     name, bias = (optional_input(node, each) for each in places)
     shape = editor.shape(name)
-    return None if shape is None or len(shape) != _RANK else _Matrix(name, bias, *shape)
+    if shape is None or len(shape) != _RANK:
+        return None
+    experts, results, depth = shape
+    return _Matrix(name, bias, experts, results, depth)
 
 
 def _of_blocks(node: NodeProto, editor: GraphEditor, places: tuple[int, ...]) -> _Matrix | None:
@@ -302,7 +306,8 @@ def _of_blocks(node: NodeProto, editor: GraphEditor, places: tuple[int, ...]) ->
             f"{describe_node(node)} has weights that are not constant bytes with scales; quantise the model again"
         )
     bits = _bits_of(node, index)
-    experts, results, depth = *codes.shape[:2], codes.shape[2] * 8 // bits
+    experts, results, row = codes.shape
+    depth = row * 8 // bits
     block = int(attributes(node).get("block_size", 0)) or _shared_block(depth)
     if bits not in _BITS or depth % block:
         raise UnsupportedModelError(
