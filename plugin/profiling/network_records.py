@@ -15,6 +15,7 @@ from sartor.errors import DisturbedError
 from sartor.frontend import import_job
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
+from sartor.precision.compensation.compensated_weights import identity
 from sartor.profiling import verify_job
 from sartor.profiling.layers import dispatch_job
 from sartor.profiling.layerwise import check_job, instrumented
@@ -247,7 +248,7 @@ class NetworkRecords:
         # Parameters of the code, without which it does not determine the network.
         ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]
         if any(block_of(each.dtype) for each in recipe.variants.values()):
-            ranges.append(recipe.plan.compensated)
+            ranges.append(identity(recipe.plan.compensated))
         name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
         return MeasurementKey(
             task=f"net:{self.imported.sha256[:16]}",

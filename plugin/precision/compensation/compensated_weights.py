@@ -7,15 +7,19 @@ of them are rounded at all.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
+from sartor.codegen.digest import digest
 from sartor.codegen.ir.block_packing import BITS, FOUR_BITS, block_of, rounded_name
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.source_digest import source_digest
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
@@ -76,6 +80,12 @@ class _Weight:
         return weight_rows(self.nodes[0], self.array)
 
     @property
+    def work(self) -> float:
+        """Multiplications that compensating it takes, but for a factor."""
+        depth, columns = self.rows.shape
+        return float(depth**2 * (depth + columns))
+
+    @property
     def tensors(self) -> tuple[str, ...]:
         """What is multiplied by it."""
         return tuple(dict.fromkeys(node.input[0] for node in self.nodes))
@@ -91,6 +101,7 @@ def compensated_model(
     policy: CalibrationPolicy,
     pool: WorkerPool,
     progress: Progress = silent,
+    end: float = math.inf,
 ) -> tuple[ImportedModel, StoredArrays | None]:
     """The model with what rounding with compensation makes of its weights, and the same by names of ONNX's constants.
 
@@ -102,8 +113,10 @@ def compensated_model(
         policy: the blocks that are allowed.
         pool: where ONNX Runtime runs.
         progress: told how many samples have been run.
+        end: when it has to be done, by ``time.monotonic()``.
 
     Raises:
+        OutOfTimeError: if it will not be.
         UsageError: if the samples cannot be read, or the model fails on them.
         CompileError: if the worker dies.
     """
@@ -113,7 +126,7 @@ def compensated_model(
     source = samples.source
     used = _Later(source, _HELD_OUT) if len(source) > 2 * _HELD_OUT else source
     weights = _weights(prepared_model(imported.prepared), min(policy.blocks))
-    found = _compensated(imported, weights, policy, used, pool, progress)
+    found = _compensated(imported, weights, policy, used, pool, progress, end)
     arrays = StoredArrays.write(stored.path.with_name("compensated.bin"), found)
     names = _names(imported.graph, weights)
     aliases = dict(pair for each in weights for pair in _aliases(each, stored.only(names[each.name]), arrays))
@@ -128,10 +141,56 @@ def with_compensation(
     policy: CalibrationPolicy,
     pool: WorkerPool,
     progress: Progress = silent,
+    end: float = math.inf,
 ) -> tuple[ImportedModel, Calibration]:
-    """As ``compensated_model``, with what errors of rounding are simulated by."""
-    model, rounded = compensated_model(imported, calibration.samples, policy, pool, progress)
-    return model, replace(calibration, rounded=rounded, compensated=model.compensated)
+    """As ``compensated_model``, with what errors of rounding are simulated by.
+
+    Where it would not be done in time, no weight is compensated: a plan is replayed with all weights or none.
+    """
+    try:
+        model, rounded = compensated_model(imported, calibration.samples, policy, pool, progress, end)
+    except OutOfTimeError:
+        _LOG.warning(
+            "errors of weights in 4 bits are not compensated: the time budget leaves too little; "
+            "give more by --time-budget"
+        )
+        return imported, calibration
+    return model, replace(calibration, rounded=rounded, compensated=identity(model.compensated))
+
+
+def identity(compensated: str) -> str:
+    """What weights depend on that were compensated on some samples, by the digest of these; empty for none."""
+    return digest(source_digest(__name__), compensated) if compensated else ""
+
+
+class OutOfTimeError(Exception):
+    """Compensating the weights of a model takes longer than it may."""
+
+
+class _Pace:
+    """Foresees when work will be done, by how long its first part took.
+
+    Args:
+        total: all work, in any unit.
+        end: when it has to be done, by ``time.monotonic()``.
+    """
+
+    def __init__(self, total: float, end: float) -> None:
+        self._start, self._end = time.monotonic(), end
+        self._total, self._done = total, 0.0
+        if total and self._start >= end:
+            raise OutOfTimeError
+
+    def did(self, work: float) -> None:
+        """Count some work.
+
+        Raises:
+            OutOfTimeError: if all of it will not be done in time.
+        """
+        self._done += work
+        taken = time.monotonic() - self._start
+        if self._start + taken / self._done * self._total > self._end:
+            raise OutOfTimeError
 
 
 def compensated_as(
@@ -186,9 +245,14 @@ def _compensated(
     samples: SampleSource,
     pool: WorkerPool,
     progress: Progress,
+    end: float,
 ) -> Iterator[tuple[str, Array]]:
-    """Yield the rounded constants, by ``rounded_name``, a few weights' at a time."""
-    threads = policy.threads
+    """Yield the rounded constants, by ``rounded_name``, a few weights' at a time.
+
+    Raises:
+        OutOfTimeError: if they are not done by ``end``.
+    """
+    threads, pace = policy.threads, _Pace(sum(each.work for each in weights), end)
     for group in _groups(weights):
         tensors = {tensor for weight in group for tensor in weight.tensors}
         seen = observed(
@@ -202,6 +266,7 @@ def _compensated(
             for block in policy.blocks:
                 of = BlockEncoding(BITS, block, *rows.shape)
                 yield rounded_name(weight.name, block), weight.like(compensated(rows, moments, of))
+            pace.did(weight.work)
 
 
 def _moments(weight: _Weight, seen: Mapping[str, object]) -> Array | None:

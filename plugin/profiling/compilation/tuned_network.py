@@ -73,6 +73,8 @@ _AGAIN = 1.3
 _CHECKING = 0.3
 # Seconds below which tuning finds little.
 _ENOUGH = 2.0
+# One of so many parts of the time that is left may go into compensating errors of weights.
+_COMPENSATING = 2
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,9 @@ def find_variants(
         imported, calibration, config, bench.pool, bench.progress, is_hurried=bench.time.is_bounded
     )
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
-    imported, calibration = with_compensation(imported, calibration, config.calibrating, bench.pool, bench.progress)
+    imported, calibration = with_compensation(
+        imported, calibration, config.calibrating, bench.pool, bench.progress, bench.time.part(_COMPENSATING).end
+    )
     imported = replace(imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges}))
     begun = _begun(imported, calibration.samples, config, bench) if is_tuned_here else None
     narrow = foreseen(bench.store, config.target) if is_hurried and not config.planning.pins else all_of
