@@ -193,7 +193,7 @@ class _Builder:
             [f"{name}.{layer}.{kind}" for kind in ("key", "value")] for name in ("past_key_values", "present")
         )
         name = f"attention_{layer}"
-        heads = {"q_num_heads": size.heads, "kv_num_heads": size.groups, "is_causal": 1}
+        heads: dict[str, Any] = {"q_num_heads": size.heads, "kv_num_heads": size.groups, "is_causal": 1}
         self._nodes.append(
             helper.make_node("Attention", [*operands, "", *caches], [name, *presents], name=name, **heads)
         )

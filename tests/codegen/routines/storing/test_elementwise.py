@@ -115,7 +115,8 @@ def _check(program: Program, subject: Subject, case: Case) -> None:
     ]
     rounded = np.rint(case.definition(*inputs) / STEP)
     expected = np.clip(rounded, -128 - ZERO, 127 - ZERO) + ZERO
-    ranges = {**dict(enumerate(READ)), None: QuantisedRange(float(STEP), ZERO, "int8")}
+    ranges: dict[int | None, QuantisedRange] = {None: QuantisedRange(float(STEP), ZERO, "int8")}
+    ranges |= dict(enumerate(READ))
     assert len(np.unique(expected)) > 2
     for each in subject.implementations:
         found = run_stored(program, subject, each, inputs, ranges)
