@@ -47,14 +47,11 @@ from sartor.planning.recorded_recipe import blocks_of, check_plan, precision_of
 from sartor.precision.compensation.compensated_weights import compensated_as
 from sartor.precision.permitted_rounding import heeding_permissions
 from sartor.profiling.builder import Builder
+from sartor.profiling.compilation.bench import Bench
+from sartor.profiling.compilation.candidacy import Candidacy, find_variants
 from sartor.profiling.compilation.outputs import check_files, publish_best
-from sartor.profiling.compilation.tuned_network import (
-    Bench,
-    Candidacy,
-    find_variants,
-    predicted_recipe,
-    tune_network,
-)
+from sartor.profiling.compilation.plan_choice import predicted_recipe
+from sartor.profiling.compilation.tuned_network import tune_network
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.publisher import Publisher, stage_unchecked
 from sartor.profiling.replay import replay

@@ -14,7 +14,7 @@ from sartor.open_sizes.importing import OpenImport, import_sizes
 from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
 from sartor.profiling.builder import Builder
 from sartor.profiling.cache_check import CachingModel
-from sartor.profiling.compilation.tuned_network import Bench
+from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import budget_of_model
 from sartor.samples.checked_samples import checked_samples

@@ -24,8 +24,10 @@ from sartor.open_sizes.sized_nets import SizedNets
 from sartor.planning.recorded_recipe import check_plan
 from sartor.policies import StatePolicy
 from sartor.profiling.cache_check import CachingModel
+from sartor.profiling.compilation.bench import Bench
+from sartor.profiling.compilation.candidacy import Candidacy, find_variants
 from sartor.profiling.compilation.outputs import check_files, publish_best
-from sartor.profiling.compilation.tuned_network import Bench, Candidacy, Tuned, find_variants, tune_network
+from sartor.profiling.compilation.tuned_network import Tuned, tune_network
 from sartor.profiling.publisher import Publisher, stage_files
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import refusal

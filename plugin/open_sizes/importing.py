@@ -25,7 +25,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_networks
 from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls
 from sartor.open_sizes.symbols import OpenDims, declared_dims
-from sartor.profiling.compilation.tuned_network import Bench
+from sartor.profiling.compilation.bench import Bench
 from sartor.settings.size_range import OpenShapes
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.protocol import WorkerError

@@ -19,8 +19,9 @@ from sartor.onnx_model.states.cut_caches import CutModel
 from sartor.open_sizes.sized_nets import SizedNets
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Build
+from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.outputs import publish_best
-from sartor.profiling.compilation.tuned_network import Bench, Tuned
+from sartor.profiling.compilation.tuned_network import Tuned
 from sartor.profiling.refiner import Refined
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.cache import Prompt

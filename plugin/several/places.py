@@ -13,7 +13,7 @@ from sartor.costing.machines import Machines, machines_of, own_hardware
 from sartor.costing.time_budget import TimeBudget
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import check_target
-from sartor.profiling.compilation.tuned_network import Bench
+from sartor.profiling.compilation.bench import Bench
 from sartor.progress import Progress
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool

@@ -23,8 +23,10 @@ from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Build
+from sartor.profiling.compilation.bench import Bench
+from sartor.profiling.compilation.candidacy import Candidacy, find_variants
 from sartor.profiling.compilation.outputs import check_files, publish_best
-from sartor.profiling.compilation.tuned_network import Bench, Candidacy, Tuned, find_variants, tune_network
+from sartor.profiling.compilation.tuned_network import Tuned, tune_network
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.publisher import Publisher, stage_files
 from sartor.profiling.refiner import Refined

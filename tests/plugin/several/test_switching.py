@@ -29,7 +29,9 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder as NetBuilder
-from sartor.profiling.compilation.tuned_network import Bench, Candidacy, Tuned
+from sartor.profiling.compilation.bench import Bench
+from sartor.profiling.compilation.candidacy import Candidacy
+from sartor.profiling.compilation.tuned_network import Tuned
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiled
 from sartor.profiling.refiner import Refined

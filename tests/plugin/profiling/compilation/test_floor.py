@@ -17,7 +17,7 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.time_budget import TimeBudget
 from sartor.pipeline import compile_model
-from sartor.profiling.compilation import tuned_network
+from sartor.profiling.compilation import candidacy, tuned_network
 from sartor.profiling.compilation.floor import has_floor
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.search.shipped import times
@@ -82,7 +82,8 @@ def test_first_candidates_that_are_wrong_are_left_out(
             variants[key] = (first, *changed)
         return replace(found, variants=variants)
 
-    monkeypatch.setattr(tuned_network, "find_candidates", faulty)
+    for module in (candidacy, tuned_network):
+        monkeypatch.setattr(module, "find_candidates", faulty)
     found = compile_model(tmp_path / "net.onnx", tmp_path / "net.vmfb", config)
     assert planted
     assert "checked one by one" in caplog.text

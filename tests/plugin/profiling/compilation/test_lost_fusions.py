@@ -25,7 +25,7 @@ from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.compilation.lost_fusions import lost_by_fusion, without_fusions
-from sartor.profiling.compilation.tuned_network import _refined, choose
+from sartor.profiling.compilation.plan_choice import choose, refined
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
 from sartor.profiling.refiner import Refiner
@@ -211,7 +211,7 @@ def test_a_compilation_goes_on_without_fused_layers(leaves_out: bool, imported_o
     refiner = cast(Refiner, SimpleNamespace(refine=refine, reserve=(), stock_estimate=None, **given))
     first, _ = choose(tables, select, builds)
     assert [is_fused(each) for each in first] == [True, False]
-    _refined(tables, refiner, None, None, whole=True, leaves_out=leaves_out)
+    refined(tables, refiner, None, None, whole=True, leaves_out=leaves_out)
     assert not any(is_fused(each) for each in tried)
     # Without fused layers the plan is not so much faster that the unsplit model would be hopeless.
     assert [each.plan.unsplit for each in tried] == [False, True]

@@ -19,8 +19,11 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.policies import Search
 from sartor.profiling.compilation import tuned_network
+from sartor.profiling.compilation.bench import Bench
+from sartor.profiling.compilation.candidacy import Candidacy
+from sartor.profiling.compilation.plan_choice import choose
 from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless, may_leave_out
-from sartor.profiling.compilation.tuned_network import Bench, Candidacy, choose, tune_network
+from sartor.profiling.compilation.tuned_network import tune_network
 from sartor.profiling.profiler import Profiler
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables

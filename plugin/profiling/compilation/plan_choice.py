@@ -1,0 +1,150 @@
+"""Which plans run as whole networks, and which of them is the best when they have run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from sartor.config import CompileConfig
+from sartor.costing.layer_costs import make_tuner
+from sartor.costing.predicted_costs import predicted_tables
+from sartor.costing.resource_costs import measure_resource_costs
+from sartor.errors import InfeasibleError
+from sartor.planning.contenders.one_device_plans import home_plans
+from sartor.planning.contenders.overlapped_plans import overlapped_plans
+from sartor.planning.contenders.single_type_plans import single_precision_plans
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import PlanSolver
+from sartor.planning.recipe import Recipe, timed_plan, unsplit_recipe
+from sartor.planning.rounding_assessment import assess
+from sartor.precision.sensitivity import Sensitivities
+from sartor.precision.sensitivity_cache import SensitivityCache
+from sartor.profiling.compilation.bench import Bench
+from sartor.profiling.compilation.candidacy import Candidacy
+from sartor.profiling.compilation.floor import Mending, wrong_plan
+from sartor.profiling.compilation.lost_fusions import lost_by_fusion, without_fusions
+from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless
+from sartor.profiling.profiler import Profiler
+from sartor.profiling.refiner import Refined, Refiner
+from sartor.profiling.verdicts import budget_of_model
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.selection.problem.limits import UNLIMITED
+from sartor.tuning.selection.programming.infeasible import LimitError
+
+_LOG = logging.getLogger(__name__)
+
+
+def predicted_recipe(
+    found: Candidacy, config: CompileConfig, bench: Bench, folder: Path, *, whole: bool = True
+) -> Recipe:
+    """The best plan by predicted costs; the errors of narrower types are simulated as for any other target.
+
+    Arguments are those of ``tune_network``.
+
+    Raises:
+        InfeasibleError: if no plan meets the pins and limits.
+    """
+    imported, policy, pool, calibration = found.imported, config.planning, bench.pool, found.calibration
+    store, progress = bench.store, bench.progress
+    budget = budget_of_model(config.error_budget, imported, calibration.samples)
+    tuner = make_tuner(store, pool, config.target, progress)
+    tables, costs = predicted_tables(imported, found.candidates, tuner, policy)
+    tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
+    cache = SensitivityCache.beside(config.database)
+    rounding = Sensitivities(imported, calibration, pool, budget.measure, config.jobs, cache, progress)
+    tables, plan_errors = assess(tables, rounding, budget, policy.precision)
+    selector = PlanSelector(PlanSolver(imported, costs, policy, progress), budget, plan_errors)
+    try:
+        return selector.select(tables, policy.limits)[0][0]
+    except InfeasibleError as error:
+        if policy.pins or policy.limits != UNLIMITED or not whole:
+            raise
+        _LOG.warning("%s: only the unsplit model is left", error)
+        return unsplit_recipe(imported, policy)
+
+
+def choose(
+    tables: Tables, selector: PlanSelector, profiler: Profiler, *, whole: bool = True
+) -> tuple[list[Recipe], Tables]:
+    """The recipes to run as whole networks: the selected plans, and the unsplit model unless the user pinned layers.
+
+    Args:
+        tables: costs of layers.
+        selector: selects plans.
+        profiler: runs networks.
+        whole: whether the unsplit model may be shipped.
+
+    Raises:
+        InfeasibleError: if no plan meets the pins and limits.
+    """
+    policy = selector.policy
+    unsplit = [] if policy.pins or not whole else [unsplit_recipe(selector.imported, policy, tables.peak)]
+    try:
+        recipes, tables = selector.select(tables, policy.limits)
+        if not selector.solver.is_late:
+            single, tables = single_precision_plans(selector, tables, recipes, policy.limits)
+            home, tables = home_plans(selector, tables, recipes, policy.limits)
+            recipes = [*recipes, *single, *home]
+            overlapped, tables = overlapped_plans(selector, tables, recipes, policy.limits)
+            recipes = [*recipes, *overlapped]
+    except LimitError as error:
+        if not profiler.counts_memory:
+            raise
+        _LOG.info("%s; what the smallest plan takes is measured", error)
+        recipes, tables = selector.solver.smallest(tables)
+    except InfeasibleError as error:
+        if not unsplit:
+            raise
+        _LOG.warning("%s: only the unsplit model is left", error)
+        recipes = []
+    return [*recipes, *unsplit], tables
+
+
+def refined(
+    tables: Tables,
+    refiner: Refiner,
+    mending: Mending | None,
+    floor: Recipe | None,
+    *,
+    whole: bool,
+    leaves_out: bool,
+) -> Refined:
+    """The best network that ran.
+
+    Args:
+        tables: costs of layers.
+        refiner: runs plans and selects again.
+        mending: finds what is wrong in a plan that was predicted; None if plans are of what was measured.
+        floor: a plan that ran before, which the others have to beat; None if there is none.
+        whole: whether the unsplit model may be shipped.
+        leaves_out: whether the unsplit model is not built where it is hopeless.
+    """
+    profiler, selector = refiner.profiler, refiner.selector
+    recipes, chosen = choose(tables, selector, profiler, whole=whole)
+    recipes = _apart(recipes, chosen, refiner, leaves_out)
+    if selector.policy.target.device != "cpu" and (end := lost_by_fusion(recipes, profiler)):
+        _LOG.warning("the plan with fused layers ended as %s; one without them is selected", end)
+        recipes, chosen = choose(without_fusions(tables, selector.imported.graph), selector, profiler, whole=whole)
+        recipes = _apart(recipes, chosen, refiner, leaves_out)
+    while mending is not None and (wrong := wrong_plan(recipes, profiler, selector.budget)) is not None:
+        mended = mending(wrong, chosen)
+        if mended is None:
+            break
+        recipes, chosen = choose(mended, selector, profiler, whole=whole)
+        recipes = _apart(recipes, chosen, refiner, leaves_out)
+    if floor is not None and not any(floor.is_same_as(each) for each in recipes):
+        recipes = [*recipes, replace(floor, plan=timed_plan(floor, chosen))]
+    return refiner.refine(chosen, recipes)
+
+
+def _apart(recipes: list[Recipe], tables: Tables, refiner: Refiner, leaves_out: bool) -> list[Recipe]:
+    """The recipes to run; ``refiner`` keeps those in reserve that seem too slow to run, and did not run before."""
+    if not leaves_out:
+        return recipes
+    unknown = [each for each in recipes if refiner.profiler.run_of(each) is None]
+    hopeless = partial(is_hopeless, recipes=recipes, tables=tables, is_bounded=refiner.budget.is_bounded)
+    refiner.reserve = tuple(filter(hopeless, unknown))
+    refiner.stock_estimate = sum(expected_seconds(each, tables) for each in refiner.reserve) or None
+    return [each for each in recipes if each not in refiner.reserve]
