@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -36,12 +37,11 @@ def test_no_weight_is_compensated_then(monkeypatch: pytest.MonkeyPatch, caplog: 
 
     monkeypatch.setattr(compensated_weights, "compensated_model", late)
 
-    class Calibrated:
-        samples = "samples"
-
-    imported, calibration = object(), Calibrated()
+    imported: Any = object()
+    calibration: Any = SimpleNamespace(samples="samples")
+    policy, pool = cast(Any, "policy"), cast(Any, "pool")
     with caplog.at_level(logging.WARNING):
-        found = with_compensation(imported, calibration, "policy", "pool", end=7.0)  # type: ignore[arg-type]
+        found = with_compensation(imported, calibration, policy, pool, end=7.0)
     assert found == (imported, calibration)
     assert given[-1] == 7.0
     assert "--time-budget" in caplog.text
@@ -51,7 +51,7 @@ def test_what_is_stored_about_it_knows_its_sources(monkeypatch: pytest.MonkeyPat
     assert identity("") == ""
     before = identity("samples")
     assert before == identity("samples") != identity("others")
-    modules = []
+    modules: list[str] = []
 
     def other(*names: str) -> str:
         modules.extend(names)
