@@ -86,16 +86,16 @@ def measure(model: Path, directory: Path, config: CompileConfig, samples: int) -
         {each: partial(run, feeds[0]) for each, run in runs.items()}, min_rounds=8, min_seconds=4.0, block=BLOCK
     )
     reference = ReferenceModel(model, threads=config.threads)
-    seconds = {each: timed[each].median for each in runs}
+    seconds = {run: timed[run].median for run in runs}
     return [
         Row(
             model.stem,
-            each,
-            modules[each][1],
-            seconds[Precision.F32] / seconds[each],
-            *errors(runs[each], reference, feeds),
+            run,
+            modules[run][1],
+            seconds[Precision.F32] / seconds[run],
+            *errors(runs[run], reference, feeds),
         )
-        for each in runs
+        for run in runs
     ]
 
 
@@ -104,7 +104,7 @@ def _compile(precision: Precision, model: Path, directory: Path, config: Compile
     path = directory / f"{model.stem}.{config.threads}.{precision}.vmfb"
     allowed = None if precision is Precision.F32 else config.max_error
     plan = compile_model(model, path, replace(config, precision=precision, max_error=allowed)).plan
-    types = [each.dtype for each in plan.layers]
+    types = [layer.dtype for layer in plan.layers]
     listed = [f"{types.count(dtype)} {dtype}" for dtype in sorted(set(types), key=types.index)]
     return path, ", ".join(listed) or "stock"
 
@@ -112,7 +112,7 @@ def _compile(precision: Precision, model: Path, directory: Path, config: Compile
 def errors(run: Run, reference: ReferenceModel, feeds: Sequence[Mapping[str, Array]]) -> tuple[float, float, float]:
     """Relative error, cosine distance and top-1 disagreement over all samples."""
     kinds = (MeasureKind.RELATIVE, MeasureKind.COSINE, MeasureKind.TOP1)
-    results = [(run(each), reference(each)) for each in feeds]
+    results = [(run(feed), reference(feed)) for feed in feeds]
     relative, cosine, top1 = (
         measure.of_samples([measure.of_sample(outputs, expected) for outputs, expected in results])
         for measure in map(ErrorMeasure, kinds)

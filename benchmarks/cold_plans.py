@@ -115,7 +115,7 @@ def size_of(network: str, directory: Path, plan: ColdPlan) -> Size:
     manifest = read_manifest(module)
     layers = Network.from_json(manifest.network, f"the network in '{module}'").layers if manifest.network else ()
     added = 0 if manifest.successor is None else manifest.successor["weight_bytes"]
-    weights = sum(each.bytes for layer in layers for each in layer.weights) + added
+    weights = sum(weight.bytes for layer in layers for weight in layer.weights) + added
     of_model, of_module = (each.stat().st_size / 2**20 for each in (model, module))
     seconds = _recorded(directory).get(module.name, 0.0)
     return Size(network, str(plan), of_model, of_module, weights / 2**20, added / 2**20, seconds)

@@ -261,7 +261,7 @@ def _expected(contest: Contest, loaded: ModelProto, feeds: Sequence[Mapping[str,
     prepared = prepare(loaded).model
     take_out_quantisation(prepared)
     expectation = Expectation((contest.model,), prepared, threads=contest.threads, narrow=False)
-    return [expectation(each) for each in feeds]
+    return [expectation(feed) for feed in feeds]
 
 
 def _error(run: Run, feeds: Sequence[Mapping[str, Array]], expected: Sequence[Expected]) -> float:

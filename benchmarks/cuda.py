@@ -238,7 +238,7 @@ def compiled(machine: Machine, name: str, model: Path, seconds: float) -> Iterat
 def stock_signature(model: Path) -> str:
     """What a model takes and gives, which modules by stock IREE do not record."""
     graph = onnx.load(model, load_external_data=False).graph
-    weights = {each.name for each in graph.initializer}
+    weights = {initializer.name for initializer in graph.initializer}
     inputs = [_tensor(each) for each in graph.input if each.name not in weights]
     return f"func @{graph.name}({', '.join(inputs)}) -> ({', '.join(map(_tensor, graph.output))})"
 

@@ -82,9 +82,9 @@ class Row:
         return self.milliseconds[peer] / self.milliseconds[OURS]
 
     def __str__(self) -> str:
-        times = ", ".join(f"{name} {each:.1f} ms" for name, each in self.milliseconds.items())
+        times = ", ".join(f"{name} {millisecond:.1f} ms" for name, millisecond in self.milliseconds.items())
         peers = [each for each in (STOCK, STOCK_CPU) if each in self.milliseconds]
-        gains = ", ".join(f"{self.speedup(each) or math.nan:.2f}x of {each}" for each in peers)
+        gains = ", ".join(f"{self.speedup(peer) or math.nan:.2f}x of {peer}" for peer in peers)
         error = f"error {self.errors[OURS]:.1e}" if OURS in self.errors else ""
         tuned = f"tuned in {self.tuning_seconds:.0f} s ({self.tuning_processor_seconds:.0f} s of processors)"
         started = ", ".join(f"{count} launches by {name}" for name, count in self.launches.items())
@@ -176,9 +176,9 @@ def measure(
     callables = {name: (lambda run=run: run(feeds)) for name, run in peers.items()}
     # What compiles at the first call was compiled when the errors were measured.
     samples = time_interleaved(callables, min_rounds=_ROUNDS, warmup=0, clock=clock)
-    least = {name: each.minimum * 1e3 for name, each in samples.items()}
+    least = {name: sample.minimum * 1e3 for name, sample in samples.items()}
     launches = {name: count for name, count in counted.items() if count is not None}
-    layers, taken = len(artifact.plan.layers), {name: each.seconds for name, each in samples.items()}
+    layers, taken = len(artifact.plan.layers), {name: sample.seconds for name, sample in samples.items()}
     spent = seconds, processor_seconds
     return Row(model.stem, str(target), *spent, least, errors, layers, launches, taken, failures)
 

@@ -60,7 +60,7 @@ def timed(model: Path, module: Path, device: str, signature: str | None = None) 
     with Session(module, device=device, signature=known, keep_states=False) as session:
         session.settle()
         error = relative_error(session.run(None, dict(feeds)), ReferenceModel(model)(feeds))
-        arrays = {name: session.to_device(each) for name, each in feeds.items()}
+        arrays = {name: session.to_device(feed) for name, feed in feeds.items()}
         return {"error": error, **measured(lambda: session.run_device(None, arrays))}
 
 

@@ -97,8 +97,8 @@ def onnxruntime_call(model: Path, *, tf32: bool) -> Made:
     binding = session.io_binding()
     for name, array in _inputs(model).items():
         binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
-    for each in session.get_outputs():
-        binding.bind_output(each.name, "cuda")
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "cuda")
 
     def call() -> None:
         session.run_with_iobinding(binding)

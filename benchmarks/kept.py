@@ -21,7 +21,7 @@ def kept_name(model: Path, kind: str, packages: Iterable[str], machine: str = ""
     """
     digest = hashlib.sha256(model.read_bytes())
     digest.update(machine.encode())
-    digest.update("".join(f"{each} {_version(each)}\n" for each in packages).encode())
+    digest.update("".join(f"{package} {_version(package)}\n" for package in packages).encode())
     return f"{model.stem}.{kind}.{digest.hexdigest()[:_DIGITS]}"
 
 

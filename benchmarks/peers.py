@@ -155,7 +155,7 @@ def bound_onnxruntime_peer(model: Path, threads: int, feeds: Mapping[str, Array]
     binding = session.io_binding()
     for name, array in feeds.items():
         binding.bind_cpu_input(name, array)
-    kept = [np.empty_like(each) for each in outputs]
+    kept = [np.empty_like(output) for output in outputs]
     for value, array in zip(session.get_outputs(), kept, strict=True):
         binding.bind_ortvalue_output(value.name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
 

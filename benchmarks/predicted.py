@@ -164,7 +164,7 @@ def show(
         write_csv(rows, output / "predicted.csv")
     print(markdown(rows))
     for budget in given:
-        found = [each for each in rows if each.budget == budget]
+        found = [row for row in rows if row.budget == budget]
         if tuned:
             ratios = [each.ratio for each in found]
             print(f"budget {budget}: mean {statistics.geometric_mean(ratios):.3f}, worst {max(ratios):.3f}")

@@ -65,7 +65,7 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if isinstance(record.args, tuple) and record.msg == simulated_error.FITTED:
-            measured, fraction = (float(str(each)) for each in record.args)
+            measured, fraction = (float(str(arg)) for arg in record.args)
             self.found.append((measured, fraction))
 
 

@@ -58,7 +58,7 @@ def openvino_int8(
 
 def has_attention(graph: GraphProto) -> bool:
     """Whether a graph has attention, as one operator or as a Softmax that is multiplied by computed values."""
-    weights = {each.name for each in graph.initializer}
+    weights = {initializer.name for initializer in graph.initializer}
     probabilities = set[str]()
     for node in graph.node:
         if node.op_type in _ATTENTION:

@@ -58,7 +58,7 @@ def relative(partition: str, cpu: str, claim: float = 0.0) -> float:
 
 def _on_fastest(speeds: Sequence[float], claim: float) -> float:
     """Equal shares on the cores of the greatest speed."""
-    fastest = [each for each in speeds if each == max(speeds)]
+    fastest = [speed for speed in speeds if speed == max(speeds)]
     return given_to_cores(equal(len(fastest)), fastest, claim)
 
 
@@ -66,8 +66,8 @@ def table() -> str:
     """All partitions on all CPUs, then on one of them for layers of several lengths, as Markdown."""
     long = [[name, *(f"{relative(name, cpu):.2f}" for cpu in CPUS)] for name in PARTITIONS]
     cpu, claim = "4 + 4, 3 to 1", CLAIMS[-1]
-    short = [[name, *(f"{relative(name, cpu, claim / each):.2f}" for each in SECONDS)] for name in PARTITIONS]
-    lengths = [f"{cpu}, {each * 1e6:g} µs" for each in SECONDS]
+    short = [[name, *(f"{relative(name, cpu, claim / second):.2f}" for second in SECONDS)] for name in PARTITIONS]
+    lengths = [f"{cpu}, {second * 1e6:g} µs" for second in SECONDS]
     return _markdown(["partition", *CPUS], long) + "\n\n" + _markdown(["partition", *lengths], short)
 
 

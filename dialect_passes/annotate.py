@@ -19,8 +19,8 @@ def annotated_module(graph: LayerGraph, candidates: Candidates) -> str:
 
 
 def _function(layer: Layer, variants: Sequence[Variant]) -> str:
-    nodes = ", ".join(_quoted(each) for each in layer.nodes)
-    listed = ", ".join(f"{_quoted(each.descriptor)}" for each in variants)
+    nodes = ", ".join(_quoted(node) for node in layer.nodes)
+    listed = ", ".join(f"{_quoted(variant.descriptor)}" for variant in variants)
     attributes = (
         f'sartor.kind = "{layer.task.kind}", sartor.task = "{layer.task.key}", '
         f"sartor.nodes = [{nodes}], sartor.candidates = [{listed}]"
@@ -37,8 +37,8 @@ def _main(graph: LayerGraph) -> str:
     arguments += [f"%w{index}: {tensor}" for index, tensor in enumerate(weights.values())]
     order = {name: f"%w{index}" for index, name in enumerate(weights)}
     lines = [_call(index, layer, names, order) for index, layer in enumerate(graph.layers)]
-    results = [names[each.source] if each.source else order[each.constant or ""] for each in graph.outputs]
-    types = ", ".join(str(each.type) for each in graph.outputs)
+    results = [names[output.source] if output.source else order[output.constant or ""] for output in graph.outputs]
+    types = ", ".join(str(output.type) for output in graph.outputs)
     returned = f"  util.return {', '.join(results)} : {types}"
     head = f"util.func public @main_graph({', '.join(arguments)}) -> ({types}) {{"
     return "\n".join([head, *lines, returned, "}"])
@@ -48,7 +48,7 @@ def _weights(graph: LayerGraph) -> dict[str, TensorType]:
     read = {
         name: tensor for layer in graph.layers for name, tensor in zip(layer.weights, layer.task.weights, strict=True)
     }
-    return read | {each.constant: each.type for each in graph.outputs if each.constant is not None}
+    return read | {output.constant: output.type for output in graph.outputs if output.constant is not None}
 
 
 def _call(index: int, layer: Layer, names: dict[ValueRef, str], weights: Mapping[str, str]) -> str:

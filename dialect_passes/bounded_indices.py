@@ -131,11 +131,11 @@ class _Spans:
             yielded = body_of(op).operations[-1].operation.operands
             return self._of(yielded[list(op.results).index(value)]) if _is_parallel(op) else _any(value)
         if op.name == "tensor.insert_slice":
-            return union([self._of(each) for each in list(op.operands)[:2]])
+            return union([self._of(operand) for operand in list(op.operands)[:2]])
         if op.name in _MOVING or op.name == "linalg.fill":
             return self._of(op.operands[0])
         if op.name.startswith("arith."):
-            return computed(op, [self._of(each) for each in op.operands])
+            return computed(op, [self._of(operand) for operand in op.operands])
         return _any(value)
 
     def _argument(self, value: ir.BlockArgument) -> Span:
@@ -144,7 +144,7 @@ class _Spans:
         if op.name == _GENERIC and _is_parallel(op):
             return self._of(op.operands[number])
         if op.name == _LOOP and number == 0:
-            first, end = (self._of(each) for each in list(op.operands)[:2])
+            first, end = (self._of(operand) for operand in list(op.operands)[:2])
             if first.bounds is None or end.bounds is None:
                 return Span(None, unknown((first, end)).roots)
             least = first.bounds[0]

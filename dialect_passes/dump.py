@@ -40,7 +40,7 @@ def is_dumped(path: Path, directory: Path) -> bool:
     parent, own = os.path.split(folder)
     is_inside = folder == place or (parent == place and _FOLDER.fullmatch(own) is not None)
     return (is_inside and _NAME.fullmatch(name) is not None) or any(
-        os.path.realpath(each) == real for each in _named_like_stages(directory)
+        os.path.realpath(path) == real for path in _named_like_stages(directory)
     )
 
 
@@ -50,7 +50,7 @@ def linked_stage(directory: Path) -> Path | None:
     Raises:
         UsageError: as ``is_dumped``.
     """
-    return next((each for each in _named_like_stages(directory) if each.is_symlink()), None)
+    return next((path for path in _named_like_stages(directory) if path.is_symlink()), None)
 
 
 def _named_like_stages(directory: Path) -> list[Path]:

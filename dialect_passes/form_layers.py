@@ -68,7 +68,9 @@ class _Outliner:
 
     def run(self, inputs: Sequence[NetworkValue], outputs: Sequence[NetworkValue]) -> LayerGraph:
         self._check_computes(outputs)
-        self._names |= {INPUT_PREFIX + each.name for each in inputs} | {OUTPUT_PREFIX + each.name for each in outputs}
+        self._names |= {INPUT_PREFIX + each.name for each in inputs} | {
+            OUTPUT_PREFIX + output.name for output in outputs
+        }
         read = tuple(self._input(index, each) for index, each in enumerate(inputs))
         layers = tuple(self._outline(group) for group in partition(self._function, self._reads))
         return LayerGraph(layers, read, self._outputs(outputs))
@@ -76,7 +78,7 @@ class _Outliner:
     def _check_computes(self, outputs: Sequence[NetworkValue]) -> None:
         returned = body_of(self._function).operations[-1].operation.operands
         if all(isinstance(view.owner, ir.Block) for view in returned):
-            names = ", ".join(f"'{each.name}'" for each in outputs)
+            names = ", ".join(f"'{output.name}'" for output in outputs)
             raise UnsupportedModelError(f"the model computes nothing: its outputs {names} are inputs of it")
 
     def _input(self, index: int, given: NetworkValue) -> NetworkValue:
@@ -209,7 +211,7 @@ def _top_level(op: ir.Operation, function: ir.Operation) -> ir.Operation:
 
 def _check_static(group: Group, values: Sequence[ir.Value], results: Sequence[ir.Value]) -> None:
     """Raise UnsupportedModelError if shapes inside a group are passed on, or only looked at, while the network runs."""
-    dynamic = any(_is_dynamic(each) for each in values)
+    dynamic = any(_is_dynamic(value) for value in values)
     if dynamic or not results:
         name = next(iter((*node_names([group.root]), *node_names(group.ops))), "")
         raise UnsupportedModelError(

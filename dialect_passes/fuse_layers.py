@@ -31,7 +31,7 @@ def find_fusions(graph: LayerGraph, *, attends: bool = False) -> LayerGraph:
     """
     layers = {layer.name: layer for layer in graph.layers}
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
-    reads.update(each.source for each in graph.outputs if each.source is not None)
+    reads.update(output.source for output in graph.outputs if output.source is not None)
     cached = functools.cache(fuse)
     found: dict[str, Fusion] = {}
     for second in graph.layers:
@@ -46,8 +46,12 @@ def find_fusions(graph: LayerGraph, *, attends: bool = False) -> LayerGraph:
             if fusion.layer.name not in layers:
                 found.setdefault(fusion.layer.name, fusion)
     if attends:
-        found |= {each.layer.name: each for each in _attentions(layers, reads) if each.layer.name not in layers}
-    order = {each.name: index for index, each in enumerate(graph.layers)}
+        found |= {
+            attention.layer.name: attention
+            for attention in _attentions(layers, reads)
+            if attention.layer.name not in layers
+        }
+    order = {layer.name: index for index, layer in enumerate(graph.layers)}
     return replace(graph, fusions=tuple(sorted(found.values(), key=lambda each: order[each.members[-1]])))
 
 
@@ -66,10 +70,10 @@ def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterat
             if max(reads[ref], reads[middle.inputs[0]]) > 1:
                 continue
             members = first, middle, last
-            kinds = tuple(each.task.kind for each in members)
-            if kinds != _ATTENTION or any(len(each.task.results) > 1 for each in members):
+            kinds = tuple(member.task.kind for member in members)
+            if kinds != _ATTENTION or any(len(member.task.results) > 1 for member in members):
                 continue
-            tasks = cached(tuple(each.task for each in members), (0, slot))
+            tasks = cached(tuple(member.task for member in members), (0, slot))
             yield _joined(members, tasks, (*first.inputs, *_others(last, slot)))
             for place, keys in enumerate(first.inputs):
                 turn = layers.get(keys.source or "") if reads[keys] == 1 else None
@@ -81,13 +85,13 @@ def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterat
 
 def _joined(members: Sequence[Layer], task: Task, inputs: tuple[ValueRef, ...]) -> Fusion:
     layer = Layer(
-        name="+".join(each.name for each in members),
-        nodes=tuple(dict.fromkeys(node for each in members for node in each.nodes)),
+        name="+".join(member.name for member in members),
+        nodes=tuple(dict.fromkeys(node for member in members for node in member.nodes)),
         task=task,
         inputs=inputs,
-        weights=tuple(name for each in members for name in each.weights),
+        weights=tuple(name for member in members for name in member.weights),
     )
-    return Fusion(layer, tuple(each.name for each in members))
+    return Fusion(layer, tuple(member.name for member in members))
 
 
 def _others(layer: Layer, slot: int) -> tuple[ValueRef, ...]:
@@ -102,7 +106,7 @@ def _only_moves(task: Task) -> bool:
     with shared_context():
         module = ir.Module.parse(task.body)
         ops = [view.operation for view in body_of(module.body.operations[0].operation).operations]
-        return all(each.name in _MOVING or copies(each) for each in ops)
+        return all(op.name in _MOVING or copies(op) for op in ops)
 
 
 def pair_of(first: Layer, second: Layer, slot: int, task: Task) -> Fusion:
@@ -112,7 +116,7 @@ def pair_of(first: Layer, second: Layer, slot: int, task: Task) -> Fusion:
 
 def apply_fusions(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
     """The graph with fused layers of these names in place of their members, and no further fusions."""
-    chosen = [each for each in graph.fusions if each.layer.name in names]
+    chosen = [fusion for fusion in graph.fusions if fusion.layer.name in names]
     inner = {name for each in chosen for name in each.members[:-1]}
     last = {each.members[-1]: each.layer for each in chosen}
 
@@ -123,5 +127,7 @@ def apply_fusions(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
         replace(each, inputs=tuple(map(moved, each.inputs)))
         for each in (last.get(layer.name, layer) for layer in graph.layers if layer.name not in inner)
     )
-    outputs = tuple(replace(each, source=moved(each.source)) if each.source else each for each in graph.outputs)
+    outputs = tuple(
+        replace(output, source=moved(output.source)) if output.source else output for output in graph.outputs
+    )
     return LayerGraph(layers, graph.inputs, outputs)

@@ -121,7 +121,7 @@ def _shell(inputs: int, outputs: int) -> str:
     names = [f"%arg{index}" for index in range(inputs)]
     parameters = [f"{name}: !hal.buffer_view" for name in names]
     return _SHELL.format(
-        arguments="".join(f"{each}, " for each in parameters),
+        arguments="".join(f"{parameter}, " for parameter in parameters),
         parameters=", ".join(parameters),
         names="".join(f"{name}, " for name in names),
         types="!hal.buffer_view, " * inputs,
@@ -195,7 +195,7 @@ class _Joiner:
                 self._imports[name].move_before(self._begin)
         self._begin.erase()
         tensors = [self._tensors[name] for name in self._outputs]
-        types, point = [each.type for each in tensors], ir.InsertionPoint(self._end)
+        types, point = [tensor.type for tensor in tensors], ir.InsertionPoint(self._end)
         barrier = ir.Operation.create(_BARRIER, results=types, operands=[*tensors, self._signal], ip=point)
         for name, result in zip(self._outputs, barrier.results, strict=True):
             self._exports[name].operands[0] = result

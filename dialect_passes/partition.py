@@ -81,7 +81,7 @@ def _is_generic_contraction(op: ir.Operation) -> bool:
     reductions = sum("reduction" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
     body = [child.name for child in nested(op) if child != op]
     products = any(name in ("arith.mulf", "arith.muli") for name in body)
-    permutations = all(each.is_projected_permutation for each in indexing_maps(op))
+    permutations = all(indexing_map.is_projected_permutation for indexing_map in indexing_maps(op))
     return reductions > 0 and products and permutations and body[-2] in ("arith.addf", "arith.addi")
 
 
@@ -121,7 +121,7 @@ class _Partitioner:
     def _producers_of(self, op: ir.Operation) -> list[ir.Operation]:
         """Ops whose tensors ``op`` reads, directly or through scalars."""
         owners = [source(value) for value in self._reads(op) if not isinstance(value.owner, ir.Block)]
-        through = [each for owner in owners if owner in self._scalars for each in self._producers_of(owner)]
+        through = [producer for owner in owners if owner in self._scalars for producer in self._producers_of(owner)]
         return [owner for owner in owners if owner in self._order] + through
 
     def _register(self, op: ir.Operation) -> None:

@@ -241,16 +241,16 @@ def _followed(layer: Layer, sliding: Sliding) -> tuple[str, ...]:
 def apply_choices(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
     """The graph that contains the layers of these names: fused layers replace their members, children their layer."""
     nets = {
-        each.layer: apply_choices(each.graph, names)
-        for each in graph.childnets
-        if any(layer.name in names for layer in each.graph.all_layers())
+        childnet.layer: apply_choices(childnet.graph, names)
+        for childnet in graph.childnets
+        if any(layer.name in names for layer in childnet.graph.all_layers())
     }
     return apply_childnets(apply_fusions(graph, names), nets)
 
 
 def apply_childnets(graph: LayerGraph, nets: Mapping[str, LayerGraph]) -> LayerGraph:
     """The graph in which the layers of ``nets`` replace the layer of that name."""
-    results = {name: each.outputs[0].source for name, each in nets.items()}
+    results = {name: net.outputs[0].source for name, net in nets.items()}
 
     def moved(ref: ValueRef) -> ValueRef:
         return results.get(ref.source or "") or ref
@@ -264,5 +264,7 @@ def apply_childnets(graph: LayerGraph, nets: Mapping[str, LayerGraph]) -> LayerG
         for child in nets[layer.name].layers:
             inputs = tuple(given[ref.index] if ref.source is None else ref for ref in child.inputs)
             layers.append(replace(child, inputs=inputs))
-    outputs = tuple(replace(each, source=moved(each.source)) if each.source else each for each in graph.outputs)
+    outputs = tuple(
+        replace(output, source=moved(output.source)) if output.source else output for output in graph.outputs
+    )
     return LayerGraph(tuple(layers), graph.inputs, outputs)

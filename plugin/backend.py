@@ -81,9 +81,9 @@ class BoundModel:
         """The model's outputs, of those of the module."""
         if self.outputs is None:
             return tuple(results)
-        names = [name for each in self.outputs for name in each.names]
+        names = [name for output in self.outputs for name in output.names]
         tensors = dict(zip(names, results, strict=True))
-        return tuple(each.packed(tensors) for each in self.outputs)
+        return tuple(output.packed(tensors) for output in self.outputs)
 
 
 class SartorRep(BackendRep):
@@ -241,8 +241,8 @@ class SartorBackend(Backend):
         version = kwargs.pop("opset_version", defs.onnx_opset_version())
         arrays = _arrays(node, list(inputs))
         given = [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-            for name, each in arrays.items()
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in arrays.items()
         ]
         graph = helper.make_graph([node], node.op_type, given, _results(node, outputs_info))
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])

@@ -149,11 +149,11 @@ class CompileConfig:
             if value is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, read(name, value))
         withheld = unusable(MATRIX_FEATURES) if self.target.is_this_cpu else self.target.withheld
-        others = tuple(replace(each, threads=self.threads) for each in self.target.others)
+        others = tuple(replace(other, threads=self.threads) for other in self.target.others)
         target = replace(self.target, threads=self.threads, withheld=withheld, others=others)
         object.__setattr__(self, "target", target)
-        for each in self.objective.parts:
-            check_solver(self.selector, each, self.limits)
+        for part in self.objective.parts:
+            check_solver(self.selector, part, self.limits)
         if self.precision is not Precision.F32:
             # The search for plans within the error budget limits the error.
             check_solver(self.selector, self.objective.parts[0], replace(self.limits, error=0.0))
@@ -180,7 +180,9 @@ class CompileConfig:
     @property
     def fixed(self) -> Bindings:
         """Input name to fixed value, without those that states begin with."""
-        return {name: each for name, each in self.bindings.items() if not any(one.reads(name) for one in self.states)}
+        return {
+            name: binding for name, binding in self.bindings.items() if not any(one.reads(name) for one in self.states)
+        }
 
     def without_states(self, where: str) -> CompileConfig:
         """The same settings for a file that keeps no states.
@@ -285,7 +287,7 @@ class CompileConfig:
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """The quantities that are minimised or limited."""
-        objectives = (Quantity(each.value) for each in self.objective.parts)
+        objectives = (Quantity(part.value) for part in self.objective.parts)
         wanted = {*objectives, *self.limits.bounds, *(self.pareto or ())}
         return tuple(each for each in Quantity if each in wanted)
 
@@ -304,7 +306,7 @@ def _target(name: str, value: object) -> Target:
 
 
 def _parsed_target(text: str) -> Target:
-    parts = [each.partition(":") for each in text.split(",")]
+    parts = [part.partition(":") for part in text.split(",")]
     return Target.joined([Target.create(device, level if colon else None) for device, colon, level in parts])
 
 
@@ -318,7 +320,7 @@ def _pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
     items = tuple(value.split(",")) if isinstance(value, str) else several(name, value, expected)
     if len(items) != 2:
         raise refusal(name, value, expected)
-    first, second = (choice(name, each, Quantity) for each in items)
+    first, second = (choice(name, item, Quantity) for item in items)
     if first is second:
         raise UsageError(f"{name}: a Pareto front trades one quantity for another, not {first} for itself")
     return first, second
@@ -338,7 +340,7 @@ def _pins(name: str, value: object) -> tuple[Pin, ...]:
 def _weight_blocks(name: str, value: object) -> tuple[int, ...]:
     expected = f"one or several of {', '.join(map(str, FOUR_BITS))}"
     blocks, known = several(name, value, expected), tuple(FOUR_BITS)
-    if not blocks or any(each not in known for each in blocks):
+    if not blocks or any(block not in known for block in blocks):
         raise refusal(name, value, expected)
     return tuple(each for each in known if each in blocks)
 

@@ -183,7 +183,7 @@ def replay_plan(
 def _replay(
     model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress, publication: Publication
 ) -> Artifact:
-    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
+    importing = replace(config.importing, named=tuple(layer.layer for layer in plan.layers), exponents=plan.exponents)
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, importing, pool, progress, directory)
         check_files(model, output, config, publication.others, imported.external)

@@ -76,7 +76,7 @@ def check_apart(outputs: Mapping[str, Path], used: Iterable[tuple[str, Path]]) -
     taken = {identity: what for what, path in used for identity in _identities(path)}
     for option, path in outputs.items():
         identities = _identities(path)
-        other = next((taken[each] for each in identities if each in taken), None)
+        other = next((taken[identity] for identity in identities if identity in taken), None)
         if other is not None:
             raise UsageError(f"{option} '{path}' would overwrite {other}; name another file")
         check_writable(path)
@@ -162,8 +162,8 @@ def publish_together(copies: Sequence[StagedFile]) -> None:
         UsageError: if that is not possible; what was there before is still there.
     """
     with _signals_held(), ExitStack() as stack:
-        for each in copies:
-            stack.enter_context(_published(each))
+        for copy in copies:
+            stack.enter_context(_published(copy))
 
 
 @contextmanager

@@ -52,7 +52,9 @@ class DispatchStatistics:
 
     def without_plans(self) -> DispatchStatistics:
         """The same, with the names that dispatches would have if their plan were the module's only one."""
-        return replace(self, dispatches=tuple(replace(each, name=without_plan(each.name)) for each in self.dispatches))
+        return replace(
+            self, dispatches=tuple(replace(dispatch, name=without_plan(dispatch.name)) for dispatch in self.dispatches)
+        )
 
 
 def dispatch_statistics(

@@ -139,11 +139,11 @@ class Manifest:
         """
         check_counts(self.outputs)
         ranks = {spec.name: len(spec.shape) for spec in self.inputs}
-        for each in self.sizes:
-            if not each.places or any(place.axis >= ranks.get(place.input, 0) for place in each.places):
-                raise ValueError(f"no input has the size '{each.name}'")
-            if each.multiple < 1:
-                raise ValueError(f"the size '{each.name}' is a multiple of {each.multiple}")
+        for size in self.sizes:
+            if not size.places or any(place.axis >= ranks.get(place.input, 0) for place in size.places):
+                raise ValueError(f"no input has the size '{size.name}'")
+            if size.multiple < 1:
+                raise ValueError(f"the size '{size.name}' is a multiple of {size.multiple}")
         if unknown := sorted({each.name for each in self.noise} - set(ranks)):
             raise ValueError(f"no input '{unknown[0]}' takes the noise of that name")
         if not self.devices:
@@ -204,15 +204,15 @@ class Manifest:
     def state_specs(self) -> tuple[TensorSpec, ...]:
         """Name, element type and shape of each state, as of its input, or of each cache as callers have it."""
         specs = {spec.name: spec for spec in self.inputs}
-        caches = (each.spec(specs[each.input]) for each in self.caches)
-        return (*(specs[each.input] for each in self.states), *caches)
+        caches = (cache.spec(specs[cache.input]) for cache in self.caches)
+        return (*(specs[state.input] for state in self.states), *caches)
 
     @property
     def described_states(self) -> list[str]:
         """The states in words, one line each."""
         specs = {spec.name: spec for spec in self.inputs}
-        states = [each.described(specs[each.input]) for each in self.states]
-        return states + [each.described(specs[each.input], self.sizes[0].most) for each in self.caches]
+        states = [state.described(specs[state.input]) for state in self.states]
+        return states + [cache.described(specs[cache.input], self.sizes[0].most) for cache in self.caches]
 
     @property
     def rows(self) -> dict[str, int]:
@@ -227,8 +227,8 @@ class Manifest:
 
         Of several plans, which share threads, that of the one which needs most.
         """
-        plans = [each.plan or self.plan for each in self.alternatives if each.device == "cpu"]
-        found = [each.get("workers") for each in plans or [self._later]]
+        plans = [alternative.plan or self.plan for alternative in self.alternatives if alternative.device == "cpu"]
+        found = [plan.get("workers") for plan in plans or [self._later]]
         known = [each for each in found if isinstance(each, int) and not isinstance(each, bool) and each >= 1]
         return max(known) if known and len(known) == len(found) else None
 
@@ -263,7 +263,7 @@ class Manifest:
         if self.prompt is None:
             del content["prompt"]
         lines = [content, network] if network else [content]
-        return "\n".join(json.dumps(each, sort_keys=True, separators=(",", ":"), allow_nan=False) for each in lines)
+        return "\n".join(json.dumps(line, sort_keys=True, separators=(",", ":"), allow_nan=False) for line in lines)
 
     @staticmethod
     def from_json(text: str, *, whole: bool = True) -> Manifest:

@@ -187,7 +187,7 @@ def has_levels(path: Path) -> bool:
         UsageError: if the file is missing or not an IREE module.
     """
     manifest = find_manifest(open_module(path))
-    return manifest is not None and any(each.needs for each in manifest.alternatives)
+    return manifest is not None and any(alternative.needs for alternative in manifest.alternatives)
 
 
 def check_first_part(path: Path, device: str) -> None:

@@ -171,7 +171,7 @@ def _states(program: Program | SegmentedProgram, manifest: Manifest | None) -> K
     if manifest.caches:
         from sartor.runtime.runs.kept_caches import KeptCaches
 
-        axes = [each.axis for each in manifest.caches]
+        axes = [cache.axis for cache in manifest.caches]
         return KeptCaches(program, manifest.entry, manifest.state_specs, axes, manifest.sizes[0].most)
     from sartor.runtime.runs.kept_states import KeptStates
 
@@ -287,7 +287,7 @@ def _chosen_level(program: Program | SegmentedProgram, plans: Sequence[Alternati
 
 def _needed(plans: Sequence[Alternative], level: str | None) -> set[str]:
     """CPU extensions that an operating system may withhold and the plans of a level need."""
-    return {feature for each in plans if level in (None, each.level) for feature in each.features}
+    return {feature for plan in plans if level in (None, plan.level) for feature in plan.features}
 
 
 def _check_features(label: str, features: Iterable[str], device: NativeDevice) -> None:

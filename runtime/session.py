@@ -191,7 +191,7 @@ class Session(StateAccess):
         """The inputs with the noise that the caller does not give."""
         if self._noise is None or not isinstance(feeds, Mapping):
             return feeds
-        return self._noise.completed(feeds, merged([each.inputs for each in self._signatures]))
+        return self._noise.completed(feeds, merged([signature.inputs for signature in self._signatures]))
 
     def _run(self, feeds: Feeds) -> list[DeviceArray]:
         """All outputs, with counts."""
@@ -319,7 +319,7 @@ class Session(StateAccess):
 
         def prepared(entry: str) -> Callable[[], None]:
             if isinstance(program, Program) and entry + BOUND_SUFFIX in self._functions:
-                return program.prepare(entry + BOUND_SUFFIX, [*views, *(each.view for each in outputs)])
+                return program.prepare(entry + BOUND_SUFFIX, [*views, *(output.view for output in outputs)])
             return copying(lambda: self._interface.results(signature, self._invoked(entry, inputs)), outputs)
 
         def execute() -> None:

@@ -81,16 +81,16 @@ class Scene:
         return time.monotonic() - begin
 
     def _left(self) -> list[str]:
-        parts = [each.name for each in self.output(0).parent.iterdir() if each.suffix != ".vmfb"]
-        folders = [each for each in self.temporary.iterdir() if not _is_unlocked(each)]
-        return [*parts, *(each.name for each in folders)]
+        parts = [path.name for path in self.output(0).parent.iterdir() if path.suffix != ".vmfb"]
+        folders = [path for path in self.temporary.iterdir() if not _is_unlocked(path)]
+        return [*parts, *(folder.name for folder in folders)]
 
     def committed(self) -> set[MeasurementKey]:
         """What the database has; nothing if it is not there yet."""
         if not self.database.exists():
             return set()
         with Store.open_to_read(self.database) as store:
-            return {each.key for each in store.measurements()}
+            return {measurement.key for measurement in store.measurements()}
 
 
 def kill_at(scene: Scene, moments: Sequence[float]) -> None:
@@ -114,7 +114,7 @@ def kill_at(scene: Scene, moments: Sequence[float]) -> None:
 
 
 def _is_unlocked(folder: Path) -> bool:
-    names = {each.name for each in folder.iterdir()} if folder.is_dir() else {folder.name}
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
     return _UNLOCKED.fullmatch(folder.name) is not None and names <= {".sartor-lock.new"}
 
 

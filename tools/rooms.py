@@ -72,7 +72,7 @@ def floors(graph: nx.DiGraph) -> dict[str, int]:
         raise ValueError("a circle of rooms: " + " -> ".join(edge[0] for edge in nx.find_cycle(graph)))
     found: dict[str, int] = {}
     for room in reversed(list(nx.topological_sort(graph))):
-        found[room] = 1 + max((found[each] for each in graph.successors(room)), default=0)
+        found[room] = 1 + max((found[successor] for successor in graph.successors(room)), default=0)
     return found
 
 
@@ -143,7 +143,7 @@ def _package_rooms() -> nx.DiGraph:
     import grimp
 
     found = grimp.build_graph(_PACKAGE, cache_dir=None)
-    packages = frozenset(each for each in found.modules if found.find_children(each))
+    packages = frozenset(module for module in found.modules if found.find_children(module))
     pairs = (
         (module, each) for module in sorted(found.modules) for each in found.find_modules_directly_imported_by(module)
     )

@@ -90,7 +90,9 @@ def freed(model: ModelProto, seed: int) -> ModelProto:
     copy, drawn = ModelProto(), np.random.default_rng(seed)
     copy.CopyFrom(model)
     names = [name for node in copy.graph.node for _, name in sizing_operands(node)]
-    constants = [each for each in copy.graph.initializer if each.name in names and _is_setting(each)]
+    constants = [
+        initializer for initializer in copy.graph.initializer if initializer.name in names and _is_setting(initializer)
+    ]
     if constants:
         chosen = constants[int(drawn.integers(len(constants)))]
         copy.graph.input.append(helper.make_tensor_value_info(chosen.name, chosen.data_type, chosen.dims))

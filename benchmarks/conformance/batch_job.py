@@ -89,7 +89,7 @@ def _run(
             return []
         half = len(cases) // 2
         return [*_run(cases[:half], target, module, device), *_run(cases[half:], target, module, device)]
-    tried = [(each, _outputs(each, program)) for each in cases]
+    tried = [(case, _outputs(case, program)) for case in cases]
     return [(each, outputs) for each, outputs in tried if outputs is not None]
 
 

@@ -45,7 +45,7 @@ def run(tests: Iterable[OnnxTest], device: str = CPU) -> Iterator[Outcome]:
 
 def _is_for_the_suite(test: OnnxTest, device: str) -> bool:
     """Whether the suite itself runs a test: it knows no Vulkan, and does not compare how long sequences are."""
-    return device == CPU and (test.data is None or not any(isinstance(each, list) for each in test.data.outputs))
+    return device == CPU and (test.data is None or not any(isinstance(output, list) for output in test.data.outputs))
 
 
 def _batched(tests: Iterable[OnnxTest]) -> Iterator[tuple[OnnxTest, ...]]:

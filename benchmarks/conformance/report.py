@@ -24,7 +24,7 @@ def write(outcomes: Sequence[Outcome], expected: Sequence[Failures]) -> None:
 
 def sentence(outcomes: Sequence[Outcome]) -> str:
     """Return the README's sentence."""
-    done = {each: _passed(outcomes, each) for each in CATEGORIES}
+    done = {category: _passed(outcomes, category) for category in CATEGORIES}
     (passed, total), (light, lights) = done["node"], done["light"]
     return (
         f"Of the {total} operator tests of ONNX {version('onnx')}, {passed} ({passed / total:.1%}) pass on a CPU, and "
@@ -36,9 +36,9 @@ def sentence(outcomes: Sequence[Outcome]) -> str:
 def counts(outcomes: Sequence[Outcome]) -> list[str]:
     """Return the lines of a table of passed tests, with a row for each part of the suite."""
     rows = ["| part of the suite | tests | passed | not passed |", "|---|---|---|---|"]
-    for each in CATEGORIES:
-        passed, total = _passed(outcomes, each)
-        rows.append(f"| {each} | {total} | {passed} ({passed / total:.1%}) | {total - passed} |")
+    for category in CATEGORIES:
+        passed, total = _passed(outcomes, category)
+        rows.append(f"| {category} | {total} | {passed} ({passed / total:.1%}) | {total - passed} |")
     return rows
 
 
@@ -63,5 +63,5 @@ def replace_section(path: Path, text: str) -> None:
 
 
 def _passed(outcomes: Sequence[Outcome], category: str) -> tuple[int, int]:
-    found: Mapping[Status, int] = Counter(each.status for each in outcomes if each.category == category)
+    found: Mapping[Status, int] = Counter(outcome.status for outcome in outcomes if outcome.category == category)
     return found.get(Status.PASSED, 0), sum(found.values())

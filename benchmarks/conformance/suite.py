@@ -116,7 +116,7 @@ def collect() -> dict[str, OnnxTest]:
         from onnx.backend.test.loader import load_model_tests
 
         cases = BackendTest(SartorBackend, __name__).test_cases
-        data = {each.name: _data(each) for each in load_model_tests(kind="node")}
+        data = {test.name: _data(test) for test in load_model_tests(kind="node")}
     found = [
         (name.removesuffix(f"_{CPU}"), kind, cases[kind](name))
         for kind in _KINDS
@@ -139,7 +139,7 @@ def chosen(tests: Mapping[str, OnnxTest], device: str) -> dict[str, OnnxTest]:
 def _data(case: Any) -> Data | None:
     if case.model is None or not case.data_sets or len(case.data_sets) != 1:
         return None
-    inputs, outputs = ([_array(each) for each in values] for values in case.data_sets[0])
+    inputs, outputs = ([_array(value) for value in values] for values in case.data_sets[0])
     return Data(case.model, inputs, outputs, case.rtol, case.atol)
 
 

@@ -92,7 +92,9 @@ def _counted(layer: str, target: Target, counter: InstructionCounter, directory:
         raise CompileError(f"layer '{layer}' cannot be imported: {imported}")
     found = find_candidates(imported, CompileConfig(target=target, threads=1).planning)
     (case,) = (
-        each for each in tuned_cases(imported.graph, found.variants) if each.key == imported.graph.layers[-1].task.key
+        tuned_case
+        for tuned_case in tuned_cases(imported.graph, found.variants)
+        if tuned_case.key == imported.graph.layers[-1].task.key
     )
     for variant in _sample(shortlisted(found, imported.graph, ()).variants[case.key], most):
         own = BenchmarkCase(case.key, case.inputs, case.weights, case.results, (variant,), case.facts)
@@ -114,10 +116,10 @@ def _sample(variants: Sequence[Variant], most: int) -> list[Variant]:
     Of routines for narrower types those that multiply by an instruction; others differ from f32 in little.
     """
     listed: dict[tuple[str, str], list[Variant]] = {}
-    for each in variants[1:]:
-        if each.traits.precision is not None and each.traits.instruction is None:
+    for variant in variants[1:]:
+        if variant.traits.precision is not None and variant.traits.instruction is None:
             continue
-        listed.setdefault((each.described.routine, each.dtype), []).append(each)
+        listed.setdefault((variant.described.routine, variant.dtype), []).append(variant)
     spread = [own[round(index * (len(own) - 1) / max(most - 1, 1))] for own in listed.values() for index in range(most)]
     return [variants[0], *dict.fromkeys(spread)]
 

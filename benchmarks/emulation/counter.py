@@ -66,7 +66,7 @@ class InstructionCounter:
         Raises:
             UsageError: if the function does not run.
         """
-        inputs = [f"--input={'x'.join(map(str, each.shape))}x{each.dtype}" for each in arguments]
+        inputs = [f"--input={'x'.join(map(str, argument.shape))}x{argument.dtype}" for argument in arguments]
         common = ["--device=local-sync", f"--module={module}", f"--function={function}", *inputs]
         few, many = (self._executed([*common, f"--benchmark_min_time={calls}x"]) for calls in (_FEW, _MANY))
         if few is None or many is None:

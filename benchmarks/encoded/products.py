@@ -187,7 +187,7 @@ def _times(product: Product, threads: int, seconds: float) -> dict[str, float]:
         found = from_view(view, program.device, TensorSpec("y", "float32", (product.rows, product.columns))).to_host()
         _check(name, found, right, 1e-4 if level == 0 else 3e-2)
     samples = time_interleaved(calls, min_rounds=3, min_seconds=seconds)
-    return {name: each.quantile(0.25) for name, each in samples.items()}
+    return {name: sample.quantile(0.25) for name, sample in samples.items()}
 
 
 def _session(product: Product, level: int, threads: int) -> onnxruntime.InferenceSession:

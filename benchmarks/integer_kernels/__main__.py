@@ -138,9 +138,9 @@ def peak_of(tuner: Tuner, target: Target, threads: int) -> Peak:
     Raises:
         DeviceError: if they cannot be measured.
     """
-    limits = [peak_products(target, threads, additions=each) for each in (0, 1)]
-    measured = tuner.measure([each.case for each in limits])
-    return Peak(*(_rate(each, measured) for each in limits))
+    limits = [peak_products(target, threads, additions=number) for number in (0, 1)]
+    measured = tuner.measure([limit.case for limit in limits])
+    return Peak(*(_rate(limit, measured) for limit in limits))
 
 
 def _rate(limit: Limit, measured: Mapping[str, Mapping[str, Measurement]]) -> float:
@@ -182,14 +182,14 @@ def _chosen(task: Task, target: Target, guesses: int) -> Iterator[Variant]:
     """The best guesses of each routine, those in f32 first, by which the others are checked."""
     for belongs in (of_floats, of_integers):
         for routine in routines_for(["i8"]):
-            found = (each for each in variants_of(routine, task, target) if isinstance(each, Variant))
+            found = (variant for variant in variants_of(routine, task, target) if isinstance(variant, Variant))
             yield from islice(filter(belongs, found), guesses)
 
 
 def _measured(task: Task, variants: Sequence[Variant], tuner: Tuner) -> dict[Variant, Measurement]:
     case = BenchmarkCase(task.key, task.inputs, task.weights, task.results, tuple(variants))
     known = tuner.measure([case])[task.key]
-    return {each: known[each.descriptor] for each in variants if each.descriptor in known}
+    return {variant: known[variant.descriptor] for variant in variants if variant.descriptor in known}
 
 
 @app.command()

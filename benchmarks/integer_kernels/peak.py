@@ -42,7 +42,7 @@ class PairProducts(MultiplyAdds):
         source, result = memories
         words = ir.VectorType.get([self.lanes], ir.IntegerType.get_signless(_WORD))
         halves = ir.VectorType.get([2 * self.lanes], ir.IntegerType.get_signless(_HALF))
-        floats = [asm.load(source, each * self.lanes, self.lanes) for each in range(1 + self.chains)]
+        floats = [asm.load(source, index * self.lanes, self.lanes) for index in range(1 + self.chains)]
         factor, *starts = (vector.bitcast(halves, each) for each in floats)
         zero = asm.splat(ir.IntegerAttr.get(words.element_type, 0))
 

@@ -20,7 +20,7 @@ def spectrogram(graph: Graph) -> None:
     """One second at 16 kHz as a logarithmic mel spectrogram: `[batch, 16000]` to `mels` `[batch, 97, 64]`."""
     x = raised(signal(graph, 16000), "channel", 1)
     parts = [convolution(x, name, _BINS, _WINDOW, _HOP) for name in ("real", "imaginary")]
-    squares = [each.mul(f"{name}_square", each) for name, each in zip(("real", "imaginary"), parts, strict=True)]
+    squares = [part.mul(f"{name}_square", part) for name, part in zip(("real", "imaginary"), parts, strict=True)]
     power = squares[0].add("power", squares[1]).transpose("frames", 0, 2, 1)
     # Filters of mel bands are not negative.
     filters = graph.parameter("mel.weight", np.abs(graph.draw("mel.weight", (_BINS, _MELS), 1 / _BINS)))

@@ -46,7 +46,7 @@ def recurrent(
     graph, (steps, batch, inputs), directions = x.graph, x.shape, 2 if bidirectional else 1
     with graph.scope(name):
         operands = [x.name, *_weights(x, operator, inputs, hidden, directions)]
-        operands += ["", *(each.name for each in states)] if states else []
+        operands += ["", *(state.name for state in states)] if states else []
         shapes = [(steps, directions, batch, hidden), *((directions, batch, hidden) for _ in states)]
         settings: dict[str, Any] = {"direction": "bidirectional" if bidirectional else "forward", "hidden_size": hidden}
         if operator == "GRU":

@@ -70,7 +70,7 @@ def circumstances(root: Path, program: str = "benchmarks.record") -> Circumstanc
         datetime.now(UTC).date().isoformat(),
         shlex.join(["python", "-m", program, *(_without_folders(each, root) for each in sys.argv[1:])]),
         machine.description,
-        tuple(each for each in _NAMED_FEATURES if each in machine.features),
+        tuple(feature for feature in _NAMED_FEATURES if feature in machine.features),
         physical_cores(),
         f"{platform.system()} {platform.release()}",
         round(os.getloadavg()[0], 2),

@@ -69,7 +69,7 @@ def _table(name: str, folder: Path) -> str:
 def _results(experiment: str, threads: int, folder: Path) -> list[Result]:
     if experiment not in EXPERIMENTS:
         raise UsageError(f"there is no experiment '{experiment}'; there are {', '.join(EXPERIMENTS)}")
-    return [each for each in read_results(folder, experiment) if each.threads == threads]
+    return [result for result in read_results(folder, experiment) if result.threads == threads]
 
 
 def _value(result: Result, who: str, to: str | None) -> str | None:

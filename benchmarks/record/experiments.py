@@ -144,7 +144,7 @@ def measure_neighbour(task: Task) -> Found:
         seconds[BESIDE] = compiled(BESIDE, beside)
     seconds[DECIDED_AGAIN] = compiled(DECIDED_AGAIN, beside)
     rivals: dict[str, Opener] = {who: partial(open_sartor, task.module(who)) for who in seconds}
-    return entries_of(_timed(task, rivals), facts={who: {"compile seconds": each} for who, each in seconds.items()})
+    return entries_of(_timed(task, rivals), facts={who: {"compile seconds": second} for who, second in seconds.items()})
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
@@ -179,7 +179,7 @@ def _best_flags(task: Task) -> tuple[str | None, dict[str, str]]:
     """The fastest flags whose results are right, and why others failed."""
     rivals = {name: partial(open_stock, task.directory, name) for name in STOCK_FLAGS}
     (timed,) = time_in_processes(Contest(task.model, task.threads, rivals, seconds=1.0), 1)
-    right = {name: min(each.samples) for name, each in timed.timings.items() if each.error <= ERROR_LIMIT}
+    right = {name: min(timing.samples) for name, timing in timed.timings.items() if timing.error <= ERROR_LIMIT}
     failures = {f"{STOCK}, {name}": reason for name, reason in timed.failures.items()}
     return min(right, key=lambda name: right[name], default=None), failures
 
@@ -246,5 +246,5 @@ def _allowed(name: str, allowed: Mapping[str, float]) -> float | None:
 
 
 def _types(artifact: Artifact) -> str:
-    types = [each.dtype for each in artifact.plan.layers]
+    types = [layer.dtype for layer in artifact.plan.layers]
     return ", ".join(f"{types.count(each)} {each}" for each in sorted(set(types)))

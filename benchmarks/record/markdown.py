@@ -15,7 +15,7 @@ NOTHING = "Nothing is recorded yet."
 
 def failure_lines(results: Sequence[Result]) -> Iterable[str]:
     """A line for everyone who took no part."""
-    lines = [failure_line(each.network, who, reason) for each in results for who, reason in each.failures.items()]
+    lines = [failure_line(result.network, who, reason) for result in results for who, reason in result.failures.items()]
     if lines:
         yield "\n".join(lines)
 

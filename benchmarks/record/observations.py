@@ -78,7 +78,7 @@ _ADAPTER = TypeAdapter(tuple[Observation, ...])
 def draft(section: str, figures: Sequence[str]) -> str:
     """An observation to be completed, as TOML."""
     # Spaces within a figure are no places to break a line.
-    quoted = ", ".join(json.dumps(each, ensure_ascii=False).replace(" ", "\0") for each in figures)
+    quoted = ", ".join(json.dumps(figure, ensure_ascii=False).replace(" ", "\0") for figure in figures)
     listed = textwrap.fill(f"{quoted},", 120, initial_indent="    ", subsequent_indent="    ").replace("\0", " ")
     heading = json.dumps(section, ensure_ascii=False)
     return f'[[observation]]\nsection = {heading}\nmachine = ""\nmade = ""\nhow = ""\nfigures = [\n{listed}\n]\n'
@@ -92,7 +92,7 @@ def figures_of(text: str) -> dict[str, list[str]]:
     parts = _HEADING.split(text)
     for heading, body in zip([_OUTSIDE, *parts[1::2]], parts[0::2], strict=True):
         if figures := list(dict.fromkeys(_figures(body))):
-            found.setdefault(heading, []).extend(each for each in figures if each not in found.get(heading, []))
+            found.setdefault(heading, []).extend(figure for figure in figures if figure not in found.get(heading, []))
     return found
 
 
@@ -127,7 +127,8 @@ def without_source(page: Path, folder: Path) -> dict[str, list[str]]:
     listed = _listed(observations(page, folder))
     found = figures_of(page.read_text(encoding="utf-8"))
     lacking = {
-        section: [each for each in figures if each not in listed.get(section, ())] for section, figures in found.items()
+        section: [figure for figure in figures if figure not in listed.get(section, ())]
+        for section, figures in found.items()
     }
     return {section: figures for section, figures in lacking.items() if figures}
 
@@ -162,4 +163,4 @@ def _whole_numbers(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _cells(line: str) -> list[str]:
-    return [each.strip() for each in line.strip().strip("|").split("|")]
+    return [part.strip() for part in line.strip().strip("|").split("|")]

@@ -42,7 +42,7 @@ class Entry:
     @property
     def seconds(self) -> float:
         """Median over the processes of their medians: memory addresses, and with them times, differ by process."""
-        return median(median(each) for each in self.samples)
+        return median(median(sample) for sample in self.samples)
 
     @property
     def is_right(self) -> bool:
@@ -125,8 +125,8 @@ def geometric_mean(ratios: list[float]) -> float:
 
 
 def _flat(samples: tuple[tuple[float, ...], ...]) -> Iterator[float]:
-    for each in samples:
-        yield from each
+    for sample in samples:
+        yield from sample
 
 
 def _is_time(seconds: float) -> bool:

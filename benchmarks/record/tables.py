@@ -65,8 +65,8 @@ def speed_table(experiment: str, folder: Path) -> str:
     results = read_results(folder, experiment)
     parts = [
         part
-        for threads in sorted({each.threads for each in results})
-        for part in _speed_of([each for each in results if each.threads == threads], threads)
+        for threads in sorted({result.threads for result in results})
+        for part in _speed_of([result for result in results if result.threads == threads], threads)
     ]
     return "\n\n".join(parts) or NOTHING
 
@@ -102,8 +102,8 @@ def tuning_table(folder: Path) -> str:
     """Seconds of compilations with an empty database and cache folder, and of the same command once more."""
     results = read_results(folder, "tuning")
     parts = []
-    for threads in sorted({each.threads for each in results if each.entries}):
-        own = [each for each in results if each.threads == threads and each.entries]
+    for threads in sorted({result.threads for result in results if result.entries}):
+        own = [result for result in results if result.threads == threads and result.entries]
         cold = [each.entries[COLD].seconds for each in own]
         parts.append(
             markdown_table(
@@ -113,7 +113,7 @@ def tuning_table(folder: Path) -> str:
         )
         parts.append(f"Median {median(cold):.0f} s, longest {max(cold):.0f} s, {len(own)} networks.")
     return (
-        "\n\n".join([*parts, *failure_lines(results), *circumstance_lines(each.circumstances for each in results)])
+        "\n\n".join([*parts, *failure_lines(results), *circumstance_lines(result.circumstances for result in results)])
         or NOTHING
     )
 
@@ -129,13 +129,13 @@ def neighbour_table(folder: Path) -> str:
     results = read_results(folder, "neighbour")
     rows = [
         [
-            each.network,
-            thread_count(each.threads),
-            *(_time(each, who) for who in (ALONE, BESIDE, DECIDED_AGAIN)),
-            *(_over(each, who, ALONE) for who in (BESIDE, DECIDED_AGAIN)),
-            each.circumstances.commit,
+            result.network,
+            thread_count(result.threads),
+            *(_time(result, who) for who in (ALONE, BESIDE, DECIDED_AGAIN)),
+            *(_over(result, who, ALONE) for who in (BESIDE, DECIDED_AGAIN)),
+            result.circumstances.commit,
         ]
-        for each in results
+        for result in results
     ]
     if not rows:
         return NOTHING
@@ -144,7 +144,7 @@ def neighbour_table(folder: Path) -> str:
         (
             markdown_table(columns, rows),
             *failure_lines(results),
-            *circumstance_lines(each.circumstances for each in results),
+            *circumstance_lines(result.circumstances for result in results),
         )
     )
 
@@ -169,7 +169,7 @@ def mean_speedup(results: Sequence[Result]) -> tuple[float, int]:
 
     Networks on which Sartor or every peer failed or was wrong are not in it.
     """
-    ratios = [ratio for each in results if (ratio := over_the_faster(each)) is not None]
+    ratios = [ratio for result in results if (ratio := over_the_faster(result)) is not None]
     return (geometric_mean(ratios) if ratios else float("nan")), len(ratios)
 
 
@@ -189,11 +189,11 @@ def _speed_of(results: Sequence[Result], threads: int) -> Iterable[str]:
         "faster peer / Sartor",
         "error",
     )
-    yield markdown_table((*columns, "commit"), [row for each in results for row in _speed_rows(each)])
+    yield markdown_table((*columns, "commit"), [row for result in results for row in _speed_rows(result)])
     mean, count = mean_speedup(results)
     yield f"Geometric mean over the faster of the two peers: {mean:.2f}, {count} of {len(results)} networks."
     yield from failure_lines(results)
-    yield from circumstance_lines(each.circumstances for each in results)
+    yield from circumstance_lines(result.circumstances for result in results)
 
 
 def _speed_rows(result: Result) -> Iterable[list[str]]:
@@ -243,12 +243,16 @@ def _over_so_exact(result: Result, who: str) -> str:
     allowed, budget = result.entries[who].allowed, _OURS_WITHIN.get(who)
     if budget is None or allowed is None:
         return ""
-    kept = [each for each in _PRECISE_PEERS if each in result.entries and result.entries[each].error <= allowed]
+    kept = [
+        precise_peer
+        for precise_peer in _PRECISE_PEERS
+        if precise_peer in result.entries and result.entries[precise_peer].error <= allowed
+    ]
     rivals = [*kept, *([OPENVINO_INT8] if budget == BUDGETS[1] else [])]
-    ratios = {each: ratio for each in rivals if (ratio := result.ratio(each, who)) is not None}
+    ratios = {rival: ratio for rival in rivals if (ratio := result.ratio(rival, who)) is not None}
     if not ratios:
         return DASH
-    fastest = min(ratios, key=lambda each: ratios[each])
+    fastest = min(ratios, key=lambda ratio: ratios[ratio])
     return f"{ratios[fastest]:.2f} ({fastest})"
 
 

@@ -33,7 +33,7 @@ def measure_tuning(task: Task) -> Found:
                     return {}, {who: told}
                 samples.append(taken)
                 facts[who] = {"network ms": ms} if (ms := told["measured_ms"]) is not None else {}
-    entries = {who: Entry(tuple((each,) for each in samples), facts=facts[who]) for who, samples in seconds.items()}
+    entries = {who: Entry(tuple((sample,) for sample in samples), facts=facts[who]) for who, samples in seconds.items()}
     return entries, {}
 
 

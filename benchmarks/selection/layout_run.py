@@ -183,7 +183,9 @@ def with_seams(graph: LayerGraph) -> LayerGraph:
             (result,) = layer.task.results
             seams[layer.name] = Layer(f"{_SEAM}{layer.name}", (), _seam(result), (ValueRef(layer.name, 0),), ())
             layers.append(seams[layer.name])
-    outputs = tuple(replace(each, source=moved(each.source)) if each.source else each for each in graph.outputs)
+    outputs = tuple(
+        replace(output, source=moved(output.source)) if output.source else output for output in graph.outputs
+    )
     return LayerGraph(tuple(layers), graph.inputs, outputs)
 
 
@@ -199,7 +201,7 @@ def with_seam_times(tables: Tables, graph: LayerGraph, config: CompileConfig) ->
         if layer.name.startswith(_SEAM):
             key = layer.task.key
             variants[key] = tuple(
-                each for each in variants_of(Stock(), layer.task, config.target) if isinstance(each, Variant)
+                variant for variant in variants_of(Stock(), layer.task, config.target) if isinstance(variant, Variant)
             )
             name = variants[key][0].descriptor
             stored = MeasurementKey(key, name, "", "", config.threads, "", config.target.key)
@@ -220,7 +222,7 @@ def _time(
     errors = {name: relative_error(each(feeds), reference) for name, each in built.items()}
     calls = {name: (lambda each=each: each(feeds)) for name, each in built.items()}
     slow = time_interleaved(calls, min_rounds=_FEWEST_ROUNDS, min_seconds=0.0)[BASELINE]
-    quick = {name: each for name, each in calls.items() if name != BASELINE}
+    quick = {name: call for name, call in calls.items() if name != BASELINE}
     samples = time_interleaved(quick, min_rounds=_FEWEST_ROUNDS, min_seconds=seconds) | {BASELINE: slow}
     return [
         MeasuredStep(
@@ -239,4 +241,4 @@ def _time(
 
 
 def _conversions(recipe: Recipe) -> int:
-    return sum(bool(each.seconds) for each in recipe.plan.adapts)
+    return sum(bool(adapt.seconds) for adapt in recipe.plan.adapts)

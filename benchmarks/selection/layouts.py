@@ -53,7 +53,7 @@ class Steps:
 
 def run(tables: Sequence[NetworkTables]) -> list[Steps]:
     """Compute the steps of all networks that have convolutions."""
-    return [_steps(each) for each in tables if any(map(_is_convolution, each.tasks.values()))]
+    return [_steps(table) for table in tables if any(map(_is_convolution, table.tasks.values()))]
 
 
 def plot(rows: Sequence[Steps], path: Path) -> Path:
@@ -108,7 +108,7 @@ def alone_in_blocks(tables: NetworkTables) -> float | None:
     plain = {node.name: node.choices[0] for node in problem.nodes}
     total = 0.0
     for node in problem.nodes:
-        blocked = [each for each in node.choices if each.output.layout == BLOCKED]
+        blocked = [choice for choice in node.choices if choice.output.layout == BLOCKED]
         if node.name not in tables.tasks or not _is_convolution(tables.tasks[node.name]) or not blocked:
             total += node.choices[0].cost.latency
             continue
@@ -152,6 +152,6 @@ def in_layout(problem: Problem, layout: str) -> float | None:
 
 def _restricted(node: Node, layout: str) -> Node:
     """The choices that write the layout and, if there are any of these, also read it throughout."""
-    writing = tuple(each for each in node.choices if each.output.layout == layout)
+    writing = tuple(choice for choice in node.choices if choice.output.layout == layout)
     through = tuple(each for each in writing if all(schema.layout == layout for schema in each.inputs))
     return replace(node, choices=through or writing or node.choices)

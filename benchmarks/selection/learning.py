@@ -54,7 +54,7 @@ class Progress:
 
 def run(tables: Sequence[NetworkTables], budgets: Sequence[int] = BUDGETS, seeds: int = _SEEDS) -> list[Progress]:
     """Run both searches on every network, with every budget."""
-    return [row for each in tables for name in _SEARCHES for row in _follow(each, name, budgets, seeds)]
+    return [row for table in tables for name in _SEARCHES for row in _follow(table, name, budgets, seeds)]
 
 
 def plot(rows: Sequence[Progress], path: Path) -> Path:

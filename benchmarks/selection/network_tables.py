@@ -115,14 +115,19 @@ def _to_json(tables: NetworkTables) -> dict[str, Any]:
         "threads": tables.threads,
         "measured_adapts": tables.measured_adapts,
         "estimated_adapts": tables.estimated_adapts,
-        "schemas": [[each.device, each.dtype, each.layout] for each in schemas],
+        "schemas": [[schema.device, schema.dtype, schema.layout] for schema in schemas],
         "nodes": [
             {
                 "name": node.name,
                 "task": tables.tasks[node.name].task.key if node.name in tables.tasks else None,
                 "choices": [
-                    [each.name, [number[schema] for schema in each.inputs], number[each.output], each.cost.latency]
-                    for each in node.choices
+                    [
+                        choice.name,
+                        [number[schema] for schema in choice.inputs],
+                        number[choice.output],
+                        choice.cost.latency,
+                    ]
+                    for choice in node.choices
                 ],
             }
             for node in tables.problem.nodes
@@ -134,7 +139,7 @@ def _to_json(tables: NetworkTables) -> dict[str, Any]:
             ]
             for edge, costs in adapts.items()
         ],
-        "tasks": {each.task.key: _task_to_json(each) for each in tables.tasks.values()},
+        "tasks": {task.task.key: _task_to_json(task) for task in tables.tasks.values()},
     }
 
 
@@ -151,7 +156,7 @@ def _task_to_json(times: TaskTimes) -> dict[str, Any]:
         "inputs": list(map(str, task.inputs)),
         "weights": list(map(str, task.weights)),
         "results": list(map(str, task.results)),
-        "variants": [[each.descriptor, each.seconds] for each in times.variants],
+        "variants": [[variant.descriptor, variant.seconds] for variant in times.variants],
     }
 
 
@@ -182,6 +187,6 @@ def _choices(listed: list[Any], schemas: list[Schema]) -> Iterator[Choice]:
 
 
 def _task_from_json(key: str, data: dict[str, Any]) -> TaskTimes:
-    inputs, weights, results = (tuple(map(TensorType.parse, data[each])) for each in ("inputs", "weights", "results"))
+    inputs, weights, results = (tuple(map(TensorType.parse, data[name])) for name in ("inputs", "weights", "results"))
     task = Task(key, LayerKind(data["kind"]), data["body"], inputs, weights, results)
     return TaskTimes(task, tuple(TimedVariant(descriptor, seconds) for descriptor, seconds in data["variants"]))

@@ -76,7 +76,7 @@ def record(name: str, tables: Sequence[NetworkTables], figures: Path, results: P
     if name not in COMPARISONS:
         raise UsageError(f"there is no comparison '{name}'; there are {', '.join(COMPARISONS)}")
     chosen = COMPARISONS[name]
-    picked = [each for each in tables if not chosen.networks or each.network in chosen.networks]
+    picked = [table for table in tables if not chosen.networks or table.network in chosen.networks]
     if not picked:
         raise UsageError(f"there are no tables of a network that '{name}' needs")
     now = circumstances(Path.cwd(), "benchmarks.selection")
@@ -91,7 +91,7 @@ def record(name: str, tables: Sequence[NetworkTables], figures: Path, results: P
 
 def _source(tables: Sequence[NetworkTables]) -> str:
     """Of what tables a comparison is, in words."""
-    machines = sorted({each.machine for each in tables})
+    machines = sorted({table.machine for table in tables})
     if machines == [ESTIMATED]:
         return "times by the routines' analytic models"
     return f"times of all variants measured on {' and '.join(machines)}, {tables[0].runtime}"

@@ -128,7 +128,7 @@ def _describe(axis: Any, described: Axes) -> None:
 
 
 def _names(rows: Sequence[Any]) -> list[str]:
-    return [each.name for each in fields(rows[0])] if rows else []
+    return [field.name for field in fields(rows[0])] if rows else []
 
 
 def _text(value: object, digits: int) -> str:

@@ -83,7 +83,7 @@ class Job:
 
     def samples(self, measured: Mapping[str, Sequence[str]]) -> list[Sample]:
         """Samples of the measured candidates."""
-        return [sample for each in self.tasks for sample in samples_of(each, measured[each.task.key])]
+        return [sample for task in self.tasks for sample in samples_of(task, measured[task.task.key])]
 
 
 def run(tables: Sequence[NetworkTables], seeds: int = _SEEDS, rounds: int = _ROUNDS) -> list[Quality]:
@@ -116,7 +116,7 @@ def _rounds(rows: Sequence[Quality]) -> list[list[Quality]]:
         [row for row in rows if row.network == network] for network in dict.fromkeys(row.network for row in rows)
     ]
     longest = max(map(len, networks))
-    return [[each[min(number, len(each) - 1)] for each in networks] for number in range(longest)]
+    return [[network[min(number, len(network) - 1)] for network in networks] for number in range(longest)]
 
 
 def _percent_above(rows: Sequence[Quality]) -> float:
@@ -130,7 +130,7 @@ def learned(samples: Sequence[Sample], rng: Random) -> Ranker:
         return _shuffled(rng)
 
     def ranked(times: TaskTimes, names: Sequence[str]) -> list[str]:
-        found = model.ranked(task_facts(times.task), [described(each) for each in names])
+        found = model.ranked(task_facts(times.task), [described(name) for name in names])
         return [each.descriptor for each in found]
 
     return ranked
@@ -149,22 +149,22 @@ def _shuffled(rng: Random) -> Ranker:
 
 def layer_counts(tables: NetworkTables) -> Counter[str]:
     """The number of a network's layers with each task, by key."""
-    return Counter(each.task.key for each in tables.tasks.values())
+    return Counter(task.task.key for task in tables.tasks.values())
 
 
 def jobs(tables: Sequence[NetworkTables]) -> Iterator[Job]:
     """A job for each network: its tasks with enough candidates, and samples of the other networks."""
     for own in tables:
-        tasks = {each.task.key: each for each in own.tasks.values()}
-        others = {each.task.key: each for other in tables if other is not own for each in other.tasks.values()}
+        tasks = {task.task.key: task for task in own.tasks.values()}
+        others = {task.task.key: task for other in tables if other is not own for task in other.tasks.values()}
         known = [
             sample
-            for key, each in others.items()
+            for key, other in others.items()
             if key not in tasks
-            for sample in samples_of(each, [variant.descriptor for variant in each.variants])
+            for sample in samples_of(other, [variant.descriptor for variant in other.variants])
         ]
         layers = layer_counts(own)
-        wide = tuple(each for each in tasks.values() if len(each.variants) >= _FEWEST_CANDIDATES)
+        wide = tuple(task for task in tasks.values() if len(task.variants) >= _FEWEST_CANDIDATES)
         if wide:
             yield Job(own.network, wide, layers, tuple(known))
 
@@ -177,7 +177,7 @@ def replay(job: Job, method: str, fit: Fit, known: Sequence[Sample], seeds: int,
 
 
 def _everything(job: Job) -> dict[str, list[str]]:
-    return {each.task.key: [variant.descriptor for variant in each.variants] for each in job.tasks}
+    return {task.task.key: [variant.descriptor for variant in task.variants] for task in job.tasks}
 
 
 def _qualities(job: Job, method: str, runs: Sequence[Sequence[Mapping[str, Sequence[str]]]]) -> list[Quality]:
@@ -206,10 +206,10 @@ def _search(
     for done in range(rounds):
         ranker = fit([*job.samples(measured), *known], rng)
         count = 1 if done < rounds - 1 else math.inf
-        for each in job.tasks:
-            key = each.task.key
+        for task in job.tasks:
+            key = task.task.key
             left = [name for name in everything[key] if name not in measured[key]]
-            ranked = ranker(each, left) if left else []
+            ranked = ranker(task, left) if left else []
             measured[key] = [*measured[key], *(name for index, name in enumerate(ranked) if index < count)]
         states.append(dict(measured))
     return states

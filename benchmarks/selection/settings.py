@@ -84,8 +84,8 @@ def plot(rows: Sequence[Replay], path: Path) -> Path:
 
 def summaries(rows: Sequence[Replay], knows: str) -> Iterator[tuple[str, float, float, float]]:
     """For each setting: measured variants in percent of all, mean loss and largest loss over networks."""
-    for setting in dict.fromkeys(each.setting for each in rows if each.knows == knows):
-        found = [each for each in rows if (each.knows, each.setting) == (knows, setting)]
+    for setting in dict.fromkeys(row.setting for row in rows if row.knows == knows):
+        found = [row for row in rows if (row.knows, row.setting) == (knows, setting)]
         share = 100 * sum(each.measured for each in found) / sum(each.variants for each in found)
         yield setting, share, fmean(each.loss for each in found), max(each.loss for each in found)
 
@@ -113,7 +113,7 @@ def _text(value: float | Sequence[float]) -> str:
 
 def _replays(own: NetworkTables, tables: Sequence[NetworkTables]) -> Iterator[Replay]:
     best = auto.select(own.problem).costs.latency
-    variants = sum(len(each.variants) for each in {each.task.key: each for each in own.tasks.values()}.values())
+    variants = sum(len(each.variants) for each in {task.task.key: task for task in own.tasks.values()}.values())
     known = known_of_others(own, tables, FAMILIES)
     of_knowledge: tuple[tuple[str, SearchSettings, Sequence[Sample], CostModel | None], ...] = (
         (KNOWN, INFORMED, known, guide(known)),

@@ -46,7 +46,7 @@ class Shared:
 
 def run(tables: Sequence[NetworkTables]) -> list[Shared]:
     """Select for every network in both ways."""
-    return [_compare(each) for each in tables]
+    return [_compare(table) for table in tables]
 
 
 def plot(rows: Sequence[Shared], path: Path) -> Path:

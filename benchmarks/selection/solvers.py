@@ -55,7 +55,7 @@ class Solved:
 
 def run(tables: Sequence[NetworkTables], repeats: int = _REPEATS) -> list[Solved]:
     """Run every solver, and two rules, on every network."""
-    return [row for each in tables for row in _compare(each, repeats)]
+    return [row for table in tables for row in _compare(table, repeats)]
 
 
 def plot(rows: Sequence[Solved], path: Path) -> Path:

@@ -25,8 +25,8 @@ _PERCENT = 100.0
 
 def plain(rows: Sequence[Any]) -> tuple[Sequence[str], Iterable[Sequence[Cell]]]:
     """All fields of all rows."""
-    names = [each.name for each in fields(rows[0])]
-    return [each.replace("_", " ") for each in names], [[getattr(row, each) for each in names] for row in rows]
+    names = [field.name for field in fields(rows[0])]
+    return [name.replace("_", " ") for name in names], [[getattr(row, name) for name in names] for row in rows]
 
 
 def solver_summary(rows: Sequence[Solved]) -> tuple[Sequence[str], Iterable[Sequence[Cell]]]:
@@ -51,10 +51,10 @@ def learning_summary(rows: Sequence[Progress]) -> tuple[Sequence[str], Iterable[
     for row in rows:
         found.setdefault((row.network, row.search), {})[row.episodes] = row
     shown: list[list[Cell]] = [
-        [*key, *(f"{by[each].ratio:.2f} ± {by[each].spread:.2f}" for each in budgets), by[budgets[-1]].seconds]
+        [*key, *(f"{by[budget].ratio:.2f} ± {by[budget].spread:.2f}" for budget in budgets), by[budgets[-1]].seconds]
         for key, by in sorted(found.items())
     ]
-    return ("network", "search", *(f"{each} episodes" for each in budgets), "seconds"), shown
+    return ("network", "search", *(f"{budget} episodes" for budget in budgets), "seconds"), shown
 
 
 def library_summary(rows: Sequence[Compared]) -> tuple[Sequence[str], Iterable[Sequence[Cell]]]:
@@ -62,10 +62,10 @@ def library_summary(rows: Sequence[Compared]) -> tuple[Sequence[str], Iterable[S
     columns = ("network", "mode", "base, ms", "best primitive", "x", "best library", "x", "random, x", "Q-learning, x")
     return (*columns, "optimum, x", "layers on the GPU"), [
         [
-            *(each.network, each.mode, each.base, each.primitive, each.by_primitive, each.library, each.by_library),
-            *(each.random, each.qlearning, each.optimum, f"{each.on_gpu} of {each.layers}"),
+            *(row.network, row.mode, row.base, row.primitive, row.by_primitive, row.library, row.by_library),
+            *(row.random, row.qlearning, row.optimum, f"{row.on_gpu} of {row.layers}"),
         ]
-        for each in rows
+        for row in rows
     ]
 
 
@@ -74,10 +74,10 @@ def sharing_summary(rows: Sequence[Shared]) -> tuple[Sequence[str], Iterable[Seq
     columns = ("network", "layers", "values that can share", "every edge charged, ms", "the same plan as built")
     return (*columns, "charged once, ms", "gain, %", "changed"), [
         [
-            *(each.network, each.layers, each.shared, each.per_edge, each.per_edge_built, each.per_value),
-            *(round(each.gain, 3), each.changed),
+            *(row.network, row.layers, row.shared, row.per_edge, row.per_edge_built, row.per_value),
+            *(round(row.gain, 3), row.changed),
         ]
-        for each in rows
+        for row in rows
     ]
 
 
@@ -97,7 +97,7 @@ def _rounds(method: str, networks: Sequence[Sequence[Quality]]) -> Iterator[list
     """
     longest = max(map(len, networks))
     for number in range(longest) if method.startswith("tuner") else range(1, longest - 1):
-        now = [each[min(number, len(each) - 1)] for each in networks]
+        now = [network[min(number, len(network) - 1)] for network in networks]
         losses = [_PERCENT * (each.ratio - 1) for each in now]
         yield [
             *(method, number, _PERCENT * fmean(each.fraction for each in now), fmean(losses), max(losses)),
@@ -120,12 +120,12 @@ def transfer_summary(rows: Sequence[Transfer]) -> tuple[Sequence[str], Iterable[
     columns = ("network", "variants", "without them", "loss, %", "others known", "loss, %", "other families known")
     shown: list[list[Cell]] = [
         [
-            *(each.network, each.variants, each.cold, round(each.cold_loss, 2), each.informed),
-            *(round(each.informed_loss, 2), each.apart, round(each.apart_loss, 2)),
+            *(row.network, row.variants, row.cold, round(row.cold_loss, 2), row.informed),
+            *(round(row.informed_loss, 2), row.apart, round(row.apart_loss, 2)),
         ]
-        for each in rows
+        for row in rows
     ]
-    counts: list[Cell] = [sum(each.variants for each in rows)]
+    counts: list[Cell] = [sum(row.variants for row in rows)]
     for measured, loss in (("cold", "cold_loss"), ("informed", "informed_loss"), ("apart", "apart_loss")):
-        counts += [sum(getattr(each, measured) for each in rows), round(fmean(getattr(each, loss) for each in rows), 2)]
+        counts += [sum(getattr(row, measured) for row in rows), round(fmean(getattr(row, loss) for row in rows), 2)]
     return (*columns, "loss, %"), [*shown, ["all, mean loss", *counts]]

@@ -83,7 +83,9 @@ class _Net:
     def concatenation(self, reads: Sequence[int]) -> int:
         """Add a layer that reads and writes one layout."""
         cost = self.rng.uniform(0.05, 0.2)
-        choices = [Choice(each.layout, (each,) * len(reads), each, Cost(latency=cost)) for each in self._layouts]
+        choices = [
+            Choice(layout.layout, (layout,) * len(reads), layout, Cost(latency=cost)) for layout in self._layouts
+        ]
         return self._add(choices, reads)
 
     def _add(self, choices: Sequence[Choice], reads: Sequence[int]) -> int:

@@ -77,12 +77,12 @@ def _transfer(own: NetworkTables, tables: Sequence[NetworkTables]) -> Transfer:
     of_others = [known_of_others(own, tables, families) for families in ((), FAMILIES)]
     results = [searched(own, best, known) for known in ((), *of_others)]
     (cold, cold_loss), (informed, informed_loss), (apart, apart_loss) = results
-    variants = sum(len(each.variants) for each in _tasks(own).values())
+    variants = sum(len(task.variants) for task in _tasks(own).values())
     return Transfer(own.network, variants, cold, cold_loss, informed, informed_loss, apart, apart_loss)
 
 
 def _tasks(own: NetworkTables) -> dict[str, TaskTimes]:
-    return {each.task.key: each for each in own.tasks.values()}
+    return {task.task.key: task for task in own.tasks.values()}
 
 
 def known_of_others(
@@ -90,9 +90,9 @@ def known_of_others(
 ) -> tuple[Sample, ...]:
     """Times of other networks' tasks that are not the network's own, without those of its family."""
     family = next((each for each in families if own.network in each), (own.network,))
-    facts = {task_facts(each.task) for each in own.tasks.values()}
-    tasks = {key: each for other in tables if other.network not in family for key, each in _tasks(other).items()}
-    found = (each for each in tasks.values() if task_facts(each.task) not in facts)
+    facts = {task_facts(task.task) for task in own.tasks.values()}
+    tasks = {key: task for other in tables if other.network not in family for key, task in _tasks(other).items()}
+    found = (task for task in tasks.values() if task_facts(task.task) not in facts)
     return tuple(
         sample for each in found for sample in near_best(samples_of(each, [one.descriptor for one in each.variants]))
     )
@@ -116,12 +116,12 @@ def searched(
     """
     tasks = _tasks(own)
     *_, measured = replay_search(list(tasks.values()), layer_counts(own), (), shipped, settings, guided_by)
-    times = {key: _times(each, measured[key]) for key, each in tasks.items()}
+    times = {key: _times(task, measured[key]) for key, task in tasks.items()}
     return sum(map(len, measured.values())), 100 * (auto.select(_restricted(own, times)).costs.latency / best - 1)
 
 
 def _times(task: TaskTimes, names: Sequence[str]) -> dict[str, float]:
-    return {each.descriptor: each.seconds for each in task.variants if each.descriptor in names}
+    return {variant.descriptor: variant.seconds for variant in task.variants if variant.descriptor in names}
 
 
 def _restricted(own: NetworkTables, times: Mapping[str, Mapping[str, float]]) -> Problem:
@@ -140,7 +140,7 @@ def _measured(node: Node, task: TaskTimes, times: Mapping[str, Mapping[str, floa
 
     What is no variant of the task, as its parts side by side, stays.
     """
-    variants, known = {each.descriptor for each in task.variants}, times[task.task.key]
+    variants, known = {variant.descriptor for variant in task.variants}, times[task.task.key]
     for choice in node.choices:
         alike = [seconds for name, seconds in known.items() if _layouts(name) == _layouts(choice.name)]
         if choice.name not in variants:

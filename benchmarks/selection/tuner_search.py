@@ -29,11 +29,11 @@ def replay_search(
         settings: limits of the search; None for those that the tuner would choose.
         guided_by: the ``guide`` of ``shipped``, if the caller has it already.
     """
-    times = {each.task.key: {variant.descriptor: variant.seconds for variant in each.variants} for each in tasks}
+    times = {task.task.key: {variant.descriptor: variant.seconds for variant in task.variants} for task in tasks}
     searched = [
-        Searched(key, task_facts(each.task), tuple(map(described, times[key])), layers[key])
-        for each in tasks
-        for key in (each.task.key,)
+        Searched(key, task_facts(task.task), tuple(map(described, times[key])), layers[key])
+        for task in tasks
+        for key in (task.task.key,)
     ]
     variants = [variant for each in searched for variant in each.variants[1:]]
     chosen = settings or settings_for(variants, shipped, threads=1)

@@ -101,9 +101,9 @@ def row_of(
 ) -> Row:
     """What the audit of one layer found."""
     (first, *_), (fastest, *_) = best(listed.variants, known), best(wide.variants, known)
-    names = {each.descriptor for each in listed.variants}
-    others = [each.descriptor for each in wide.variants if each.descriptor not in names]
-    failed = sum(each in known and known[each].status is not Status.OK for each in others)
+    names = {variant.descriptor for variant in listed.variants}
+    others = [variant.descriptor for variant in wide.variants if variant.descriptor not in names]
+    failed = sum(other in known and known[other].status is not Status.OK for other in others)
     times = known[first.descriptor].time * 1e6, known[fastest.descriptor].time * 1e6
     shown = "" if fastest.descriptor in names else " ".join(f"{name}={value}" for name, value in fastest.parameters)
     loss = 100 * (times[0] / times[1] - 1)
@@ -112,7 +112,7 @@ def row_of(
 
 
 def _by_width(wide: BenchmarkCase, known: Mapping[str, Measurement]) -> str:
-    widths = sorted({lanes for each in wide.variants if (lanes := width_of(each)) is not None})
+    widths = sorted({lanes for variant in wide.variants if (lanes := width_of(variant)) is not None})
     found = {lanes: best(of_width(wide.variants, lanes), known) for lanes in widths}
     return ", ".join(f"{lanes}: {known[each[0].descriptor].time * 1e6:.3g}" for lanes, each in found.items() if each)
 
@@ -120,7 +120,7 @@ def _by_width(wide: BenchmarkCase, known: Mapping[str, Measurement]) -> str:
 def is_ragged(task: Task, lanes: int) -> bool:
     """Whether an image among a layer's activations and results has channels that do not divide into vectors."""
     images = [each for each in (*task.inputs, *task.results) if len(each.shape) == IMAGE_RANK]
-    return any(each.shape[1] % lanes for each in images)
+    return any(image.shape[1] % lanes for image in images)
 
 
 def audited(network: str, config: CompileConfig, seed: int, extent: Extent) -> Iterator[Row]:
@@ -138,13 +138,17 @@ def audited(network: str, config: CompileConfig, seed: int, extent: Extent) -> I
         imported = import_network(write(network, work), config.importing, pool, silent, work)
         variants = find_candidates(imported, config.planning, everything=False).variants
         tasks = imported.graph.tasks()
-        cases = [each for each in tuned_cases(imported.graph, variants) if any(map(is_numbered, each.variants))]
+        cases = [
+            tuned_case
+            for tuned_case in tuned_cases(imported.graph, variants)
+            if any(map(is_numbered, tuned_case.variants))
+        ]
         names = {layer.task.key: layer.name for layer in reversed(tuple(imported.graph.all_layers()))}
         audit = Audit(make_tuner(store, pool, config.target, silent, work), rng, extent.samples, extent.rounds)
         chosen = rng.sample(cases, min(extent.layers, len(cases)))
         ragged = [each for each in cases if each not in chosen and is_ragged(tasks[each.key], lanes)]
         for case in (*chosen, *rng.sample(ragged, min(extent.ragged, len(ragged)))):
-            widths = tuple(each for each in extent.widths if each != lanes)
+            widths = tuple(width for width in extent.widths if width != lanes)
             wide, known = audit.run(Space(tasks[case.key], config.target, widths), case)
             if best(case.variants, known):
                 yield row_of(network, names[case.key], case, wide, known)
@@ -155,13 +159,13 @@ def summary(rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...
     columns = ("network", "layer", "shortlist, µs", "whole space, µs", "loss, %", "other widths, µs", "best")
     shown: list[tuple[Cell, ...]] = [
         (
-            *(each.network, each.layer, each.listed, each.found, round(each.loss, 1), each.widths),
-            f"`{each.routine}` {each.parameters}".strip(),
+            *(row.network, row.layer, row.listed, row.found, round(row.loss, 1), row.widths),
+            f"`{row.routine}` {row.parameters}".strip(),
         )
-        for each in rows
+        for row in rows
     ]
-    losses = [each.loss for each in rows]
-    tried = sum(each.tried for each in rows)
+    losses = [row.loss for row in rows]
+    tried = sum(row.tried for row in rows)
     last = ("median", f"{len(rows)} layers, {tried} sets", None, None, round(median(losses), 1), None, None)
     return columns, (*shown, last)
 

@@ -59,15 +59,15 @@ class Audit:
         for _ in range(_DECIDING):
             self.tuner.measure_anew([case])
             runs.append(self.tuner.known([case])[case.key])
-        failed = {name: one for each in runs for name, one in each.items() if one.status is not Status.OK}
+        failed = {name: one for run in runs for name, one in run.items() if one.status is not Status.OK}
         right = [name for name in runs[0] if name not in failed]
-        return failed | {name: sorted((each[name] for each in runs), key=_seconds)[_DECIDING // 2] for name in right}
+        return failed | {name: sorted((run[name] for run in runs), key=_seconds)[_DECIDING // 2] for name in right}
 
     def _with_drawn(self, space: Space, case: BenchmarkCase) -> BenchmarkCase:
         """The case with what is listed for other widths, and with draws for all routines."""
         start = replace(case, variants=(*case.variants, *space.of_other_widths()))
         found: dict[str, Variant] = {}
-        known = {each.descriptor for each in start.variants}
+        known = {variant.descriptor for variant in start.variants}
         for routine, listed in space.kernels(start.variants):
             makes = space.maker(routine)
             for _ in range(self.samples * _ATTEMPTS):
@@ -91,13 +91,15 @@ class Audit:
 
 def best(variants: Sequence[Variant], known: Mapping[str, Measurement]) -> list[Variant]:
     """The two fastest of the variants that are right."""
-    right = [each for each in variants if each.descriptor in known and known[each.descriptor].status is Status.OK]
+    right = [
+        variant for variant in variants if variant.descriptor in known and known[variant.descriptor].status is Status.OK
+    ]
     return sorted(right, key=lambda each: known[each.descriptor].time)[:2]
 
 
 def of_width(variants: Sequence[Variant], lanes: int | None) -> list[Variant]:
     """The variants with vectors of a width; None for the CPU's own."""
-    return [each for each in variants if width_of(each) == lanes]
+    return [variant for variant in variants if width_of(variant) == lanes]
 
 
 def _deciding(case: BenchmarkCase, wide: BenchmarkCase, known: Mapping[str, Measurement]) -> tuple[Variant, ...]:

@@ -48,8 +48,8 @@ class Space:
             StopIteration: if a variant is of no known routine.
         """
         own: dict[str, list[Variant]] = {}
-        for each in filter(is_numbered, variants):
-            own.setdefault(each.routine, []).append(each)
+        for variant in filter(is_numbered, variants):
+            own.setdefault(variant.routine, []).append(variant)
         return [
             (self._routine_of(first), [dict(each.parameters) for each in (first, *rest)])
             for first, *rest in own.values()
@@ -62,10 +62,10 @@ class Space:
             yield from (each for each in found if isinstance(each, Variant) and is_numbered(each))
 
     def _of_other_widths(self) -> Iterator[Routine]:
-        for each in ROUTINES:
-            if isinstance(each, ImageRoutine) and is_exact(each):
+        for routine in ROUTINES:
+            if isinstance(routine, ImageRoutine) and is_exact(routine):
                 for lanes in self.widths:
-                    yield replace(each, name=f"{each.name}_by_{lanes}", lanes=lanes)
+                    yield replace(routine, name=f"{routine.name}_by_{lanes}", lanes=lanes)
 
     def _routine_of(self, variant: Variant) -> Routine:
         """The routine that makes a variant; others of its name have other element types."""

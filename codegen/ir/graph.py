@@ -35,19 +35,19 @@ class LayerGraph:
     def all_layers(self) -> Iterator[Layer]:
         """Every layer that a plan may have: those of the graph, then fused ones, then those of childnets."""
         yield from self.layers
-        yield from (each.layer for each in self.fusions)
-        for each in self.childnets:
-            yield from each.graph.all_layers()
+        yield from (fusion.layer for fusion in self.fusions)
+        for childnet in self.childnets:
+            yield from childnet.graph.all_layers()
 
     def all_childnets(self) -> Iterator[Childnet]:
         """Every childnet, including those of layers inside childnets."""
-        for each in self.childnets:
-            yield each
-            yield from each.graph.all_childnets()
+        for childnet in self.childnets:
+            yield childnet
+            yield from childnet.graph.all_childnets()
 
     def childnets_of(self, layer: str) -> tuple[Childnet, ...]:
         """The childnets that may replace a layer of this graph."""
-        return tuple(each for each in self.childnets if each.layer == layer)
+        return tuple(childnet for childnet in self.childnets if childnet.layer == layer)
 
     def tasks(self) -> dict[str, Task]:
         """Every distinct task, by key, in the order of first use, those of fusions and childnets last."""

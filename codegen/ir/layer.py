@@ -60,17 +60,17 @@ class TensorType:
     @staticmethod
     def of_dims(dims: Sequence[Dim], dtype: str) -> TensorType:
         """The type with these sizes."""
-        is_open = any(isinstance(each, Extent) for each in dims)
+        is_open = any(isinstance(dim, Extent) for dim in dims)
         return TensorType(at_most(dims), dtype, tuple(dims) if is_open else None)
 
     @property
     def open_dims(self) -> tuple[Extent, ...]:
         """The sizes that are known only when it runs, in order."""
-        return tuple(each for each in self.dims or () if isinstance(each, Extent))
+        return tuple(dim for dim in self.dims or () if isinstance(dim, Extent))
 
     def at(self, sizes: Mapping[str, int]) -> TensorType:
         """The type for sizes of the symbols, by their names."""
-        shape = tuple(each if isinstance(each, int) else each.at(sizes) for each in self.dims or self.shape)
+        shape = tuple(dim if isinstance(dim, int) else dim.at(sizes) for dim in self.dims or self.shape)
         return TensorType(shape, self.dtype)
 
     @property

@@ -105,7 +105,7 @@ def plain_layout(logical: TensorType) -> str:
 
 def layouts_of(tensors: Sequence[TensorType], image: str = PLAIN_IMAGE) -> tuple[str, ...]:
     """A layout for each tensor: ``image`` for images, ``nd`` for others."""
-    return tuple(image if len(each.shape) == IMAGE_RANK else PLAIN for each in tensors)
+    return tuple(image if len(tensor.shape) == IMAGE_RANK else PLAIN for tensor in tensors)
 
 
 def same_order(logical: TensorType, one: str, other: str) -> bool:

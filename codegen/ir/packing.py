@@ -185,7 +185,7 @@ class Quantise:
     def _before(self, sums: np.ndarray) -> np.ndarray:
         """The summed-area table ``[channels, entries]`` of sums of single taps, ``[channels, …]``."""
         for axis in range(1, sums.ndim):
-            sums = np.cumsum(np.pad(sums, [(int(each == axis), 0) for each in range(sums.ndim)]), axis=axis)
+            sums = np.cumsum(np.pad(sums, [(int(index == axis), 0) for index in range(sums.ndim)]), axis=axis)
         return sums.reshape(len(sums), -1)
 
     def type_of(self, tensor: TensorType) -> TensorType:
@@ -257,7 +257,7 @@ class WinogradFilter:
 def cut(sizes: Sequence[tuple[int, ...]], order: tuple[int, ...]) -> tuple[Step, ...]:
     """Steps that pad each dimension with zeros to the product of its sizes, split it into these, and reorder all
     parts."""
-    extents = tuple(math.prod(each) for each in sizes)
+    extents = tuple(math.prod(size) for size in sizes)
     return PadTo(extents), Reshape(tuple(size for each in sizes for size in each)), Transpose(order)
 
 

@@ -33,8 +33,8 @@ class SizeText:
 
     def elements(self, dims: Sequence[Dim]) -> str:
         """MLIR's name of the product of sizes."""
-        known = math.prod(each for each in dims if isinstance(each, int))
-        opened: list[Dim] = [each for each in dims if isinstance(each, Extent)]
+        known = math.prod(dim for dim in dims if isinstance(dim, int))
+        opened: list[Dim] = [dim for dim in dims if isinstance(dim, Extent)]
         names = map(self.name, opened if opened and known == 1 else [*opened, known])
         return functools.reduce(lambda one, other: self._add(f"arith.muli {one}, {other} : index"), names)
 

@@ -67,9 +67,9 @@ class Target:
         Raises:
             UsageError: for other devices.
         """
-        first, *others = sorted(targets, key=lambda each: DEVICES.index(each.device))
+        first, *others = sorted(targets, key=lambda target: DEVICES.index(target.device))
         if others and (len(others) > 1 or first.device != "cpu" or others[0].device == "cpu"):
-            names = ",".join(each.device for each in targets)
+            names = ",".join(target.device for target in targets)
             raise UsageError(f"'{names}' is not a target; several devices are cpu,vulkan or cpu,cuda")
         return replace(first, others=tuple(others))
 

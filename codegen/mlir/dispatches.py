@@ -52,7 +52,10 @@ def module_header(target: Target) -> tuple[str, str]:
     """
     with ir.Context():
         module = ir.Module.parse(translate(on_device(_TRIVIAL, target), target.flags, to="flow"))
-        attributes = ", ".join(f"{each.name} = {each.attr}" for each in _named_attributes(module.operation))
+        attributes = ", ".join(
+            f"{named_attribute.name} = {named_attribute.attr}"
+            for named_attribute in _named_attributes(module.operation)
+        )
         devices = [str(view) for view in module.body.operations if view.operation.name == "util.global"]
     return attributes, "\n".join(devices)
 
@@ -95,21 +98,21 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
         CompileError: if any of them does not lower; the caller finds out which by lowering them one by one.
     """
     kernels = {
-        name: _kernel_code(name, each.body, _written(each.kernel))
-        for name, each in implementations.items()
-        if each.kernel
+        name: _kernel_code(name, implementation.body, _written(implementation.kernel))
+        for name, implementation in implementations.items()
+        if implementation.kernel
     }
-    others = {name: each for name, each in implementations.items() if not each.kernel}
+    others = {name: implementation for name, implementation in implementations.items() if not implementation.kernel}
     if not others:
         return kernels
-    source = on_device("\n".join(_renamed(each.body, name) for name, each in others.items()), target)
+    source = on_device("\n".join(_renamed(other.body, name) for name, other in others.items()), target)
     if target.device == "cpu":
         source = round_by_adding(source)
     with ir.Context():
         source = _without_defects(source, target)
         module = ir.Module.parse(translate(source, (*target.flags, *flags_for(source)), to="flow"))
         drop_barriers(module)
-        if any(each.symbols for each in others.values()):
+        if any(other.symbols for other in others.values()):
             take_out_views(module)
         return {**kernels, **_split(module, set(others))}
 
@@ -140,7 +143,7 @@ def _written(kernel: KernelSource) -> tuple[str, ...]:
 def _kernel_code(name: str, body: str, executables: tuple[str, ...]) -> DispatchCode:
     """Rename a kernel, which is a dispatch already; all symbols of a module must differ, as executables are linked by
     them."""
-    own = {symbol for each in executables for symbol in _REFERENCE.findall(each)}
+    own = {symbol for executable in executables for symbol in _REFERENCE.findall(executable)}
 
     def rename(text: str) -> str:
         return _REFERENCE.sub(lambda match: f"@{name}_{match[1]}" if match[1] in own else match[0], text)
@@ -195,7 +198,7 @@ def _with_companions(
             if not used[text] and not stored.isdisjoint(found):
                 used[text] = True
                 pending.append(text)
-    kept = [each for each in others if each in needed and not each.startswith("__device")]
+    kept = [other for other in others if other in needed and not other.startswith("__device")]
     texts = [*(others[each] for each in kept), *(text for text in initialisers if used[text])]
     foreign = [each for each in kept if not each.startswith(f"{name}_")]
 

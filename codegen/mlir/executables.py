@@ -122,7 +122,7 @@ class TranslatedApart:
         if pending is None or not executables_of(pending):
             return {}
         advance(pending, SOURCES, TRANSLATED)
-        found = {symbol(each): each for each in executables_of(pending)}
+        found = {symbol(executable): executable for executable in executables_of(pending)}
         if self.store is not None:
             self.store.add({key: _written(each) for name, each in found.items() if (key := self._keys[name])})
         return found

@@ -52,7 +52,7 @@ def _machine(attribute: str) -> Machine:
     found = re.search(r"subgroup_size_choices = \[([\d, ]+)\]", attribute)
     if found is None:
         raise ValueError("the target does not tell the size of a subgroup")
-    width = min(int(each) for each in found[1].split(",")) * _FLOAT_BYTES
+    width = min(int(part) for part in found[1].split(",")) * _FLOAT_BYTES
     features = frozenset(_features(attribute))
     if f'arch = "{_SOFTWARE}"' in attribute:
         core = Core(

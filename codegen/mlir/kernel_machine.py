@@ -36,7 +36,9 @@ def kernel_machine(
     machine = float_machine(task, target) if target.device == "cpu" else gpu_machine(target)
     if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
         return Rejected("its element types are not all f32")
-    if (storage is not None or target.device != "cpu") and any(each.dtype not in STORED_BY for each in task.results):
+    if (storage is not None or target.device != "cpu") and any(
+        result.dtype not in STORED_BY for result in task.results
+    ):
         return Rejected("its results are not all f32")
     return machine
 

@@ -57,7 +57,7 @@ def add_machine_code(module: ir.Module, convert: Callable[[], None], flags: Sequ
         return False
     groups = _taken(module, executables)
     with ThreadPoolExecutor(len(groups)) as threads:
-        compiling = [threads.submit(compile_part, each.module, flags, TRANSLATED, SERIALISED) for each in groups]
+        compiling = [threads.submit(compile_part, group.module, flags, TRANSLATED, SERIALISED) for group in groups]
         convert()
         compiled = [each.result() for each in compiling]
     _put_in(module, groups, [_binary(ir.Module.parse(each)).attributes["data"] for each in compiled])
@@ -71,7 +71,7 @@ def executables_of(module: ir.Module) -> list[ir.Operation]:
 
 def bodies_of(executable: ir.Operation) -> list[ir.Operation]:
     """The code of an executable, for each of its variants."""
-    return [each for variant in _variants(executable) for each in children(variant) if each.name == BODY]
+    return [child for variant in _variants(executable) for child in children(variant) if child.name == BODY]
 
 
 def children(op: ir.Operation) -> list[ir.Operation]:
@@ -88,24 +88,24 @@ def attributes_of(op: ir.Operation) -> Iterator[ir.NamedAttribute]:
 def empty_module(like: ir.Module) -> ir.Module:
     """A module of the same attributes, without operations."""
     module = ir.Module.create()
-    for each in attributes_of(like.operation):
-        module.operation.attributes[each.name] = each.attr
+    for attribute in attributes_of(like.operation):
+        module.operation.attributes[attribute.name] = attribute.attr
     return module
 
 
 def empty(body: ir.Operation) -> None:
     """Take all operations out of the code of an executable."""
-    for each in children(body):
-        each.erase()
+    for child in children(body):
+        child.erase()
 
 
 def _variants(executable: ir.Operation) -> list[ir.Operation]:
-    return [each for each in children(executable) if each.name == VARIANT]
+    return [child for child in children(executable) if child.name == VARIANT]
 
 
 def _is_plain(executable: ir.Operation) -> bool:
     variants = _variants(executable)
-    return len(variants) == 1 and {each.name for each in children(variants[0])} <= {_EXPORT, BODY, _END}
+    return len(variants) == 1 and {child.name for child in children(variants[0])} <= {_EXPORT, BODY, _END}
 
 
 def _taken(module: ir.Module, executables: Sequence[ir.Operation]) -> list[_Group]:
@@ -119,7 +119,7 @@ def _taken(module: ir.Module, executables: Sequence[ir.Operation]) -> list[_Grou
         least = loads.index(min(loads))
         loads[least] += sizes[index]
         members[least].append(index)
-    groups = [_group(module, [executables[index] for index in sorted(each)]) for each in members]
+    groups = [_group(module, [executables[index] for index in sorted(member)]) for member in members]
     for executable in executables:
         for body in bodies_of(executable):
             empty(body)
@@ -131,8 +131,8 @@ def _group(module: ir.Module, executables: Sequence[ir.Operation]) -> _Group:
 
 
 def _functions(executables: Sequence[ir.Operation]) -> list[str]:
-    variants = [variant for each in executables for variant in _variants(each)]
-    return [symbol(each) for variant in variants for each in children(variant) if each.name == _EXPORT]
+    variants = [variant for executable in executables for variant in _variants(executable)]
+    return [symbol(child) for variant in variants for child in children(variant) if child.name == _EXPORT]
 
 
 def _are_named_apart(executables: Sequence[ir.Operation]) -> bool:
@@ -144,8 +144,8 @@ def _alone(module: ir.Module, executables: Sequence[ir.Operation]) -> ir.Module:
     """A module of some executables, which nothing removes because nothing uses them."""
     alone = empty_module(module)
     place = ir.InsertionPoint(alone.body)
-    for each in executables:
-        each.clone(ip=place).attributes["sym_visibility"] = ir.StringAttr.get("public")
+    for executable in executables:
+        executable.clone(ip=place).attributes["sym_visibility"] = ir.StringAttr.get("public")
     return alone
 
 
@@ -155,7 +155,7 @@ def _binary(module: ir.Module) -> ir.Operation:
     Raises:
         UndividedModuleError: if there is not exactly one.
     """
-    found = [each for executable in executables_of(module) for each in children(executable) if each.name == _BINARY]
+    found = [child for executable in executables_of(module) for child in children(executable) if child.name == _BINARY]
     return _only(found, "executables of machine code")
 
 
@@ -170,10 +170,10 @@ def _put_in(module: ir.Module, groups: Sequence[_Group], codes: Sequence[ir.Attr
         return
     (linked,) = executables_of(module)
     users = [view.operation for view in module.body.operations if view.operation != linked]
-    holder = _only([each for each in users if _holds_executable(each)], "variables that hold an executable")
-    setters = [each for each in users if each.name == _INITIALISER and _stores(each, symbol(holder))]
+    holder = _only([user for user in users if _holds_executable(user)], "variables that hold an executable")
+    setters = [user for user in users if user.name == _INITIALISER and _stores(user, symbol(holder))]
     setter = _only(setters, "initialisers of an executable")
-    lookups = [op for each in users for op in nested(each) if op.name == _LOOKUP]
+    lookups = [op for user in users for op in nested(user) if op.name == _LOOKUP]
     for number, (group, code) in enumerate(zip(groups[1:], codes[1:], strict=True), 1):
         copy = _copied(linked, number)
         held = _copied(holder, number)
@@ -183,7 +183,9 @@ def _put_in(module: ir.Module, groups: Sequence[_Group], codes: Sequence[ir.Attr
         setting.move_after(setter)
         names = {symbol(linked): symbol(copy), symbol(holder): symbol(held)}
         _refer(setting, names)
-        own = [each for each in lookups if any(path[-1] in group.functions for path in _references(each).values())]
+        own = [
+            lookup for lookup in lookups if any(path[-1] in group.functions for path in _references(lookup).values())
+        ]
         _look_up_in(own, names)
 
 
@@ -200,14 +202,18 @@ def _holds_executable(op: ir.Operation) -> bool:
 
 def _stores(initialiser: ir.Operation, name: str) -> bool:
     stores = (each for each in nested(initialiser) if each.name == _STORE)
-    return any([name] in _references(each).values() for each in stores)
+    return any([name] in _references(store).values() for store in stores)
 
 
 def _references(op: ir.Operation) -> dict[str, list[str]]:
     """The attributes of an operation that name symbols: the path of names of each."""
-    attributes = {each.name: each.attr for each in attributes_of(op)}
+    attributes = {attribute.name: attribute.attr for attribute in attributes_of(op)}
     kinds = ir.SymbolRefAttr, ir.FlatSymbolRefAttr
-    return {name: ir.SymbolRefAttr(each).value for name, each in attributes.items() if isinstance(each, kinds)}
+    return {
+        name: ir.SymbolRefAttr(attribute).value
+        for name, attribute in attributes.items()
+        if isinstance(attribute, kinds)
+    }
 
 
 def _refer(op: ir.Operation, names: Mapping[str, str]) -> None:

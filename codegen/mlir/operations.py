@@ -120,10 +120,10 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
 def loop_sizes(op: ir.Operation) -> list[int]:
     """Trip count of every loop of a linalg.generic, read off the operands indexed by the loop alone; 0 if unknown."""
     sizes = [0] * len(ir.ArrayAttr(op.attributes["iterator_types"]))
-    for value, each in zip(op.operands, indexing_maps(op), strict=True):
+    for value, indexing_map in zip(op.operands, indexing_maps(op), strict=True):
         if not isinstance(value.type, ir.RankedTensorType):
             continue
-        for size, expr in zip(ir.RankedTensorType(value.type).shape, each.results, strict=True):
+        for size, expr in zip(ir.RankedTensorType(value.type).shape, indexing_map.results, strict=True):
             if isinstance(expr, ir.AffineDimExpr):
                 sizes[expr.position] = size
     return sizes

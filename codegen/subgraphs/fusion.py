@@ -56,7 +56,7 @@ def chain(tasks: Sequence[Task], slots: Sequence[int]) -> Task:
             positions.append(None if index == slot else len(types))
             types += [] if index == slot else [each]
         stages.append(Stage(task, tuple(positions)))
-    weights = tuple(each for task in tasks for each in task.weights)
+    weights = tuple(weight for task in tasks for weight in task.weights)
     body = _body(stages, types, weights, tasks[-1].results)
     return Task(
         key=task_key(body, *_differences(*tasks)),
@@ -71,7 +71,7 @@ def chain(tasks: Sequence[Task], slots: Sequence[int]) -> Task:
 
 def _differences(*tasks: Task) -> tuple[str, ...]:
     """Keys of those tasks that their code alone does not identify."""
-    return tuple(each.key for each in tasks if each.key != task_key(each.body))
+    return tuple(task.key for task in tasks if task.key != task_key(task.body))
 
 
 def _body(

@@ -77,7 +77,7 @@ class _Writer:
         self._store(next_states, result)
         types = [str(self._state)] * states + [str(result)]
         carried = ", ".join(f"%s{index} = {name}" for index, name in enumerate(initial))
-        arguments = ", ".join(f"%a{index}: {each}" for index, each in enumerate(self._operands))
+        arguments = ", ".join(f"%a{index}: {operand}" for index, operand in enumerate(self._operands))
         body = "\n    ".join(self._lines)
         return f"""util.func private @loop({arguments}) -> {result} {{
   %zero = arith.constant 0.0 : f32
@@ -190,8 +190,8 @@ class _Writer:
         maps = [_COLUMN_MAP if each == "%a2" else _ROW_MAP for each in inputs] + [_ROW_MAP]
         arguments = ", ".join(f"%e{index}: f32" for index in range(len(inputs)))
         lines: list[str] = []
-        for index, each in enumerate(code.split(";"), len(inputs)):
-            operation, *read = each.split()
+        for index, part in enumerate(code.split(";"), len(inputs)):
+            operation, *read = part.split()
             lines += _scalar_code(operation, f"%e{index}", [f"%e{number}" for number in read])
         last = len(inputs) + code.count(";")
         self._lines += [

@@ -154,7 +154,7 @@ def method_error(tiled: TiledConvolution) -> float:
 def _method_error(tile: tuple[int, int], kernel: tuple[int, int]) -> float:
     rng = np.random.default_rng(_SEED)
     sides = transforms(tile[0], kernel[0]), transforms(tile[1], kernel[1])
-    image = rng.standard_normal((_TRIED_TILES, _TRIED_CHANNELS, *(len(each.image) for each in sides)))
+    image = rng.standard_normal((_TRIED_TILES, _TRIED_CHANNELS, *(len(side.image) for side in sides)))
     filters = rng.standard_normal((1, _TRIED_CHANNELS, *kernel))
     encoded = transform_filter(filters, tile)[..., 0]
     found = [_by_method(image.astype(kind), encoded.astype(kind), sides, kind) for kind in (np.float32, np.float64)]
@@ -166,7 +166,7 @@ def _by_method(
 ) -> np.ndarray:
     """Tiles of the result, all computed in one type."""
     (down, right), (high, wide) = (
-        [np.array(getattr(each, name), dtype=kind) for each in sides] for name in ("image", "result")
+        [np.array(getattr(side, name), dtype=kind) for side in sides] for name in ("image", "result")
     )
     tiles = np.einsum("pi,qj,tcij->pqtc", down, right, image, dtype=kind)
     sums = np.einsum("pqtc,pqc->pqt", tiles, encoded, dtype=kind)

@@ -56,7 +56,7 @@ def windows_of(graph: LayerGraph) -> Iterator[Fusion]:
     """The windows of a network with channels last, each with the layer that gathers its patches or pads its image."""
     layers = {each.name: each for each in graph.layers}
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
-    reads.update(each.source for each in graph.outputs if each.source is not None)
+    reads.update(output.source for output in graph.outputs if output.source is not None)
     for layer in graph.layers:
         for slot, ref in enumerate(layer.inputs):
             before = layers.get(ref.source or "")
@@ -178,10 +178,10 @@ def _turned(converted: Converted) -> _Turned:
     _name_fills(converted.function)
     before = patched(converted) if task.kind in _FILTERED else None
     inputs, results = (
-        tuple(image_layout(CHANNELS_LAST).physical(each) if _is_image(each) else each for each in tensors)
+        tuple(image_layout(CHANNELS_LAST).physical(tensor) if _is_image(tensor) else tensor for tensor in tensors)
         for tensors in (task.inputs, task.results)
     )
-    weights = tuple(packing.type_of(each) for each, packing in zip(task.weights, converted.packings, strict=True))
+    weights = tuple(packing.type_of(weight) for weight, packing in zip(task.weights, converted.packings, strict=True))
     is_product = before is not None and task.kind is LayerKind.CONVOLUTION
     kind = LayerKind.CONTRACTION if is_product else LayerKind.FIXED
     before = before or padding_apart(converted)

@@ -41,14 +41,14 @@ def open_body(one: Task, other: Task, fit: Fit, ends: Collection[int] = ()) -> s
     """
     with shared_context() as context, ir.Location.unknown(context):
         modules = [ir.Module.parse(each.body) for each in (one, other)]
-        functions = [each.body.operations[0].operation for each in modules]
+        functions = [module.body.operations[0].operation for module in modules]
         return _Opened(one, functions[0], functions[1], fit, ends).text()
 
 
 class _Opened:
     def __init__(self, task: Task, one: ir.Operation, other: ir.Operation, fit: Fit, ends: Collection[int]) -> None:
         self._task = task
-        self._ends = {len(task.inputs) + each for each in ends}
+        self._ends = {len(task.inputs) + end for end in ends}
         self._fit = fit
         self._blocks = body_of(one), body_of(other)
         self._values: dict[tuple[ir.Value, ir.Value], ir.Value] = {}
@@ -66,7 +66,7 @@ class _Opened:
         self._take_arguments(arguments)
         returned = self._returned()
         self._end.erase()
-        kind = ir.FunctionType.get([each.type for each in arguments], [each.type for each in returned])
+        kind = ir.FunctionType.get([argument.type for argument in arguments], [each.type for each in returned])
         function.attributes["function_type"] = ir.TypeAttr.get(kind)
         try:
             self._module.operation.verify()
@@ -87,7 +87,7 @@ class _Opened:
     def _take_arguments(self, arguments: Sequence[ir.Value]) -> None:
         """Weights of open sizes, as a table of positions, are read up to the size of the call, or as much of their
         end."""
-        triples = zip(*(each.arguments for each in self._blocks), arguments, strict=False)
+        triples = zip(*(block.arguments for block in self._blocks), arguments, strict=False)
         for index, (one, other, value) in enumerate(triples):
             opened = self._type(one, other)
             if str(opened) == str(value.type):
@@ -98,14 +98,14 @@ class _Opened:
                 self._values[one, other] = self._part(value, opened.dims or (), is_end=index in self._ends)
 
     def _imported(self, view: ir.Value, opened: TensorType) -> ir.Value:
-        kind, sizes = ir.Type.parse(str(opened)), [self._size(each) for each in opened.open_dims]
+        kind, sizes = ir.Type.parse(str(opened)), [self._size(open_dim) for open_dim in opened.open_dims]
         segments = ir.DenseI32ArrayAttr.get([1, len(sizes), 0, 0])
         attributes = {"target_encoding": ir.TypeAttr.get(kind), "operandSegmentSizes": segments}
         return self._create("hal.tensor.import", kind, [view, *sizes], attributes)
 
     def _returned(self) -> list[ir.Value]:
         """Return the results, those of open sizes as views."""
-        ends = [list(each.operations)[-1].operation.operands for each in self._blocks]
+        ends = [list(block.operations)[-1].operation.operands for block in self._blocks]
         found = [self._exported(*pair) for pair in zip(*ends, strict=True)]
         ir.Operation.create("util.return", operands=found, ip=ir.InsertionPoint(self._end))
         return found
@@ -121,12 +121,12 @@ class _Opened:
     def _part(self, table: ir.Value, dims: Sequence[Dim], *, is_end: bool) -> ir.Value:
         """The first elements of a table along each dimension, or the last ones."""
         names = ["static_offsets", "static_sizes", "static_strides"]
-        opened = [each for each in dims if isinstance(each, Extent)]
+        opened = [dim for dim in dims if isinstance(dim, Extent)]
         behind = [self._arithmetic("arith.subi", self._size(each.most), self._size(each)) for each in opened if is_end]
-        starts = [_DYNAMIC if is_end and isinstance(each, Extent) else 0 for each in dims]
-        numbers = [starts, [_static(each) for each in dims], [1] * len(dims)]
+        starts = [_DYNAMIC if is_end and isinstance(dim, Extent) else 0 for dim in dims]
+        numbers = [starts, [_static(dim) for dim in dims], [1] * len(dims)]
         attributes: dict[str, ir.Attribute] = {
-            name: ir.DenseI64ArrayAttr.get(each) for name, each in zip(names, numbers, strict=True)
+            name: ir.DenseI64ArrayAttr.get(number) for name, number in zip(names, numbers, strict=True)
         }
         sizes = [self._size(each) for each in opened]
         attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, len(behind), len(sizes), 0])
@@ -153,7 +153,7 @@ class _Opened:
             return [self._constant(op, twin)]
         if op.name == "tensor.empty":
             opened = self._type(op.results[0], twin.results[0])
-            sizes = [self._size(each) for each in opened.open_dims]
+            sizes = [self._size(open_dim) for open_dim in opened.open_dims]
             return [self._create(op.name, ir.Type.parse(str(opened)), sizes, {})]
         if op.name == "tensor.expand_shape":
             return [self._expanded(op, twin)]
@@ -164,7 +164,7 @@ class _Opened:
         dims = opened.dims or opened.shape
         attributes = {
             "reassociation": op.attributes["reassociation"],
-            "static_output_shape": ir.DenseI64ArrayAttr.get([_static(each) for each in dims]),
+            "static_output_shape": ir.DenseI64ArrayAttr.get([_static(dim) for dim in dims]),
         }
         operands = [self._value(op.operands[0], twin.operands[0]), *map(self._size, opened.open_dims)]
         return self._create(op.name, ir.Type.parse(str(opened)), operands, attributes)
@@ -175,16 +175,16 @@ class _Opened:
         Raises:
             ValueError: if it takes sizes as operands.
         """
-        if any(isinstance(each.type, ir.IndexType) for each in op.operands):
+        if any(isinstance(operand.type, ir.IndexType) for operand in op.operands):
             raise ValueError(f"{op.name} takes sizes that are computed")
-        attributes = {each.name: each.attr for each in _attributes(op)}
+        attributes = {attribute.name: attribute.attr for attribute in _attributes(op)}
         operands = [self._value(*pair) for pair in zip(op.operands, twin.operands, strict=True)]
         segments = [1] * len(operands)
         for name in _SLICES[op.name]:
             numbers = [list(ir.DenseI64ArrayAttr(each.attributes[name])) for each in (op, twin)]
             dims = [self._fit.dim(*pair) for pair in zip(*numbers, strict=True)]
-            attributes[name] = ir.DenseI64ArrayAttr.get([_static(each) for each in dims])
-            given = [self._size(each) for each in dims if isinstance(each, Extent)]
+            attributes[name] = ir.DenseI64ArrayAttr.get([_static(dim) for dim in dims])
+            given = [self._size(dim) for dim in dims if isinstance(dim, Extent)]
             operands, segments = [*operands, *given], [*segments, len(given)]
         attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(segments)
         opened = ir.Type.parse(str(self._type(op.results[0], twin.results[0])))
@@ -222,9 +222,9 @@ class _Opened:
             ValueError: if it has others, or they depend on sizes.
         """
         values = [ir.DenseElementsAttr(each.attributes["value"]) for each in (op, twin)]
-        if not all(each.is_splat for each in values):
+        if not all(value.is_splat for value in values):
             raise ValueError("it has a constant whose elements depend on sizes")
-        one, other = (each.get_splat_value() for each in values)
+        one, other = (value.get_splat_value() for value in values)
         element = ir.RankedTensorType(op.results[0].type).element_type
         if str(one) == str(other):
             number = self._create("arith.constant", element, [], {"value": one})
@@ -253,7 +253,7 @@ class _Opened:
 
     def _check_same(self, op: ir.Operation, twin: ir.Operation) -> None:
         """Check that ops agree in all but the types of their operands and results."""
-        names = [sorted(each.name for each in _attributes(one)) for one in (op, twin)]
+        names = [sorted(attribute.name for attribute in _attributes(one)) for one in (op, twin)]
         alike = names[0] == names[1] and all(
             str(op.attributes[name]) == str(twin.attributes[name]) for name in names[0]
         )
@@ -324,8 +324,8 @@ def _made_values(op: ir.Operation) -> list[ir.Value]:
 
 def _are_same(one: ir.Operation, other: ir.Operation) -> bool:
     """Whether two ops inside regions agree, but for the sizes of tensors."""
-    kinds = [[_kind(each) for each in _made_values(op)] for op in (one, other)]
-    attributes = [sorted(f"{each.name}={each.attr}" for each in _attributes(op)) for op in (one, other)]
+    kinds = [[_kind(value) for value in _made_values(op)] for op in (one, other)]
+    attributes = [sorted(f"{attribute.name}={attribute.attr}" for attribute in _attributes(op)) for op in (one, other)]
     return one.name == other.name and kinds[0] == kinds[1] and attributes[0] == attributes[1]
 
 

@@ -193,7 +193,7 @@ def _fusions_of(graph: LayerGraph) -> list[Fusion]:
     """The fusions of a network of known sizes, in the order of their last layers."""
     plain = replace(graph, fusions=(), childnets=())
     attentions = filter(_attends, with_turned_results(find_fusions(plain, attends=True)).fusions)
-    order = {each.name: index for index, each in enumerate(graph.layers)}
+    order = {layer.name: index for index, layer in enumerate(graph.layers)}
     return sorted((*attentions, *windows_of(graph)), key=lambda each: order[each.members[-1]])
 
 
@@ -227,7 +227,7 @@ def _are_equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _differing(layer: Layer, reason: str) -> UnsupportedModelError:
-    nodes = ", ".join(f"'{each}'" for each in layer.nodes) or f"'{layer.name}'"
+    nodes = ", ".join(f"'{node}'" for node in layer.nodes) or f"'{layer.name}'"
     return UnsupportedModelError(
         f"node {nodes} cannot be compiled for any size: {reason}; give the sizes that occur, as --shape x=1|8,16"
     )

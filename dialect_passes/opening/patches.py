@@ -70,7 +70,7 @@ def padding_apart(converted: Converted) -> Patched | None:
 def _pad_text(pad: ir.Operation) -> str:
     """The lines that pad ``%arg0`` as an op does, with a constant."""
     source, padded = (TensorType.parse(str(each.type)) for each in (pad.operands[0], pad.results[0]))
-    low, top = (list(ir.DenseI64ArrayAttr(pad.attributes[f"static_{each}"])) for each in ("low", "high"))
+    low, top = (list(ir.DenseI64ArrayAttr(pad.attributes[f"static_{name}"])) for name in ("low", "high"))
     return f"""  %border = arith.constant {_border(pad)}
   %padded = tensor.pad %arg0 low{low} high{top} {{
   ^bb0(%n: index, %h: index, %w: index, %c: index):
@@ -111,7 +111,7 @@ class _Convolution:
         places = list(indexing_maps(root)[0].results)
         kinds = ir.ArrayAttr(root.attributes["iterator_types"])
         reduced = [loop for loop, kind in enumerate(kinds) if "reduction" in str(kind)]
-        windows = [WindowLoops.of(each, reduced) for each in places[1:3]]
+        windows = [WindowLoops.of(place, reduced) for place in places[1:3]]
         if len(places) != _RANK or windows[0] is None or windows[1] is None:
             return None
         if not all(isinstance(places[axis], ir.AffineDimExpr) for axis in (0, 3)):
@@ -122,14 +122,14 @@ class _Convolution:
         """Let it read patches."""
         high, wide = self.windows
         sizes, argument = loop_sizes(self.root), list(body_of(self.function).arguments)[self.slot]
-        is_plain = self.pad is None and all((sizes[each.reduced], each.stride) == (1, 1) for each in self.windows)
+        is_plain = self.pad is None and all((sizes[window.reduced], window.stride) == (1, 1) for window in self.windows)
         maps = indexing_maps(self.root)
-        batch, *_, channel = (each.position for each in maps[0].results if isinstance(each, ir.AffineDimExpr))
+        batch, *_, channel = (result.position for result in maps[0].results if isinstance(result, ir.AffineDimExpr))
         # An image of patches of one pixel is the image, with a dimension of one for each side of the window.
         loops = [batch, high.moved, wide.moved, *([] if is_plain else [high.reduced, wide.reduced]), channel]
-        maps[0] = ir.AffineMap.get(maps[0].n_dims, 0, [ir.AffineDimExpr.get(each) for each in loops])
+        maps[0] = ir.AffineMap.get(maps[0].n_dims, 0, [ir.AffineDimExpr.get(loop) for loop in loops])
         image = TensorType.parse(str(argument.type))
-        patches = TensorType(tuple(sizes[each] for each in loops), image.dtype)
+        patches = TensorType(tuple(sizes[loop] for loop in loops), image.dtype)
         task = None if is_plain else self._gathering(image, patches)
         argument.set_type(ir.Type.parse(str(patches)))
         if self.pad is not None:
@@ -180,5 +180,5 @@ def _sign(function: ir.Operation) -> None:
     """Set the function's signature from its body."""
     block = body_of(function)
     returned = list(block.operations)[-1].operation.operands
-    kind = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in returned])
+    kind = ir.FunctionType.get([argument.type for argument in block.arguments], [each.type for each in returned])
     function.attributes["function_type"] = ir.TypeAttr.get(kind)

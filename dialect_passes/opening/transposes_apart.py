@@ -65,10 +65,10 @@ def _divided(task: Task) -> tuple[int, Task, Task] | None:
 
 def _turned_source(argument: ir.Value) -> tuple[ir.Operation, ir.Value] | None:
     """The transpose that alone reads an argument, perhaps after dimensions were joined, and what it transposes."""
-    users = [each.owner.operation for each in argument.uses]
+    users = [use.owner.operation for use in argument.uses]
     if len(users) == 1 and users[0].name == "tensor.collapse_shape":
         argument = users[0].results[0]
-        users = [each.owner.operation for each in argument.uses]
+        users = [use.owner.operation for use in argument.uses]
     is_turned = len(users) == 1 and users[0].name == "linalg.transpose"
     return (users[0], argument) if is_turned else None
 
@@ -80,7 +80,7 @@ def _order(transpose: ir.Operation) -> list[int]:
 def _joins_rows(transpose: ir.Operation, source: ir.Value) -> bool:
     """Whether heads and rows of a transposed activation become the rows of a product, which are at no constant distance
     in what it transposes."""
-    users = [each.owner.operation for each in transpose.results[0].uses]
+    users = [use.owner.operation for use in transpose.results[0].uses]
     if len(users) != 1 or users[0].name != "tensor.collapse_shape":
         return False
     sizes = TensorType.parse(str(source.type)).shape
@@ -154,20 +154,20 @@ def _rest(task: Task, function: ir.Operation, transpose: ir.Operation, slot: int
 
 def with_turned_results(graph: LayerGraph) -> LayerGraph:
     """The network, whose fusions are attentions, with the transposes of their results in them too."""
-    layers = {each.name: each for each in graph.layers}
+    layers = {layer.name: layer for layer in graph.layers}
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
-    reads.update(each.source for each in graph.outputs if each.source is not None)
+    reads.update(output.source for output in graph.outputs if output.source is not None)
     fusions = [each for fusion in graph.fusions for each in (fusion, *_turned(fusion, layers, reads))]
     return replace(graph, fusions=tuple(fusions))
 
 
 def _turned(fusion: Fusion, layers: dict[str, Layer], reads: Counter[ValueRef]) -> Iterator[Fusion]:
     value = ValueRef(fusion.members[-1], 0)
-    turns = [each for each in layers.values() if each.inputs == (value,) and each.name.endswith(_SUFFIX)]
+    turns = [layer for layer in layers.values() if layer.inputs == (value,) and layer.name.endswith(_SUFFIX)]
     if len(fusion.members) != _ATTENTION or reads[value] > 1 or not turns:
         return
     stages, (turn,) = fusion.layer.task.stages, turns
-    slots = [each.inputs.index(None) for each in stages[1:]]
-    task = chain([*(each.task for each in stages), turn.task], [*slots, 0])
+    slots = [stage.inputs.index(None) for stage in stages[1:]]
+    task = chain([*(stage.task for stage in stages), turn.task], [*slots, 0])
     members = (*fusion.members, turn.name)
     yield Fusion(replace(fusion.layer, name="+".join(members), task=task), members)

@@ -48,7 +48,7 @@ def knowing_windows(one: Task, other: Task, fit: Fit) -> Fit:
 
 def _padded(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[Extent]:
     """The sizes of a padded tensor."""
-    low, high = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{each}"])) for each in ("low", "high"))
+    low, high = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("low", "high"))
     one, other = (tensor_parts(each.operands[0])[0] for each in (op, twin))
     for before, behind, extent in zip(low, high, _extents(one, other, fit), strict=True):
         if extent is not None:
@@ -78,5 +78,5 @@ def _window_counts(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[E
             if window is None or extent is None:
                 continue
             found = window.count(extent, counts[0][window.reduced])
-            if (found.most, found.at(fit.twin_sizes)) == tuple(each[window.moved] for each in counts):
+            if (found.most, found.at(fit.twin_sizes)) == tuple(count[window.moved] for count in counts):
                 yield found

@@ -144,7 +144,7 @@ def _timed(runs: BenchRuns) -> BenchResults:
         _warn_of_another_network(whole, peers, runs)
         callables: dict[str, Callable[[], object]] = {SELF: whole}
         if not session.device.host_memory:
-            arrays = {name: session.to_device(each) for name, each in runs.feeds.items()}
+            arrays = {name: session.to_device(feed) for name, feed in runs.feeds.items()}
             callables[ON_DEVICE] = lambda: session.run_device(None, arrays)
         callables |= peers
         seconds = 0.0 if runs.exactly else _DEFAULT_SECONDS

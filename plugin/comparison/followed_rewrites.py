@@ -72,7 +72,7 @@ def followed(question: Question, right: Answer) -> list[FollowedRewrite] | Worke
 
 def first_beyond(rewrites: Sequence[FollowedRewrite], allowed: float) -> FollowedRewrite | None:
     """The first rewrite behind which outputs are further off than is allowed; None if there is none."""
-    return next((each for each in rewrites if each.error is not None and not each.error <= allowed), None)
+    return next((rewrite for rewrite in rewrites if rewrite.error is not None and not rewrite.error <= allowed), None)
 
 
 @dataclass

@@ -57,9 +57,9 @@ def make_probe(
         alone: layers whose results from reference values are outputs; ONNX must have tensors for all their inputs.
     """
     writer = _Writer(graph, tensors)
-    layers = {each.name: each for each in graph.layers}
+    layers = {layer.name: layer for layer in graph.layers}
     needed = needed_layers(graph, in_network)
-    kept = [each for each in graph.layers if each.name in needed]
+    kept = [layer for layer in graph.layers if layer.name in needed]
     copies = {name: writer.detached(layers[name]) for name in alone}
     watched = {name: writer.watch(layers[name], tensors[name]) for name in in_network}
     fed = {name: writer.watch(copy, tensors[name]) for name, copy in copies.items()}
@@ -91,7 +91,7 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.inputs = list(self.graph.inputs)
-        self._names = TakenNames([*(each.name for each in self.graph.layers), *(each.name for each in self.inputs)])
+        self._names = TakenNames([*(layer.name for layer in self.graph.layers), *(each.name for each in self.inputs)])
         self._known: dict[ValueRef, ValueRef] = {}
 
     def watch(self, layer: Layer, tensors: LayerTensors) -> tuple[str, ...]:

@@ -184,7 +184,7 @@ class LayerComparison:
         return FirstBeyond(search, self._row(layer, ProbeErrors(search.errors, alone)))
 
     def _is_comparable(self, name: str) -> bool:
-        return any(each is not None for each in self.tensors[name].results)
+        return any(result is not None for result in self.tensors[name].results)
 
     def _row(self, layer: Layer, found: ProbeErrors) -> LayerError:
         return LayerError(
@@ -201,7 +201,7 @@ class LayerComparison:
 
     @cached_property
     def _planned(self) -> dict[str, LayerChoice]:
-        return {each.layer: each for each in self.recipe.plan.layers}
+        return {layer.layer: layer for layer in self.recipe.plan.layers}
 
     def _measure(self, names: Sequence[str], *, alone: bool = False) -> ProbeErrors:
         """Measure the errors of layers, one chunk after another."""
@@ -217,13 +217,13 @@ class LayerComparison:
 
     def _chunks(self, names: Sequence[str], alone: bool) -> list[list[str]]:
         """Split the names into chunks, in order, by the limit on memory."""
-        layers = {each.name: each for each in self.recipe.graph.layers}
+        layers = {layer.name: layer for layer in self.recipe.graph.layers}
         chunks: list[list[str]] = []
         left = 0
         for name in names:
             task = layers[name].task
             given = sum(each.bytes for each in task.inputs)
-            needed = sum(each.bytes for each in task.results) * (1 + alone) + given * alone
+            needed = sum(result.bytes for result in task.results) * (1 + alone) + given * alone
             if needed > left or not chunks:
                 chunks.append([])
                 left = self.workshop.chunk_bytes
@@ -274,6 +274,6 @@ def nearest_before(graph: LayerGraph, comparable: Callable[[str], bool]) -> dict
     found: dict[str, tuple[str, ...]] = {}
     for layer in graph.layers:
         sources = [ref.source for ref in layer.inputs if ref.source is not None]
-        reaching = [name for each in sources for name in ((each,) if comparable(each) else found[each])]
+        reaching = [name for source in sources for name in ((source,) if comparable(source) else found[source])]
         found[layer.name] = tuple(dict.fromkeys(reaching))
     return found

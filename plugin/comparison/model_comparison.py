@@ -62,7 +62,7 @@ def usual_error(module: Path, choice: PlanChoice = FIRST) -> float:
     try:
         later = () if manifest.successor is None else (manifest.successor["plan"],)
         plans = (Plan.from_json(each, f"the plan in '{module}'") for each in (manifest.plan, *later))
-        return max(precision_of(each).usual_error for each in plans)
+        return max(precision_of(plan).usual_error for plan in plans)
     except UsageError:
         # The plan is of another version; outputs can be compared nevertheless.
         return DEFAULT_MAX_ERROR
@@ -106,7 +106,7 @@ def open_comparison(
     if kind == "cpu" and has_levels(module):
         target = portable(target)
     config = CompileConfig(target=target, threads=plan.threads, shapes=shapes, bindings=bindings, finds_states=False)
-    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
+    importing = replace(config.importing, named=tuple(layer.layer for layer in plan.layers), exponents=plan.exponents)
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, importing, pool, progress, directory)
         _check_same(imported, plan, module)

@@ -35,7 +35,7 @@ class LayerArbiters:
         """Task key to a layer and its tensors' names: a layer with all names, if any. Layers of childnets have none."""
         graph = self.imported.graph
         found = {layer.task.key: (layer, *_NAMELESS) for layer in reversed(list(graph.all_layers()))}
-        for layer in reversed([*graph.layers, *(each.layer for each in graph.fusions)]):
+        for layer in reversed([*graph.layers, *(fusion.layer for fusion in graph.fusions)]):
             tensors = self._tensors(layer)
             if tensors is not None:
                 found[layer.task.key] = (layer, *tensors)

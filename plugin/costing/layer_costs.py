@@ -117,10 +117,10 @@ def joined_tables(tables: Sequence[Tables], transfers: Transfers) -> Tables:
     """The tables of several devices as one, with the times of transfers between them."""
     variants: dict[str, tuple[Variant, ...]] = {}
     measured: dict[str, Mapping[str, Measurement]] = {}
-    for each in tables:
-        for key, listed in each.variants.items():
+    for table in tables:
+        for key, listed in table.variants.items():
             variants[key] = (*variants.get(key, ()), *listed)
-        for key, found in each.measured.items():
+        for key, found in table.measured.items():
             measured[key] = {**measured.get(key, {}), **found}
     return replace(tables[0], variants=variants, measured=measured, transfers=transfers)
 
@@ -140,7 +140,7 @@ def in_order(cases: Sequence[BenchmarkCase], counts: Mapping[str, int], core: Co
     """Cases by the time that their layers take in a network at least, by the models: the longest first."""
 
     def share(case: BenchmarkCase) -> float:
-        times = [analytic_seconds(case.facts, each.described, core) for each in case.variants]
+        times = [analytic_seconds(case.facts, variant.described, core) for variant in case.variants]
         return counts[case.key] * min(times)
 
     return sorted(cases, key=lambda each: -share(each))
@@ -149,9 +149,9 @@ def in_order(cases: Sequence[BenchmarkCase], counts: Mapping[str, int], core: Co
 def first_guesses(cases: Iterable[BenchmarkCase]) -> Iterator[BenchmarkCase]:
     """Each case with candidate 0, and of each routine in each element type the variant that it lists first."""
     for case in cases:
-        first = {(each.routine, each.dtype): each for each in reversed(case.variants)}
+        first = {(variant.routine, variant.dtype): variant for variant in reversed(case.variants)}
         chosen = {case.variants[0].descriptor, *(each.descriptor for each in first.values())}
-        yield replace(case, variants=tuple(each for each in case.variants if each.descriptor in chosen))
+        yield replace(case, variants=tuple(variant for variant in case.variants if variant.descriptor in chosen))
 
 
 def load_search(store: Store, target: Target, search: Search, *, predicts: bool = False, measures: bool = True) -> None:
@@ -218,7 +218,7 @@ def _measured(
     kind = shipped_kind(tuner.store, tuner.target)
     shipped = () if kind is None else shipped_samples(*kind)
     guided_by = None if kind is None or not tuner.is_bounded else shipped_guide(*kind)
-    described = [each.described for case in cases for each in case.variants[1:]]
+    described = [variant.described for case in cases for variant in case.variants[1:]]
     settings = settings_for(described, shipped, key_threads(tuner.target.device, tuner.target.threads))
     # Each variant of any size is measured with several, which takes as much longer.
     rounds = min(settings.rounds, _ROUNDS_OF_SIZES) if imported.graph.calls else settings.rounds
@@ -233,7 +233,7 @@ def _measured(
             tuner.measure(first_guesses(cases))
         measured = tuner.measure(cases)
     else:
-        pinned = {each.task.key for each in layers if any(fnmatchcase(each.name, pin.layers) for pin in pins)}
+        pinned = {layer.task.key for layer in layers if any(fnmatchcase(layer.name, pin.layers) for pin in pins)}
         tuner.measure(case for case in cases if case.key in pinned)
         measured = search.measured()
     tell_found(tuner.progress, "")

@@ -74,9 +74,9 @@ class LayerArbiter:
             values = reference(_feeds(model.graph, inputs))
         except _NO_RESULTS:
             return None
-        if not all(np.isfinite(each).all() for each in values if each.dtype.kind == "f"):
+        if not all(np.isfinite(value).all() for value in values if value.dtype.kind == "f"):
             return None
-        return [passed(each, kind.numpy_dtype, kind.shape) for each, kind in zip(values, self.types, strict=True)]
+        return [passed(value, kind.numpy_dtype, kind.shape) for value, kind in zip(values, self.types, strict=True)]
 
 
 def cut_out(model: ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ def cut_out(model: ModelProto, inputs: Sequence[str], outputs: Sequence[str]) ->
     cut = GraphProto(
         name=model.graph.name,
         node=(node for node in editor.nodes if node.name in computing),
-        initializer=(each for each in model.graph.initializer if each.name in constants),
+        initializer=(initializer for initializer in model.graph.initializer if initializer.name in constants),
         input=_described(editor, inputs),
         output=_described(editor, outputs),
     )

@@ -47,7 +47,7 @@ def machine_limits(
         SartorError: if the database or the target cannot be used.
     """
     with open_workers(target, jobs=1) as pool, Store.open(database, goes_on=True) as store:
-        return [_limits(replace(target, threads=each), store, pool, progress) for each in threads]
+        return [_limits(replace(target, threads=thread), store, pool, progress) for thread in threads]
 
 
 def _limits(target: Target, store: Store, pool: WorkerPool, progress: Progress) -> MachineLimits:

@@ -51,12 +51,12 @@ class PredictedCosts:
     @staticmethod
     def of(tuner: Tuner, cases: Sequence[BenchmarkCase]) -> PredictedCosts:
         """The costs of a tuner's target, by what its store has of other machines about ``cases``."""
-        wanted = {_anywhere(tuner.key(case, each.descriptor)) for case in cases for each in case.variants}
+        wanted = {_anywhere(tuner.key(case, variant.descriptor)) for case in cases for variant in case.variants}
         here = tuner.key(cases[0], cases[0].variants[0].descriptor) if cases else None
         machines: dict[str, dict[MeasurementKey, Measurement]] = {}
-        for each in tuner.store.measurements():
-            if here is not None and _conditions(each.key) == _conditions(here) and not each.is_transient:
-                machines.setdefault(each.key.hardware, {})[_anywhere(each.key)] = each
+        for measurement in tuner.store.measurements():
+            if here is not None and _conditions(measurement.key) == _conditions(here) and not measurement.is_transient:
+                machines.setdefault(measurement.key.hardware, {})[_anywhere(measurement.key)] = measurement
         counts = {name: len(wanted & found.keys()) for name, found in machines.items()}
         best = max(sorted(counts), key=counts.__getitem__, default="")
         core = core_of(tuner.target)
@@ -88,7 +88,7 @@ class PredictedCosts:
 
     def measured_elsewhere(self, case: BenchmarkCase) -> dict[str, Measurement]:
         """Measurements of a case's variants on the other machine, by descriptor."""
-        keys = {each.descriptor: _anywhere(self.tuner.key(case, each.descriptor)) for each in case.variants}
+        keys = {variant.descriptor: _anywhere(self.tuner.key(case, variant.descriptor)) for variant in case.variants}
         return {name: self.known[key] for name, key in keys.items() if key in self.known}
 
     def of_layers(self, cases: Sequence[BenchmarkCase]) -> Measured:
@@ -116,13 +116,15 @@ class PredictedCosts:
             seconds = [scale * analytic_seconds(case.facts, each, self.core) for each in described]
         # Every dispatch costs as much, which counts where several layers may be one.
         start = self.core.dispatch_cycles / self.core.hertz
-        for each, one in zip(variants, seconds, strict=True):
-            yield each.descriptor, self._predicted(case, each, NO_TIME if each.traits.is_free else one + start)
+        for variant, one in zip(variants, seconds, strict=True):
+            yield variant.descriptor, self._predicted(case, variant, NO_TIME if variant.traits.is_free else one + start)
 
     def _scale(self) -> float:
         """How many times longer variants take on the other machine than the analytic model says."""
         samples = filter(is_readable, filter(None, map(Sample.of, self.known.values())))
-        return median([each.seconds / analytic_seconds(each.facts, each.variant, self.core) for each in samples] or [1])
+        return median(
+            [sample.seconds / analytic_seconds(sample.facts, sample.variant, self.core) for sample in samples] or [1]
+        )
 
     def _predicted(self, case: BenchmarkCase, variant: Variant, seconds: float) -> Measurement:
         return _prediction(self.tuner, case, variant, seconds)
@@ -205,7 +207,7 @@ def predicted_tables(
 
 def _basis(costs: PredictedCosts, cases: Sequence[BenchmarkCase]) -> str:
     """What the times come from, in words."""
-    found = [any(one.status is Status.OK for one in costs.measured_elsewhere(each).values()) for each in cases]
+    found = [any(one.status is Status.OK for one in costs.measured_elsewhere(case).values()) for case in cases]
     if not any(found):
         return f"predicted by the cost model for {costs.target.architecture}, nothing was measured"
     rest = "" if all(found) else f", {sum(found)} of {len(found)} kinds of layers, the others predicted"

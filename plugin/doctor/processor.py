@@ -61,7 +61,7 @@ def _instruction_set(machine: Hardware) -> Finding:
 
 def _quantised_products(machine: Hardware) -> Finding:
     """Whether instructions add products of 8-bit integers in 32 bits: others add two in 16, and saturate."""
-    if any(each in machine.features for each in _DOTS):
+    if any(dot in machine.features for dot in _DOTS):
         return Finding(_TOPIC, "quantised models", "the processor multiplies 8-bit integers exactly")
     advice = (
         "ONNX Runtime's products of 8-bit integers saturate here, so its results of quantised models may be far off; "
@@ -71,7 +71,7 @@ def _quantised_products(machine: Hardware) -> Finding:
 
 
 def _matrix_unit(machine: Hardware) -> Finding:
-    has_unit = any(each.replace("-", "_") in machine.features for each in MATRIX_FEATURES)
+    has_unit = any(matrix_feature.replace("-", "_") in machine.features for matrix_feature in MATRIX_FEATURES)
     if not has_unit:
         return Finding(_TOPIC, "AMX", "the processor has none")
     if tiles_granted():

@@ -66,7 +66,7 @@ def _sartor(job: Mapping[str, Any]) -> tuple[Load, Callable[[], dict[str, Any]]]
     is_settled = options.pop("settled", False)
     if "signature" in options:
         entry, *values = options["signature"]
-        inputs, outputs = (tuple(map(TensorSpec.read, each)) for each in values)
+        inputs, outputs = (tuple(map(TensorSpec.read, value)) for value in values)
         options["signature"] = Signature(entry, inputs, outputs)
 
     def load() -> Run:
@@ -77,7 +77,7 @@ def _sartor(job: Mapping[str, Any]) -> tuple[Load, Callable[[], dict[str, Any]]]
         return lambda feeds: session.run(None, feeds)
 
     def told() -> dict[str, Any]:
-        return {"steps": [[each.kind, each.begin, each.end, each.size] for each in opened[0].steps]}
+        return {"steps": [[step.kind, step.begin, step.end, step.size] for step in opened[0].steps]}
 
     return load, told
 

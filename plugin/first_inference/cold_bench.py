@@ -147,9 +147,9 @@ def _beside(count: int) -> Iterator[None]:
     try:
         yield
     finally:
-        for each in others:
-            each.kill()
-            each.wait()
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def _bring(files: Sequence[Path], state: str) -> None:
@@ -235,7 +235,7 @@ def _peer(
 
 def _is_newer(saved: Sequence[Path], files: Sequence[Path]) -> bool:
     """Whether files are there that were saved after all files of the model were written."""
-    written = max(each.stat().st_mtime for each in files)
+    written = max(file.stat().st_mtime for file in files)
     return bool(saved) and all(each.exists() and each.stat().st_mtime >= written for each in saved)
 
 

@@ -72,10 +72,12 @@ def inferences(lines: Sequence[str], count: int) -> list[Inference]:
     events = sorted(
         (
             DispatchEvent(
-                without_plan(each["key"]), each["start_host_time_ns"] / _SECOND, each["end_host_time_ns"] / _SECOND
+                without_plan(record["key"]),
+                record["start_host_time_ns"] / _SECOND,
+                record["end_host_time_ns"] / _SECOND,
             )
-            for each in records
-            if each["type"] == _EVENT
+            for record in records
+            if record["type"] == _EVENT
         ),
         key=lambda event: event.begin,
     )

@@ -86,9 +86,9 @@ def phases_of(
     processes: Sequence[Sequence[Inference]], plan: Plan, network: Network, reading: Mapping[str, Sequence[FirstRun]]
 ) -> Phases:
     """The phases of layers, from the inferences of each process; otherwise as ``layer_phases``."""
-    first = [each[0] for each in processes]
-    later = [inference for each in processes for inference in each[len(each) // 2 :]]
-    sizes = {layer.name: sum(each.bytes for each in layer.weights) for layer in network.layers}
+    first = [process[0] for process in processes]
+    later = [inference for process in processes for inference in process[len(process) // 2 :]]
+    sizes = {layer.name: sum(weight.bytes for weight in layer.weights) for layer in network.layers}
     read = {state: _medians([_read(run, sizes) for run in found]) for state, found in reading.items()}
     executed = [_medians([_executed(each, plan) for each in found]) for found in (first, later)]
     layers = (
@@ -143,9 +143,9 @@ def _owners(plan: Plan) -> dict[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     names = [each.layer for each in plan.layers]
     converted = [
-        (each.consumer if each.consumer in names else each.producer, each.symbol)
-        for each in plan.adapts
-        if each.seconds
+        (adapt.consumer if adapt.consumer in names else adapt.producer, adapt.symbol)
+        for adapt in plan.adapts
+        if adapt.seconds
     ]
     for layer in plan.layers:
         for owner, symbol in converted:

@@ -87,12 +87,12 @@ def layer_bars(layers: Sequence[LayerPhases]) -> Iterator[Bar]:
 
 def draw(*panels: Panel) -> str:
     """An SVG picture of panels, one above the other, each with a scale of its own and a lane for each name."""
-    tops = [0, *itertools.accumulate(_height(each) for each in panels)]
+    tops = [0, *itertools.accumulate(_height(panel) for panel in panels)]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{tops[-1]}" font-family="sans-serif" '
         'font-size="12">',
         f'<rect width="{_WIDTH}" height="{tops[-1]}" fill="white"/>',
-        *(f'<g transform="translate(0,{top})">{_panel(each)}</g>' for each, top in zip(panels, tops, strict=False)),
+        *(f'<g transform="translate(0,{top})">{_panel(panel)}</g>' for panel, top in zip(panels, tops, strict=False)),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

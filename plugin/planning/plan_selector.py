@@ -187,7 +187,7 @@ class PlanSelector:
         """
         if self.errors is None:
             recipes, complete = self.solver.front_within(tables, limits, quantities)
-            return _undominated([(each, None) for each in recipes], quantities), complete
+            return _undominated([(recipe, None) for recipe in recipes], quantities), complete
         kept, complete = self._fronts_within_budget(self.errors, tables, limits, quantities)
         return _undominated(kept, quantities), complete
 
@@ -204,7 +204,7 @@ class PlanSelector:
                 if not done:
                     raise
                 break
-            simulated = [(each, errors.simulate(each, tables)) for each in recipes]
+            simulated = [(recipe, errors.simulate(recipe, tables)) for recipe in recipes]
             beyond = [pair for pair in simulated if not self.budget.allows(pair[1])]
             kept += [pair for pair in simulated if self.budget.allows(pair[1])]
             complete = complete and is_all and not beyond

@@ -207,8 +207,8 @@ class PlanSolver:
         recipes, _ = self._settled(tables, find, tuple(limits.bounds))
         allowed = self.policy.limits.memory
         if Quantity.MEMORY in quantities or allowed is not None:
-            recipes = [self._with_memory(each) for each in recipes]
-        fitting = [each for each in recipes if allowed is None or each.amounts[Quantity.MEMORY] <= allowed]
+            recipes = [self._with_memory(recipe) for recipe in recipes]
+        fitting = [recipe for recipe in recipes if allowed is None or recipe.amounts[Quantity.MEMORY] <= allowed]
         return fitting, complete and len(fitting) == len(recipes)
 
     def overlapped(self, tables: Tables, limits: Limits) -> Selected:
@@ -248,12 +248,12 @@ class PlanSolver:
             )
             sharing = self._sharing(tables, may_run)
             recipes = [self._recipe(problem, each, tables, sharing) for each in find(problem)]
-            kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
+            kinds = [kind for recipe in recipes for _, kind in adapts_between(recipe.graph, recipe.variants, device)]
             wanted = [kind for kind in distinct_adapts(kinds) if kind not in tables.adapts]
             known, tables = tables, self._with_adapts(tables, wanted) if wanted else tables
             if len(tables.adapts) == len(known.adapts):
                 break
-        return [replace(each, plan=timed_plan(each, tables)) for each in recipes], tables
+        return [replace(recipe, plan=timed_plan(recipe, tables)) for recipe in recipes], tables
 
     def _sharing(self, tables: Tables, may_run: IsEligible) -> WeightSharing:
         pins = self.policy.pins
@@ -269,7 +269,7 @@ class PlanSolver:
         return replace(recipe, needed=measures(problem, plan), overlapped=queues_of(problem, plan).seconds)
 
     def _tuner_of(self, device: str) -> Conversions:
-        return next((each for each in self.others if each.target.device == device), self.tuner)
+        return next((other for other in self.others if other.target.device == device), self.tuner)
 
     def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:
         cases = {kind: adapt_case(kind) for kind in wanted}

@@ -208,7 +208,7 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
     )
     kinds = adapts_between(recipe.graph, recipe.variants, recipe.home)
     adapts = tuple(adapt_choice(edge, kind, seconds) for edge, kind, seconds in _charged(kinds, tables))
-    predicted = sum(each.seconds or 0.0 for each in layers) + sum(each.seconds or 0.0 for each in adapts)
+    predicted = sum(layer.seconds or 0.0 for layer in layers) + sum(adapt.seconds or 0.0 for adapt in adapts)
     return replace(recipe.plan, layers=layers, adapts=adapts, predicted=predicted)
 
 
@@ -256,15 +256,15 @@ def _saved(layer: Layer, variant: Variant, tables: Tables) -> float | None:
     key, own = layer.task.key, dtype_of(layer.task)
     taken = tables.seconds(key, variant.descriptor)
     others = [tables.seconds(key, each.descriptor) for each, _ in tables.usable(key) if each.dtype == own]
-    known = [each for each in others if each is not None]
+    known = [other for other in others if other is not None]
     return min(known) - taken if variant.dtype != own and taken is not None and known else None
 
 
 def plan_with_network_times(plan: Plan, found: InNetworkTimes) -> Plan:
     """A plan with the times of its layers and conversions in the network."""
     seconds = {kind.symbol: taken for kind, taken in found.adapts.items()}
-    layers = tuple(replace(each, in_place=found.layers.get((each.task, each.variant))) for each in plan.layers)
-    adapts = tuple(replace(each, in_place=seconds.get(each.symbol)) for each in plan.adapts)
+    layers = tuple(replace(layer, in_place=found.layers.get((layer.task, layer.variant))) for layer in plan.layers)
+    adapts = tuple(replace(adapt, in_place=seconds.get(adapt.symbol)) for adapt in plan.adapts)
     return replace(plan, layers=layers, adapts=adapts)
 
 

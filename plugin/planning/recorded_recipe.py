@@ -65,13 +65,13 @@ def recipe_of_plan(
     unmeasured = plan.unmeasured()
     if plan.unsplit:
         return Recipe(unmeasured, imported.graph, {})
-    graph = apply_choices(imported.graph, {each.layer for each in plan.layers})
+    graph = apply_choices(imported.graph, {layer.layer for layer in plan.layers})
     return Recipe(unmeasured, graph, _variants_of(plan, graph, candidates))
 
 
 def precision_of(plan: Plan) -> Precision:
     """The precision of a plan: f32, or mixed if a layer computes in a narrower type, weights in 4 bits apart."""
-    types = {dtype_in(each.variant) for each in plan.layers}
+    types = {dtype_in(layer.variant) for layer in plan.layers}
     in_blocks, narrow = types & {*FOUR_BITS.values()}, types & low_precision().keys()
     if in_blocks:
         return Precision.MIXED_WEIGHTS if narrow > in_blocks else Precision.INT4_WEIGHTS
@@ -80,13 +80,13 @@ def precision_of(plan: Plan) -> Precision:
 
 def blocks_of(plan: Plan) -> tuple[int, ...]:
     """Rows of a block of the weights that a plan rounds to 4 bits."""
-    types = {dtype_in(each.variant) for each in plan.layers}
+    types = {dtype_in(layer.variant) for layer in plan.layers}
     return tuple(block for block, name in FOUR_BITS.items() if name in types)
 
 
 def _advice(plan: Plan) -> str:
     """The command line's options for a plan's target, or the targets that there are."""
-    parts = [each.partition(":") for each in plan.target.split(",")]
+    parts = [part.partition(":") for part in plan.target.split(",")]
     if not all(device in DEVICES and level for device, _, level in parts):
         return f"the targets are {', '.join(DEVICES)}"
     levels = " ".join(f"{'--cpu' if device == 'cpu' else '--arch'} {level}" for device, _, level in parts)

@@ -89,10 +89,10 @@ def _with_children(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pa
     """Add errors of children: those that multiply share their layer's error, the others only move rounded values."""
     found = dict(rounding)
     for net in graph.childnets:
-        multiplying = [each.name for each in net.graph.layers if each.task.kind in _MULTIPLYING]
+        multiplying = [layer.name for layer in net.graph.layers if layer.task.kind in _MULTIPLYING]
         for dtype in NARROW:
             if (net.layer, dtype) in rounding:
                 share = rounding[net.layer, dtype] / math.sqrt(len(multiplying))
-                own = {(each.name, dtype): share * (each.name in multiplying) for each in net.graph.layers}
+                own = {(layer.name, dtype): share * (layer.name in multiplying) for layer in net.graph.layers}
                 found |= _with_children(net.graph, _with_fusions(net.graph, own))
     return found

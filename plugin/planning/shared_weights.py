@@ -55,8 +55,8 @@ class WeightSharing:
                 new |= self._choices(layer, before[layer.name], after[layer.name])
         if not new:
             return problem, plan
-        nodes = tuple(_with_choice(each, new.get(each.name)) for each in problem.nodes)
-        chosen = {each.name: _named(each, new[each.name]) for each in nodes if each.name in new}
+        nodes = tuple(_with_choice(node, new.get(node.name)) for node in problem.nodes)
+        chosen = {node.name: _named(node, new[node.name]) for node in nodes if node.name in new}
         wider, other = replace(problem, nodes=nodes), replace(plan, choices={**plan.choices, **chosen})
         bounds = self.limits.bounds
         if within(measures(problem, plan), bounds) and not within(measures(wider, other), bounds):
@@ -108,7 +108,7 @@ class WeightSharing:
 
     def _names(self, layer: Layer) -> tuple[str, ...]:
         """The names under which pins restrict a layer; none of a layer inside another, which stays as it is."""
-        members = next((each.members for each in self.graph.fusions if each.layer.name == layer.name), ())
+        members = next((fusion.members for fusion in self.graph.fusions if fusion.layer.name == layer.name), ())
         is_own = bool(members) or any(each.name == layer.name for each in self.graph.layers)
         return (layer.name, *members) if is_own else ()
 
@@ -133,7 +133,7 @@ def _as_fast(measurement: Measurement, layer: Layer, variant: Variant) -> Measur
 
 
 def _with_choice(node: Node, new: Choice | None) -> Node:
-    is_known = new is None or any(each.name == new.name for each in node.choices)
+    is_known = new is None or any(choice.name == new.name for choice in node.choices)
     return node if new is None or is_known else replace(node, choices=(*node.choices, new))
 
 

@@ -44,8 +44,8 @@ _STEPS = 20
 def layers_with_members(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
     """All layers that one kernel computes, fused and child layers included, with the names of the network's layers."""
     return [
-        *(((each.name,), each) for each in graph.layers),
-        *((each.members, each.layer) for each in graph.fusions),
+        *(((layer.name,), layer) for layer in graph.layers),
+        *((fusion.members, fusion.layer) for fusion in graph.fusions),
         *(((net.layer,), child) for net in graph.childnets for child in net.graph.all_layers()),
     ]
 
@@ -71,7 +71,7 @@ def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
     A layer that is split into children counts as rounded to the coarsest of their types.
     """
     names = {layer.name: members for members, layer in layers_with_members(graph)}
-    types = [(names[each.name], rounded_as(recipe.variants[each.name], each)) for each in recipe.graph.layers]
+    types = [(names[layer.name], rounded_as(recipe.variants[layer.name], layer)) for layer in recipe.graph.layers]
     found = [(name, dtype) for members, dtype in types if dtype for name in members]
     return dict(sorted(found, key=lambda pair: NARROW.index(pair[1])))
 

@@ -110,9 +110,9 @@ class Builder:
         found = [self._done[key] for key in wanted if key in self._done]
         if not found:
             failures = [self.failure(recipe) for recipe in recipes]
-            if all(each is _LATE for each in failures):
+            if all(failure is _LATE for failure in failures):
                 raise LateError(_LATE.message)
-            if any(each.status.is_transient for each in failures):
+            if any(failure.status.is_transient for failure in failures):
                 raise DisturbedError(f"compiling was disturbed: {failures[0].message}; try again")
             raise CompileError(f"no plan compiles: {failures[0].message}")
         return found

@@ -104,10 +104,10 @@ class _Calls:
     def _fitting(self, steps: Sequence[_Step]) -> Iterator[_Step]:
         """The calls that there is room for."""
         held = 0
-        for each in steps:
-            if held + each.filled <= self._model.most:
-                held += each.count
-                yield each
+        for step in steps:
+            if held + step.filled <= self._model.most:
+                held += step.count
+                yield step
 
     def _sequence(self, steps: Sequence[_Step], samples: Sequence[Mapping[str, Array]]) -> Iterator[ComparedCall]:
         """For each call what the module gave, with its caches among the outputs, and what was expected."""
@@ -122,11 +122,11 @@ class _Calls:
             right = dict(zip(self._reference.output_names, self._reference(taken), strict=True))
             given = self._run(feeds, step, before)
             kept = self._session.save()
-            given |= {each.output: kept[each.input] for each in self._model.caches}
+            given |= {cache.output: kept[cache.input] for cache in self._model.caches}
             expected = [right[name] for name in self._outputs]
             scales = [output_scale(each, lenience=LAYER) for each in expected]
             yield [given[name] for name in self._outputs], expected, scales
-            held, before = {each.input: right[each.output] for each in self._model.caches}, before + step.count
+            held, before = {cache.input: right[cache.output] for cache in self._model.caches}, before + step.count
 
     def _run(self, feeds: Mapping[str, Array], step: _Step, before: int) -> dict[str, Array]:
         """Run the module, and forget what a call is filled up with.
@@ -162,7 +162,7 @@ class _Calls:
         first = arrays[0]
         if first.ndim == len(shape) and all(map(int.__ge__, first.shape, shape)):
             return np.ascontiguousarray(first[tuple(map(slice, shape))])
-        return np.resize(np.concatenate([each.ravel() for each in arrays]), shape)
+        return np.resize(np.concatenate([array.ravel() for array in arrays]), shape)
 
     def _cut(self, feeds: Mapping[str, Array], step: _Step, before: int) -> Mapping[str, Array]:
         """The inputs of a call without what it is filled up with."""

@@ -207,8 +207,8 @@ class NetworkRecords:
 
     def _compared_keys(self, recipes: Sequence[Recipe]) -> list[tuple[Recipe, MeasurementKey]]:
         """The recipes with the keys under which their times are stored if they are compared with each other."""
-        together = digest(*sorted(self.key(each).variant for each in recipes))
-        return [(each, self.key(each, f"{_COMPARED}{together}")) for each in recipes]
+        together = digest(*sorted(self.key(recipe).variant for recipe in recipes))
+        return [(recipe, self.key(recipe, f"{_COMPARED}{together}")) for recipe in recipes]
 
     def thread_times(self, recipe: Recipe, counts: Sequence[int]) -> dict[int, float]:
         """Stored seconds of one inference by number of threads; unknown ones are missing."""
@@ -232,9 +232,9 @@ class NetworkRecords:
 
     def in_network_keys(self, recipes: Collection[Recipe]) -> dict[str, MeasurementKey]:
         """The keys under which times of networks that are timed in turn are stored, by digest of the recipe."""
-        keys = {each.digest: self.key(each) for each in recipes}
-        run = digest(str(self.runner.passes), *sorted(each.variant for each in keys.values()))
-        return {each.digest: self.key(each, f"in-place:{run}") for each in recipes}
+        keys = {recipe.digest: self.key(recipe) for recipe in recipes}
+        run = digest(str(self.runner.passes), *sorted(key.variant for key in keys.values()))
+        return {recipe.digest: self.key(recipe, f"in-place:{run}") for recipe in recipes}
 
     def key(self, recipe: Recipe, part: str = "") -> MeasurementKey:
         """The key under which a network is stored, from its code and from the criterion of its check.
@@ -243,11 +243,11 @@ class NetworkRecords:
             recipe: of the network.
             part: another property of the network; empty for its run.
         """
-        codes = [each.implementation.digest for _, each in sorted(recipe.variants.items())]
+        codes = [variant.implementation.digest for _, variant in sorted(recipe.variants.items())]
         codes = codes or [hashlib.sha256(self.imported.unsplit).hexdigest()]
         # Parameters of the code, without which it does not determine the network.
         ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]
-        if any(block_of(each.dtype) for each in recipe.variants.values()):
+        if any(block_of(variant.dtype) for variant in recipe.variants.values()):
             ranges.append(identity(recipe.plan.compensated))
         name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
         return MeasurementKey(

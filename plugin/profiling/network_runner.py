@@ -175,7 +175,7 @@ class NetRunner:
 
     def _near(self, builds: Sequence[Build], runs: Mapping[str, NetRun]) -> list[Build]:
         """The builds that may be the best."""
-        right = [each for each in builds if self._may_be_right(each, runs[each.digest])]
+        right = [build for build in builds if self._may_be_right(build, runs[build.digest])]
         best = min((runs[each.digest].seconds for each in right), default=0.0)
         return [each for each in right if runs[each.digest].seconds <= _NEAR * best]
 
@@ -258,7 +258,7 @@ class NetRunner:
 
     def _trial(self, builds: Sequence[Build]) -> NetTrial:
         values = (self._imported.graph.inputs, self._imported.graph.outputs)
-        return NetTrial([each.files for each in builds], values, self._example.value, self._settings())
+        return NetTrial([build.files for build in builds], values, self._example.value, self._settings())
 
     @property
     def _is_slow(self) -> bool:

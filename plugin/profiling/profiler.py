@@ -201,10 +201,10 @@ class Profiler:
             DeviceError: if none runs.
         """
         device = self._policy.target.device
-        recipes = [each for each in recipes if each.devices == (device,)]
+        recipes = [recipe for recipe in recipes if recipe.devices == (device,)]
         if not recipes:
             return {}
-        symbols = {each.digest: Symbols.of(each.graph, each.variants, device) for each in recipes}
+        symbols = {recipe.digest: Symbols.of(recipe.graph, recipe.variants, device) for recipe in recipes}
         keys = self._records.in_network_keys(recipes)
         stored = self._store.get_many(keys.values())
         known = self._doubts.holding(stored)
@@ -228,7 +228,7 @@ class Profiler:
         A short inference may be faster with fewer threads than it was tuned for, as handing work to another thread may
         take longer than the work, and then another network may be the best.
         """
-        runs = [(each, self.run_of(each)) for each in recipes if self.is_right(each)]
+        runs = [(recipe, self.run_of(recipe)) for recipe in recipes if self.is_right(recipe)]
         right = [each for each, run in runs if run is not None and self._keeps_limits(each, run)]
         times = {each.digest: self._thread_times(each) for each in right}
         known = times.get(best.recipe.digest)
@@ -307,7 +307,7 @@ class Profiler:
         if self._policy.objective is not Objective.COLD:
             return {}
         known = self._records.first_of(recipes)
-        if not all(each.digest in known for each in recipes):
+        if not all(recipe.digest in known for recipe in recipes):
             builds = self._builder.build(recipes)
             self._records.ask_first(recipes)
             self._records.put_first(recipes, *self._watched(functools.partial(self._runner.first, builds)))

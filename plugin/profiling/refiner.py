@@ -251,7 +251,7 @@ class Refiner:
         summed = timed_plan(best.recipe, corrected(state.tables, state.seen)).predicted or best.seconds
         incumbent = Incumbent(best.recipe, best.seconds / summed, state.tried, state.found, state.seen, state.limits)
         rivals, tables = rival_plans(self.selector, state.tables, incumbent)
-        rivals = [each for count, each in enumerate(rivals, 1) if self._has_time(count)]
+        rivals = [rival for count, rival in enumerate(rivals, 1) if self._has_time(count)]
         if not rivals:
             return replace(settled, tables=tables)
         tried, latest = (*state.tried, *rivals), (*rivals, *state.latest)
@@ -295,7 +295,7 @@ class Refiner:
         except (CompileError, DeviceError) as error:
             _LOG.warning("layers were not timed in place: %s", error)
             return InNetworkTimes(), InNetworkTimes()
-        timed = [(each, found[each.digest]) for each in recipes if each.digest in found]
+        timed = [(recipe, found[recipe.digest]) for recipe in recipes if recipe.digest in found]
         fitted = InNetworkTimes.mean([self._fitted(times, each, tables) for each, times in timed])
         return fitted, InNetworkTimes.mean([times for _, times in timed])
 
@@ -319,7 +319,7 @@ class Refiner:
             profiled = self.profiler.with_best_threads(profiled, tried)
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
-            is_known = all(each in found.layers for each in _pieces(recipe))
+            is_known = all(piece in found.layers for piece in _pieces(recipe))
             if not is_known and self.profiler.times_shipped(recipe):
                 found |= self._in_network([recipe], tables)[0]
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
@@ -343,7 +343,7 @@ class Refiner:
     def _compared(self, shipped: Recipe, tried: Sequence[Recipe], tables: Tables) -> tuple[ComparedPlan, ...]:
         """The other split networks that ran, with their times."""
         others = [each for each in tried if not each.plan.unsplit and not each.is_same_as(shipped)]
-        runs = [(each, self.profiler.run_of(each)) for each in others]
+        runs = [(other, self.profiler.run_of(other)) for other in others]
         return tuple(
             ComparedPlan(
                 predicted=timed_plan(each, tables).predicted,
@@ -363,11 +363,11 @@ def _fastest(by_threads: Mapping[int, float]) -> int | None:
     """The number of threads if it is faster than the largest by enough to matter, else None."""
     if not by_threads:
         return None
-    usual, best = max(by_threads), min(by_threads, key=lambda each: by_threads[each])
+    usual, best = max(by_threads), min(by_threads, key=lambda by_thread: by_threads[by_thread])
     return best if by_threads[best] < WORTHWHILE * by_threads[usual] else None
 
 
 def _pieces(recipe: Recipe) -> list[tuple[str, str]]:
     """Task and variant of each layer that takes time."""
-    chosen = ((each.task.key, recipe.variants[each.name]) for each in recipe.graph.layers)
+    chosen = ((layer.task.key, recipe.variants[layer.name]) for layer in recipe.graph.layers)
     return [(key, each.descriptor) for key, each in chosen if not each.traits.is_free]

@@ -151,17 +151,17 @@ class _Calls:
 
     def _sequence(self, samples: Iterator[Mapping[str, Array]]) -> Iterator[ComparedCall]:
         """For each call what the module gave, with its states among the outputs, and what was expected."""
-        held = {each.input: self._start(each) for each in self._states}
+        held = {state.input: self._start(state) for state in self._states}
         free = [spec.name for spec in self._session.get_outputs()]
         for sample in samples:
             right = self._references({**sample, **held})
             feeds = {name: array for name, array in sample.items() if name not in held}
             given = dict(zip(free, self._session.run(None, feeds), strict=True))
             kept = self._session.save()
-            given |= {each.output: kept[each.input] for each in self._states}
+            given |= {state.output: kept[state.input] for state in self._states}
             yield [given[name] for name in self._outputs], right.outputs, _scales(right)
             expected = dict(zip(self._outputs, right.outputs, strict=True))
-            held = {each.input: np.asarray(expected[each.output]) for each in self._states}
+            held = {state.input: np.asarray(expected[state.output]) for state in self._states}
 
     def _start(self, state: State) -> Array:
         spec = self._types[state.input]

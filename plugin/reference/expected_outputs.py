@@ -211,7 +211,7 @@ def _largest_change(right: Array, runs: Sequence[Array]) -> Array:
     else would turn errors into noise. The multiple is above 1, as ONNX Runtime's functions have errors of several
     roundings.
     """
-    alike = [each for each in runs if each.shape == right.shape and right.dtype.kind not in "OSU"]
+    alike = [run for run in runs if run.shape == right.shape and right.dtype.kind not in "OSU"]
     if not alike:
         return np.zeros(right.shape)
     with np.errstate(invalid="ignore"):

@@ -71,7 +71,7 @@ class ReferenceRun:
     @property
     def _job(self) -> dict[str, Any]:
         """The arguments of ``reference_outputs``, with absolute paths, as workers may have another directory."""
-        absolute = {"models": [_absolute(each) for each in self.models], "prepared": _absolute(self.prepared)}
+        absolute = {"models": [_absolute(model) for model in self.models], "prepared": _absolute(self.prepared)}
         others = {"feeds": self.feeds, "threads": self.threads, "narrow": self.narrow, "bound": self.bound}
         return {**absolute, **others}
 

@@ -70,7 +70,7 @@ def reason_alone(node: NodeProto, model: ModelProto) -> str:
     try:
         reference = OnnxRuntimeReference(alone.SerializeToString(), threads=1, optimises=False, cuts=False)
         kinds = [each.tensor_type.elem_type for each in types.values()]
-        if all(each in _PLAIN for each in kinds):
+        if all(kind in _PLAIN for kind in kinds):
             zeros = (
                 np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind)) for shape, kind in zip(known, kinds, strict=True)
             )
@@ -100,6 +100,6 @@ def _model_of(node: NodeProto, editor: GraphEditor, model: ModelProto) -> ModelP
 def _kind(node: NodeProto, alone: ModelProto) -> bytes:
     """What nodes that ONNX Runtime creates alike have in common: all but the names."""
     types = [each.type.SerializeToString() for each in alone.graph.input]
-    values = [each.raw_data or each.SerializeToString() for each in alone.graph.initializer]
-    attributes = [each.SerializeToString() for each in node.attribute]
+    values = [initializer.raw_data or initializer.SerializeToString() for initializer in alone.graph.initializer]
+    attributes = [attribute.SerializeToString() for attribute in node.attribute]
     return b"\0".join([node.op_type.encode(), node.domain.encode(), *attributes, *types, *values])

@@ -122,8 +122,8 @@ def doubts_of(reference: ReferenceModel, runs: Sequence[Sequence[Array]], wanted
         wanted: which outputs matter.
     """
     names, cut = reference.output_names, reference.cut_names
-    found = {name: [each[index] for each in runs] for index, name in enumerate(names) if name in wanted}
-    empty = {name for name, values in found.items() if name in cut and not any(each.size for each in values)}
+    found = {name: [run[index] for run in runs] for index, name in enumerate(names) if name in wanted}
+    empty = {name for name, values in found.items() if name in cut and not any(value.size for value in values)}
     return Doubts(
         tuple(name for name, values in found.items() if name in empty or says_nothing(values)),
         tuple(name for name, values in found.items() if any(map(count_not_finite, values))),
@@ -137,7 +137,7 @@ def says_nothing(values: Sequence[Array]) -> bool:
     """
     if values[0].dtype.kind not in "biuf" and values[0].dtype.name != "bfloat16":
         return False
-    flat = np.concatenate([each.astype(np.float64).reshape(-1) for each in values])
+    flat = np.concatenate([value.astype(np.float64).reshape(-1) for value in values])
     finite = flat[np.isfinite(flat)]
     if not flat.size:
         return False

@@ -56,7 +56,7 @@ def candidates_of(result: TaskResult | None, chosen: str | None) -> tuple[Candid
         result: the measurements of the layer's task; None if there are none.
         chosen: descriptor of the variant that the layer runs; None if the whole model is lowered as one.
     """
-    tried = [] if result is None else [_tried(each, result, chosen) for each in result.variants]
+    tried = [] if result is None else [_tried(variant, result, chosen) for variant in result.variants]
     tried.sort(key=lambda each: (each.seconds is None, each.seconds or 0.0, each.variant))
     return tuple(tried)
 
@@ -108,7 +108,7 @@ def _reason(measurement: Measurement, seconds: float | None, result: TaskResult,
 
 
 def _seconds_of(name: str, result: TaskResult) -> float | None:
-    found = [each for each in result.variants if each.key.variant == name and each.status is Status.OK]
+    found = [variant for variant in result.variants if variant.key.variant == name and variant.status is Status.OK]
     if not found:
         return None
     return found[0].time if result.stock_seconds is None else found[0].time_at(result.stock_seconds)

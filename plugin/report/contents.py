@@ -26,12 +26,12 @@ STOCK = "the whole model by stock IREE"
 
 def contents_of(subjects: Sequence[Subject]) -> dict[str, Any]:
     """The data of a report on one module, or on two that are compared."""
-    changes = compare_plans(*(each.plan for each in subjects)) if len(subjects) == 2 else ()
+    changes = compare_plans(*(subject.plan for subject in subjects)) if len(subjects) == 2 else ()
     return {
         "format": FORMAT,
         "sartor": version("sartor"),
-        "models": [_model(each) for each in subjects],
-        "changes": [_change(each) for each in changes],
+        "models": [_model(subject) for subject in subjects],
+        "changes": [_change(change) for change in changes],
     }
 
 
@@ -39,8 +39,8 @@ def _model(subject: Subject) -> dict[str, Any]:
     plan, manifest = subject.plan, subject.manifest
     cases: dict[tuple[str, str | None], int] = {}
     rejections: defaultdict[str, list[Rejection]] = defaultdict(list)
-    for each in subject.rejections:
-        rejections[each.task].append(each)
+    for rejection in subject.rejections:
+        rejections[rejection.task].append(rejection)
     layers = _layers(subject, cases)
     reasons = {
         each.reason: index for index, each in enumerate({each.reason: each for each in subject.rejections}.values())
@@ -52,10 +52,10 @@ def _model(subject: Subject) -> dict[str, Any]:
         "facts": _facts(subject),
         "unsplit": plan.unsplit,
         "inputs": [{"name": each.name, "type": str(each)} for each in manifest.inputs],
-        "outputs": [{"name": each.name, "type": str(each)} for each in manifest.outputs],
-        "returned": [list(each) for each in subject.network.outputs] if subject.network else [],
+        "outputs": [{"name": output.name, "type": str(output)} for output in manifest.outputs],
+        "returned": [list(output) for output in subject.network.outputs] if subject.network else [],
         "layers": layers,
-        "adapts": [asdict(each) for each in plan.adapts],
+        "adapts": [asdict(adapt) for adapt in plan.adapts],
         "cases": [_case(tasks.get(task), chosen, rejections[task], reasons) for task, chosen in cases],
         "reasons": list(reasons),
         "totals": _totals(subject),
@@ -74,19 +74,19 @@ def _case(
     """Candidates, and routines with the number of their reason: there are many of them, and few reasons."""
     return {
         "stock": None if result is None else result.stock_seconds,
-        "candidates": [asdict(each) for each in candidates_of(result, chosen)],
-        "rejected": [[each.routine, reasons[each.reason]] for each in rejections],
+        "candidates": [asdict(candidate) for candidate in candidates_of(result, chosen)],
+        "rejected": [[rejection.routine, reasons[rejection.reason]] for rejection in rejections],
     }
 
 
 def _layers(subject: Subject, cases: dict[tuple[str, str | None], int]) -> list[dict[str, Any]]:
     """The layers of the network with the plan's choices; ``cases`` gets a number for each task and choice."""
-    chosen = {each.layer: each for each in subject.plan.layers}
+    chosen = {layer.layer: layer for layer in subject.plan.layers}
     layers = subject.network.layers if subject.network else tuple(map(_without_tensors, subject.plan.layers))
     live = subject.network.live_bytes if subject.network else (None,) * len(layers)
     return [
-        _layer(subject, each, chosen.get(each.name), bytes_then, cases)
-        for each, bytes_then in zip(layers, live, strict=True)
+        _layer(subject, layer, chosen.get(layer.name), bytes_then, cases)
+        for layer, bytes_then in zip(layers, live, strict=True)
     ]
 
 
@@ -121,9 +121,9 @@ def _layer(
         "live": live,
         "traffic": layer.traffic or None,
         "inputs": [list(each) for each in layer.inputs],
-        "reads": [asdict(each) for each in layer.reads],
-        "results": [asdict(each) for each in layer.results],
-        "weights": [asdict(each) for each in layer.weights],
+        "reads": [asdict(read) for read in layer.reads],
+        "results": [asdict(result) for result in layer.results],
+        "weights": [asdict(weight) for weight in layer.weights],
         "case": cases.setdefault((layer.task, variant), len(cases)),
     }
 
@@ -135,7 +135,9 @@ def _finite(value: float | None) -> float | None:
 
 def _totals(subject: Subject) -> dict[str, Any]:
     plan = subject.plan
-    weights = sum(each.bytes for layer in subject.network.layers for each in layer.weights) if subject.network else None
+    weights = (
+        sum(weight.bytes for layer in subject.network.layers for weight in layer.weights) if subject.network else None
+    )
     return {
         "predicted": plan.predicted,
         "measured": plan.measured,
@@ -146,7 +148,7 @@ def _totals(subject: Subject) -> dict[str, Any]:
         "peak": plan.peak,
         "bandwidth": subject.evidence.bandwidth,
         "threads": plan.threads,
-        "byThreads": [list(each) for each in plan.by_threads],
+        "byThreads": [list(by_thread) for by_thread in plan.by_threads],
     }
 
 

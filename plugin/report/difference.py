@@ -85,7 +85,7 @@ def compare_plans(first: Plan, second: Plan) -> tuple[Change, ...]:
     return tuple(
         Change(
             _together([*layers[0][group], *layers[1][group]]),
-            *(_side(layers[each][group], adapts[each][group], in_place) for each in range(2)),
+            *(_side(layers[index][group], adapts[index][group], in_place) for index in range(2)),
         )
         for group in order
     )
@@ -108,10 +108,10 @@ def _by_group(
     group = {layer.layer: number[_nodes(layer)[0]] for layer in plan.layers}
     for layer in plan.layers:
         layers[group[layer.layer]].append(layer)
-    for each in plan.adapts:
-        end = each.producer if each.consumer.startswith(_OUTPUT) else each.consumer
+    for adapt in plan.adapts:
+        end = adapt.producer if adapt.consumer.startswith(_OUTPUT) else adapt.consumer
         if end in group:
-            adapts[group[end]].append(each)
+            adapts[group[end]].append(adapt)
     return layers, adapts
 
 
@@ -123,8 +123,8 @@ def _seconds_in_place(layer: LayerChoice) -> float | None:
 
 
 def _side(layers: Sequence[LayerChoice], adapts: Sequence[AdaptChoice], in_place: bool) -> Side:
-    taken = [_seconds_in_place(each) if in_place else each.seconds for each in layers]
+    taken = [_seconds_in_place(layer) if in_place else layer.seconds for layer in layers]
     known = [each for each in taken if each is not None]
-    conversions = sum((each.in_place if in_place else each.seconds) or each.seconds or 0.0 for each in adapts)
+    conversions = sum((adapt.in_place if in_place else adapt.seconds) or adapt.seconds or 0.0 for adapt in adapts)
     seconds = sum(known) if len(known) == len(taken) and layers else None
-    return Side(tuple(each.layer for each in layers), tuple(each.variant for each in layers), seconds, conversions)
+    return Side(tuple(layer.layer for layer in layers), tuple(layer.variant for layer in layers), seconds, conversions)

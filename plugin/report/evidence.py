@@ -51,17 +51,17 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
     wanted = {*tasks, *([limit.case.key] if limit else [])}
     targets = {*plan.target.split(",")}
     places: dict[tuple[str, str], list[Measurement]] = {}
-    for each in store.measurements():
-        key = each.key
+    for measurement in store.measurements():
+        key = measurement.key
         target = key.backend.rpartition("/")[0]
         threads = key_threads(target.partition(":")[0], plan.threads)
         if key.task_key in wanted and key.threads == threads and target in targets:
-            places.setdefault((key.hardware, key.runtime), []).append(each)
+            places.setdefault((key.hardware, key.runtime), []).append(measurement)
     if not places:
         return Evidence()
     own, runtime = host().key, runtime_key()
     here = {each for each in places if (processor_of(each[0]), each[1]) == (own, runtime)}
-    chosen = {(each.task, each.variant) for each in plan.layers}
+    chosen = {(layer.task, layer.variant) for layer in plan.layers}
     place = max(places, key=lambda each: (_share(chosen, places[each]), each in here, _newest(places[each])))
     latest = _of_latest_calls(places[place])
     found = {each.variants[0].key.task: each for each in _on_each_device(latest)}
@@ -71,7 +71,14 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
 
 def _share(chosen: Set[tuple[str, str]], measurements: Iterable[Measurement]) -> int:
     """How many of the chosen variants were measured."""
-    return len(chosen & {(each.key.task_key, each.key.variant) for each in measurements if each.status is Status.OK})
+    return len(
+        chosen
+        & {
+            (measurement.key.task_key, measurement.key.variant)
+            for measurement in measurements
+            if measurement.status is Status.OK
+        }
+    )
 
 
 def _of_latest_calls(measurements: Iterable[Measurement]) -> Iterable[Measurement]:
@@ -85,15 +92,15 @@ def _of_latest_calls(measurements: Iterable[Measurement]) -> Iterable[Measuremen
 
 
 def _newest(measurements: Iterable[Measurement]) -> float:
-    return max(each.created for each in measurements)
+    return max(measurement.created for measurement in measurements)
 
 
 def _on_each_device(measurements: Iterable[Measurement]) -> Iterable[TaskResult]:
     """Results by task; of a task that two devices were measured on, the best of both."""
     found: dict[str, TaskResult] = {}
-    for each in task_results(measurements):
-        key = each.variants[0].key.task
-        found[key] = _joined(found[key], each) if key in found else each
+    for task_result in task_results(measurements):
+        key = task_result.variants[0].key.task
+        found[key] = _joined(found[key], task_result) if key in found else task_result
     return found.values()
 
 
@@ -103,4 +110,4 @@ def _joined(first: TaskResult, second: TaskResult) -> TaskResult:
 
 
 def _by_name(result: TaskResult | None) -> dict[str, Measurement]:
-    return {} if result is None else {each.key.variant: each for each in result.variants}
+    return {} if result is None else {variant.key.variant: variant for variant in result.variants}

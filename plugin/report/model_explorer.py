@@ -25,12 +25,12 @@ def graph_collections(subject: Subject) -> list[dict[str, Any]]:
         UsageError: if the module was compiled by a version that did not record its network.
     """
     network = _network(subject)
-    chosen = {each.layer: each for each in subject.plan.layers}
+    chosen = {layer.layer: layer for layer in subject.plan.layers}
     inputs = [
         {"id": f"input {index}", "label": spec.name, "outputsMetadata": [_output(0, str(spec), "")]}
         for index, spec in enumerate(subject.manifest.inputs)
     ]
-    nodes = [_node(index, each, chosen.get(each.name)) for index, each in enumerate(network.layers)]
+    nodes = [_node(index, layer, chosen.get(layer.name)) for index, layer in enumerate(network.layers)]
     outputs = [
         {"id": f"output {index}", "label": spec.name, "incomingEdges": [_edge(source, result, 0)]}
         for index, (spec, (source, result)) in enumerate(zip(subject.manifest.outputs, network.outputs, strict=False))
@@ -45,11 +45,11 @@ def node_data(subject: Subject) -> dict[str, Any]:
     Raises:
         UsageError: as ``graph_collections``.
     """
-    taken = {each.layer: each.in_place or each.seconds for each in subject.plan.layers}
+    taken = {layer.layer: layer.in_place or layer.seconds for layer in subject.plan.layers}
     results = {
         f"layer {index}": {"value": seconds * _MILLI}
-        for index, each in enumerate(_network(subject).layers)
-        if (seconds := taken.get(each.name))
+        for index, layer in enumerate(_network(subject).layers)
+        if (seconds := taken.get(layer.name))
     }
     return {subject.manifest.entry: {"results": results, "gradient": list(_GRADIENT)}}
 

@@ -45,12 +45,12 @@ def page(title: str, contents: Mapping[str, Any]) -> str:
     }
     pieces = _asset("page.html").split("%%")
     # Every other piece names a part; what is inserted is not looked through again.
-    return "".join(parts[each] if index % 2 else each for index, each in enumerate(pieces))
+    return "".join(parts[piece] if index % 2 else piece for index, piece in enumerate(pieces))
 
 
 def report_page(subjects: Sequence[Subject]) -> str:
     """The HTML of a report on one module, or on two that are compared."""
-    return page(" and ".join(each.name for each in subjects), contents_of(subjects))
+    return page(" and ".join(subject.name for subject in subjects), contents_of(subjects))
 
 
 def write_json(path: Path, data: object) -> None:

@@ -69,7 +69,7 @@ def plan_pages(path: Path, subjects: Sequence[Subject]) -> Iterator[tuple[Path, 
 def _row(page: str, subject: Subject) -> str:
     plan = subject.plan
     numbers = [str(len(plan.layers)), *map(_milliseconds, (plan.predicted, plan.measured, plan.baseline))]
-    cells = "".join(f'<td class="number">{each}</td>' for each in numbers)
+    cells = "".join(f'<td class="number">{number}</td>' for number in numbers)
     return f'<tr><td><a href="{html.escape(page)}">{html.escape(subject.name)}</a></td>{cells}</tr>'
 
 

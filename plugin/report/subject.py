@@ -59,8 +59,8 @@ class Subject:
     @property
     def tasks(self) -> frozenset[str]:
         """The keys of all tasks."""
-        recorded = [each.task for each in self.network.layers] if self.network else []
-        return frozenset({*recorded, *(each.task for each in self.plan.layers)})
+        recorded = [layer.task for layer in self.network.layers] if self.network else []
+        return frozenset({*recorded, *(layer.task for layer in self.plan.layers)})
 
 
 def open_subject(module: Path, plan: Plan | None = None, choice: PlanChoice = FIRST) -> Subject:
@@ -85,12 +85,12 @@ def open_subject(module: Path, plan: Plan | None = None, choice: PlanChoice = FI
 
 
 def _choices(plan: Plan) -> tuple[str, bool, list[tuple[str, str]]]:
-    return plan.model_sha256, plan.unsplit, [(each.layer, each.variant) for each in plan.layers]
+    return plan.model_sha256, plan.unsplit, [(layer.layer, layer.variant) for layer in plan.layers]
 
 
 def with_dispatches(subject: Subject, dispatches: Sequence[Dispatch], seconds: float) -> Subject:
     """A subject with times of its layers in a run of the module, and of a whole inference in seconds."""
     taken = call_seconds(dispatches)
-    layers = tuple(replace(each, in_place=taken.get(each.symbol)) for each in subject.plan.layers)
-    adapts = tuple(replace(each, in_place=taken.get(each.symbol)) for each in subject.plan.adapts)
+    layers = tuple(replace(layer, in_place=taken.get(layer.symbol)) for layer in subject.plan.layers)
+    adapts = tuple(replace(adapt, in_place=taken.get(adapt.symbol)) for adapt in subject.plan.adapts)
     return replace(subject, plan=replace(subject.plan, layers=layers, adapts=adapts, measured=seconds))

@@ -61,11 +61,11 @@ def _warn(doubts: Doubts) -> None:
 
 def _warn_of_oddities(look: Look, total: int) -> None:
     where = "in the samples" if look.count == total else f"in the first {look.count} samples"
-    for each in look.oddities:
+    for oddity in look.oddities:
         _LOG.warning(
             "%s %s: ranges for 8 bits and errors hold for nothing else; "
             "give samples of what the network will see with --calibration",
-            each,
+            oddity,
             where,
         )
 

@@ -130,7 +130,7 @@ def _is_float(spec: TensorSpec) -> bool:
 
 
 def _files_of(directory: Path) -> list[Path]:
-    found = sorted(each for each in directory.iterdir() if each.suffix in SAMPLE_SUFFIXES and each.is_file())
+    found = sorted(path for path in directory.iterdir() if path.suffix in SAMPLE_SUFFIXES and path.is_file())
     if not found:
         raise UsageError(f"'{directory}' holds no samples, .npz or .npy files were expected")
     return found

@@ -76,7 +76,7 @@ def oddities(
 def _is_same(values: Sequence[Array]) -> bool:
     first, *others = values
     return bool(others and first.size and _is_float(first)) and all(
-        each.shape == first.shape and each.tobytes() == first.tobytes() for each in others
+        other.shape == first.shape and other.tobytes() == first.tobytes() for other in others
     )
 
 

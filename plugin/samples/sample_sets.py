@@ -118,10 +118,10 @@ def check_shapes(imported: ImportedModel, given: Path, shapes: Iterable[Mapping[
         UsageError: if a file does not fit.
     """
     specs = list(map(value_spec, imported.graph.inputs))
-    for each in shapes:
+    for shape in shapes:
         # A dimension that one input names may be that of another, too, whose shape is then not known here.
-        if each.keys() >= {spec.name for spec in specs}:
-            Samples.open(given, [replace(spec, shape=each[spec.name]) for spec in specs])
+        if shape.keys() >= {spec.name for spec in specs}:
+            Samples.open(given, [replace(spec, shape=shape[spec.name]) for spec in specs])
 
 
 def _digest(path: Path) -> str:

@@ -142,7 +142,7 @@ def input_values(name: str, value: object) -> dict[str, tuple[bool | int | float
 def _elements(name: str, value: object) -> tuple[bool | int | float, ...]:
     expected = "finite numbers, or true and false"
     if isinstance(value, str):
-        return tuple(_read_element(name, each.strip(), expected) for each in value.split(","))
+        return tuple(_read_element(name, part.strip(), expected) for part in value.split(","))
     single = isinstance(value, (bool, numbers.Real, SupportsIndex)) and not isinstance(value, Iterable)
     found = tuple(_element(name, each, expected) for each in ((value,) if single else several(name, value, expected)))
     if not found:

@@ -114,8 +114,8 @@ def _check_known(targets: Sequence[Target]) -> None:
     levels = [target for target in targets if target.device == "cpu"]
     if len(levels) > 1:
         with open_pool(1) as (pool, _):
-            for each in levels:
-                check_target(each, pool)
+            for level in levels:
+                check_target(level, pool)
 
 
 def _ordered(targets: Sequence[Target]) -> list[Target]:
@@ -147,7 +147,7 @@ def _saved(plans: PlanSet, targets: Sequence[Target], shapes: Sequence[Shapes]) 
     Raises:
         UsageError: if one is missing, or too many are there.
     """
-    found: dict[tuple[str, object], Plan] = {(each.plan.target, _key(each.shapes)): each.plan for each in plans.plans}
+    found: dict[tuple[str, object], Plan] = {(plan.plan.target, _key(plan.shapes)): plan.plan for plan in plans.plans}
     wanted = {(str(target), _key(each)): each for target, each in itertools.product(targets, shapes)}
     for (target, key), each in wanted.items():
         if (target, key) not in found:
@@ -168,13 +168,13 @@ def _joined(
     for device, plans in itertools.groupby(made, lambda each: each.target.device):
         joined = [
             JoinedPlan(
-                SplitNetwork(each.recipe.graph, each.recipe.variants, each.imported.ranges, state_pairs(each.imported)),
-                each.imported.weights,
-                each.target,
+                SplitNetwork(plan.recipe.graph, plan.recipe.variants, plan.imported.ranges, state_pairs(plan.imported)),
+                plan.imported.weights,
+                plan.target,
             )
-            for each in plans
+            for plan in plans
         ]
-        part = next(each.part for each in manifest.alternatives if each.device == device)
+        part = next(alternative.part for alternative in manifest.alternatives if alternative.device == device)
         modules.append(JoinedModule(joined, part, part_manifest(manifest, device).to_json()))
     folder = place.directory
     files = NetFiles(folder / "several.vmfb", folder / "several.irpa" if external is not None else None)

@@ -79,7 +79,7 @@ def part_manifest(manifest: Manifest, device: str) -> Manifest:
     """The manifest that the module of a device carries: that of the file in the first, else of its own plans."""
     if device == manifest.devices[0]:
         return manifest
-    own = [replace(each, part="") for each in manifest.alternatives if each.device == device]
+    own = [replace(alternative, part="") for alternative in manifest.alternatives if alternative.device == device]
     return _with(manifest, own)
 
 
@@ -91,8 +91,8 @@ def _with(manifest: Manifest, alternatives: Sequence[Alternative]) -> Manifest:
         outputs=first.outputs,
         plan=first.plan,
         network=first.network,
-        devices=tuple(dict.fromkeys(each.device for each in alternatives)),
-        levels=tuple(dict.fromkeys(each.level for each in alternatives)),
+        devices=tuple(dict.fromkeys(alternative.device for alternative in alternatives)),
+        levels=tuple(dict.fromkeys(alternative.level for alternative in alternatives)),
         features=(),
         alternatives=(replace(first, plan={}, network={}), *alternatives[1:]),
         format=STATES_FORMAT if manifest.states else SEVERAL_FORMAT,

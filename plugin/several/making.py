@@ -89,7 +89,7 @@ def replayed_plan(
     """
     check_plan(plan, config.target, config.fixed)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
-    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers), exponents=plan.exponents)
+    importing = replace(config.importing, named=tuple(layer.layer for layer in plan.layers), exponents=plan.exponents)
     imported = import_network(model, importing, bench.pool, bench.progress, bench.directory)
     check_files(model, output, config, others, imported.external)
     found = replay(plan, imported, config.planning, config.dump_directory)

@@ -63,7 +63,7 @@ def open_places(base: CompileConfig, targets: Sequence[Target], stack: ExitStack
         DeviceError: if no machine that suits is connected.
     """
     if base.workers is not None:
-        return {str(each): _elsewhere(replace(base, target=each), stack) for each in targets}
+        return {str(target): _elsewhere(replace(base, target=target), stack) for target in targets}
     end = TimeBudget.of(base.time_budget).patience
     pool, directory = stack.enter_context(open_workspace(targets[0], base.jobs, end=end))
     for each in targets[1:]:

@@ -22,9 +22,9 @@ def settings_of(plans: PlanSet) -> tuple[tuple[Target, ...], tuple[Shapes, ...]]
     named = dict.fromkeys(each.plan.target for each in plans.plans)
     targets = tuple(Target.create(device, level) for device, _, level in (name.partition(":") for name in named))
     shapes: list[Shapes] = []
-    for each in plans.plans:
-        if each.shapes not in shapes:
-            shapes.append(each.shapes)
+    for plan in plans.plans:
+        if plan.shapes not in shapes:
+            shapes.append(plan.shapes)
     return targets, tuple(shapes)
 
 

@@ -25,7 +25,9 @@ _TILE_DATA = 18
 
 def unusable(features: Iterable[str]) -> tuple[str, ...]:
     """Those of ``features``, by LLVM's names, that this process cannot use; only AMX's extensions are checked."""
-    return tuple(each for each in features if each in MATRIX_FEATURES and not (_has(each) and tiles_granted()))
+    return tuple(
+        feature for feature in features if feature in MATRIX_FEATURES and not (_has(feature) and tiles_granted())
+    )
 
 
 @functools.cache

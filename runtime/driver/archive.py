@@ -40,7 +40,7 @@ def damage(content: Content, *, whole: bool = True, file: io.FileIO | None = Non
         return "it has no parts"
     with memoryview(content) as view:
         return next(
-            (f"the checksum of its part '{each.name}' is wrong" for each in parts if not _is_sound(view, each)),
+            (f"the checksum of its part '{part.name}' is wrong" for part in parts if not _is_sound(view, part)),
             None,
         )
 
@@ -61,7 +61,7 @@ def foreign_part(content: Content, file: io.FileIO | None = None) -> str | None:
 
 def part_of(content: Content, name: str) -> memoryview | None:
     """The bytes of a part of an archive that is not damaged; None if it has no such part."""
-    found = next((each for each in _parts(content) if each.name == name), None)
+    found = next((part for part in _parts(content) if part.name == name), None)
     return None if found is None else _content(memoryview(content), found)
 
 

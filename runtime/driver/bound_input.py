@@ -70,16 +70,16 @@ class BoundInput:
 def typed(values: Sequence[Number], dtype: np.dtype[Any]) -> Array | None:
     """The values in an element type, which may round reals; None if a value is not of that type or not in its range."""
     if dtype.kind == "b":
-        return np.array(values, dtype) if all(each in (0, 1) for each in values) else None
-    if any(isinstance(each, bool) for each in values):
+        return np.array(values, dtype) if all(value in (0, 1) for value in values) else None
+    if any(isinstance(value, bool) for value in values):
         return None
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        inside = all(isinstance(each, int) and limits.min <= each <= limits.max for each in values)
+        inside = all(isinstance(value, int) and limits.min <= value <= limits.max for value in values)
         return np.array(values, dtype) if inside else None
     try:
         with np.errstate(over="ignore"):
-            array = np.array([float(each) for each in values]).astype(dtype)
+            array = np.array([float(value) for value in values]).astype(dtype)
     except OverflowError:
         return None
     return array if np.isfinite(array).all() else None
@@ -87,7 +87,7 @@ def typed(values: Sequence[Number], dtype: np.dtype[Any]) -> Array | None:
 
 def values_text(values: Sequence[Number]) -> str:
     """Values in the syntax of ``--bind``."""
-    return ",".join(str(each).lower() for each in values)
+    return ",".join(str(value).lower() for value in values)
 
 
 def bound_feeds(bound: Sequence[BoundInput]) -> dict[str, Array]:

@@ -92,7 +92,7 @@ class Prompt:
             ValueError: if not.
         """
         for own, others in ((self.inputs, inputs), (self.outputs, outputs)):
-            kinds = ([(each.name, each.dtype, len(each.shape)) for each in specs] for specs in (own, others))
+            kinds = ([(spec.name, spec.dtype, len(spec.shape)) for spec in specs] for specs in (own, others))
             if next(kinds) != next(kinds):
                 raise ValueError("the function for prompts takes or gives something else than that for tokens")
         if self.tokens <= 1:
@@ -106,11 +106,11 @@ def check_caches(caches: Sequence[Cache], inputs: Sequence[TensorSpec], outputs:
         ValueError: if one is not.
     """
     given, taken = {spec.name: spec for spec in outputs}, {spec.name: spec for spec in inputs}
-    for each in caches:
-        rows, kept = given.get(each.output), taken.get(each.input)
+    for cache in caches:
+        rows, kept = given.get(cache.output), taken.get(cache.input)
         if rows is None or kept is None:
-            raise ValueError(f"the cache '{each.input}' is no input and output")
+            raise ValueError(f"the cache '{cache.input}' is no input and output")
         is_open = len(kept.shape) > 0 and kept.shape[0] is None and None not in kept.shape[1:]
         has_rows = rows.dtype == kept.dtype and None not in rows.shape and rows.shape[1:] == kept.shape[1:]
-        if not is_open or not has_rows or not 0 <= each.axis < len(kept.shape):
-            raise ValueError(f"the cache '{each.input}' is {kept} as an input, and gets {rows}")
+        if not is_open or not has_rows or not 0 <= cache.axis < len(kept.shape):
+            raise ValueError(f"the cache '{cache.input}' is {kept} as an input, and gets {rows}")

@@ -93,8 +93,8 @@ def _performance(cpus: set[int], root: Path) -> set[int]:
     """Those that are no efficiency cores; all, if the system tells no difference or allows no others."""
     slow = _listed(_text(root / _SLOW)) if _text(root / _FAST) else set()
     capacities = {cpu: _number(root / _CPUS / f"cpu{cpu}" / "cpu_capacity") for cpu in cpus}
-    most = max((each for each in capacities.values() if each is not None), default=0)
-    slow |= {cpu for cpu, each in capacities.items() if each is not None and each < _PERFORMANCE * most}
+    most = max((capacity for capacity in capacities.values() if capacity is not None), default=0)
+    slow |= {cpu for cpu, capacity in capacities.items() if capacity is not None and capacity < _PERFORMANCE * most}
     return cpus - slow or cpus
 
 

@@ -186,7 +186,7 @@ def _parse_value(name: str, type_text: str) -> TensorSpec:
     if match is None or match["element"] not in _MLIR_TYPES:
         raise UsageError(f"'{name}' has the type {type_text}, but a session passes dense tensors only")
     dims = match["dims"].split("x")[:-1]
-    if len(dims) > _MOST_DIMS or any(len(each) > _MOST_DIGITS for each in dims):
+    if len(dims) > _MOST_DIMS or any(len(dim) > _MOST_DIGITS for dim in dims):
         raise UsageError(f"'{name}' has more dimensions, or larger ones, than a tensor can have")
     return TensorSpec(name, _MLIR_TYPES[match["element"]], tuple(None if size == "?" else int(size) for size in dims))
 

@@ -59,16 +59,16 @@ def check_states(states: Sequence[State], inputs: Sequence[TensorSpec], outputs:
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"the {kind} '{twice}' is in two states")
     counted = set(_counted(outputs))
-    for each in states:
-        source, target = given.get(each.output), taken.get(each.input)
+    for state in states:
+        source, target = given.get(state.output), taken.get(state.input)
         if source is None or target is None:
-            raise ValueError(f"the state '{each.input}' is no input and output")
+            raise ValueError(f"the state '{state.input}' is no input and output")
         if (source.dtype, source.shape) != (target.dtype, target.shape) or None in source.shape:
-            raise ValueError(f"the state '{each.input}' is {target} as an input, and {source} as an output")
-        if each.output in counted:
-            raise ValueError(f"the size of the state '{each.output}' depends on data")
-        if each.start:
-            BoundInput(target, each.start)
+            raise ValueError(f"the state '{state.input}' is {target} as an input, and {source} as an output")
+        if state.output in counted:
+            raise ValueError(f"the size of the state '{state.output}' depends on data")
+        if state.start:
+            BoundInput(target, state.start)
 
 
 def _counted(outputs: Sequence[TensorSpec]) -> list[str]:

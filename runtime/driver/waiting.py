@@ -54,13 +54,13 @@ def let_workers_rest(patience: float = _REST_SECONDS) -> None:
     # A worker that waits for Python's lock sleeps, so that one look is not enough.
     looks = 0
     while looks < _RESTING_LOOKS and time.monotonic() < end:
-        looks = 0 if any(_is_worker(each) and _is_ready(each) for each in _threads()) else looks + 1
+        looks = 0 if any(_is_worker(thread) and _is_ready(thread) for thread in _threads()) else looks + 1
         time.sleep(_LOOK_SECONDS)
 
 
 def _threads() -> list[int]:
     """The threads of this process; none where the system does not tell."""
-    return [int(each.name) for each in _TASKS.glob("[0-9]*")]
+    return [int(path.name) for path in _TASKS.glob("[0-9]*")]
 
 
 def _is_worker(thread: int) -> bool:
@@ -127,7 +127,7 @@ def _spinning() -> set[int]:
     seen: Counter[int] = Counter()
     for _ in range(_LOOKS):
         time.sleep(_LOOK_SECONDS)
-        seen.update(each for each in thread_times() if _is_ready(each))
+        seen.update(thread_time for thread_time in thread_times() if _is_ready(thread_time))
     return {thread for thread, times in seen.items() if times > _SPINNING * _LOOKS}
 
 
@@ -143,9 +143,9 @@ def _is_ready(thread: int) -> bool:
 def thread_times() -> dict[int, float]:
     """Seconds that each thread of this process has computed, by its number; empty where the system does not tell."""
     found: dict[int, float] = {}
-    for each in _TASKS.glob("[0-9]*"):
+    for path in _TASKS.glob("[0-9]*"):
         try:
-            found[int(each.name)] = int((each / "schedstat").read_text().split()[0]) * 1e-9
+            found[int(path.name)] = int((path / "schedstat").read_text().split()[0]) * 1e-9
         except (OSError, ValueError, IndexError):
             # The thread has ended, or the kernel counts nothing.
             continue

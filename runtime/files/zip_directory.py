@@ -110,7 +110,7 @@ def _long(extra: bytes, packed: int, size: int, begin: int) -> tuple[int, int]:
         kind, length = _FIELD.unpack_from(extra, at)
         at += _FIELD.size
         if kind == _LONG_SIZES:
-            values = [int.from_bytes(extra[each : each + 8], "little") for each in range(at, at + length, 8)]
+            values = [int.from_bytes(extra[index : index + 8], "little") for index in range(at, at + length, 8)]
             wanted = [each == _IN_FIELD for each in (size, packed, begin)]
             if sum(wanted) > len(values) or length % 8 or at + length > len(extra):
                 break

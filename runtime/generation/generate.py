@@ -127,10 +127,10 @@ class _Decoder:
             raise UsageError(f"the model takes '{unknown[0]}' beside tokens, positions and masks; run the session")
         if self._ids.shape != [1, None if session.prompt_tokens else 1]:
             raise UsageError(f"the model takes tokens of shape {self._ids.shape}; one of one sequence is expected")
-        outputs = [each for each in session.get_outputs() if len(each.shape) == _LOGITS_RANK]
-        logits = next((each for each in outputs if each.name == "logits" or len(outputs) == 1), None)
+        outputs = [output for output in session.get_outputs() if len(output.shape) == _LOGITS_RANK]
+        logits = next((output for output in outputs if output.name == "logits" or len(outputs) == 1), None)
         if logits is None:
-            names = [each.name for each in session.get_outputs()]
+            names = [output.name for output in session.get_outputs()]
             raise UsageError(f"the model has no output of logits; its outputs are {names}")
         self._logits = logits.name
         # Of a call that is filled up, logits behind an earlier token count.

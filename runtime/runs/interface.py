@@ -67,11 +67,11 @@ class Interface:
 
     def inputs(self) -> list[NodeArg]:
         """The inputs in order; a size in which plans differ is None."""
-        return _node_args(merged([each.inputs for each in self._signatures]))
+        return _node_args(merged([signature.inputs for signature in self._signatures]))
 
     def outputs(self) -> list[NodeArg]:
         """The outputs in order, without counts; a size in which plans differ is None."""
-        return _node_args(shown_outputs(merged([each.outputs for each in self._signatures])))
+        return _node_args(shown_outputs(merged([signature.outputs for signature in self._signatures])))
 
     @staticmethod
     def described(specs: Sequence[TensorSpec]) -> list[NodeArg]:
@@ -123,8 +123,8 @@ class Interface:
         arrays = [self._checked(spec, feeds[spec.name]) for spec in specs]
         if self._sizes:
             shapes = {spec.name: array.shape for spec, array in zip(specs, arrays, strict=True)}
-            for each in self._sizes:
-                each.check(shapes)
+            for size in self._sizes:
+                size.check(shapes)
         self.limits.check(zip((spec.name for spec in specs), arrays, strict=True))
         return [self._argument(spec, array) for spec, array in zip(specs, arrays, strict=True)]
 

@@ -51,7 +51,7 @@ class SmallRuns:
         self._limits = limits
         self._names = {spec.name for spec in specs}
         self._inputs = [each.to_host() for each in inputs]
-        self._outputs = [each.to_host() for each in outputs]
+        self._outputs = [output.to_host() for output in outputs]
 
     def arrays(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The inputs in order.

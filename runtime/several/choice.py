@@ -110,7 +110,9 @@ def fitting(signatures: Sequence[Signature], shapes: Shapes, asked: Container[st
         if all(shapes.get(spec.name, spec.shape) == spec.shape for spec in _named(each, names)):
             return each
     given = " ".join(f"{name}={_text(shapes[name])}" for name in names if name in shapes)
-    have = [" ".join(f"{spec.name}={_text(spec.shape)}" for spec in _named(each, names)) for each in signatures]
+    have = [
+        " ".join(f"{spec.name}={_text(spec.shape)}" for spec in _named(signature, names)) for signature in signatures
+    ]
     more = f" and {len(have) - _SHOWN} more" if len(have) > _SHOWN else ""
     raise UsageError(
         f"the module has no plan for inputs of the shapes {given}; it has plans for {'; '.join(have[:_SHOWN])}{more}"
@@ -118,7 +120,7 @@ def fitting(signatures: Sequence[Signature], shapes: Shapes, asked: Container[st
 
 
 def _varies(signatures: Sequence[Signature], name: str) -> bool:
-    return len({spec.shape for each in signatures for spec in each.inputs if spec.name == name}) > 1
+    return len({spec.shape for signature in signatures for spec in signature.inputs if spec.name == name}) > 1
 
 
 def _named(signature: Signature, names: Sequence[str]) -> list[TensorSpec]:

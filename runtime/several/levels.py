@@ -30,10 +30,10 @@ def likely_level(plans: Sequence[Alternative]) -> str | None:
     A module asks IREE's runtime, which asks the CPU; this reads what Linux says.
     """
     present, is_arm = frozenset(map(_plain, features())), platform.machine() in _ARM_MACHINES
-    for each in plans:
-        names = (_plain(name) for name in each.needs)
-        if each.level.startswith(_ARM) == is_arm and all(_ALIASES.get(name, name) in present for name in names):
-            return each.level
+    for plan in plans:
+        names = (_plain(name) for name in plan.needs)
+        if plan.level.startswith(_ARM) == is_arm and all(_ALIASES.get(name, name) in present for name in names):
+            return plan.level
     return None
 
 

@@ -25,7 +25,7 @@ def load(
     try:
         return Program(native, label, device, weights)
     except DeviceError as error:
-        levels = dict.fromkeys(each.level for each in plans)
+        levels = dict.fromkeys(plan.level for plan in plans)
         if len(levels) < 2 or _NONE_FITS not in str(error):
             raise
         raise DeviceError(
@@ -40,7 +40,7 @@ def chosen_level(program: Program, plans: Sequence[Alternative], entry: str) -> 
     Raises:
         DeviceError: if the module's function and its manifest do not agree.
     """
-    levels = [*dict.fromkeys(each.level for each in plans)]
+    levels = [*dict.fromkeys(plan.level for plan in plans)]
     if len(levels) < 2:
         return None
     number = program.number(entry + LEVEL_FUNCTION)

@@ -56,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not work.done(architectures, models, options.jobs):
         print(f"not finished: {record.summary('')}")
         return _UNFINISHED
-    for each in architectures:
-        print(f"{each}: {record.summary(f'{each} ')}")
+    for architecture in architectures:
+        print(f"{architecture}: {record.summary(f'{architecture} ')}")
     print(record.summary(""))
     if now is not None:
         source = f"the variants of all routines for typical layers, assembled by {assembler_version()}"
@@ -140,7 +140,7 @@ def _layers(name: str) -> Iterator[Layer]:
     if not isinstance(imported, ImportedModel):
         raise ValueError(f"{name} cannot be imported: {imported}")
     seen = set()
-    for layer in (*imported.graph.layers, *(each.layer for each in imported.graph.fusions)):
+    for layer in (*imported.graph.layers, *(fusion.layer for fusion in imported.graph.fusions)):
         if layer.task.key not in seen:
             seen.add(layer.task.key)
             yield layer

@@ -173,7 +173,8 @@ def _numbers(op: ir.Operation, name: str) -> list[int]:
 
 def _strided(op: ir.Operation, operands: list[np.ndarray]) -> np.ndarray:
     parts = [
-        slice(each, each + size) for each, size in zip(_numbers(op, "offsets"), _numbers(op, "sizes"), strict=True)
+        slice(number, number + size)
+        for number, size in zip(_numbers(op, "offsets"), _numbers(op, "sizes"), strict=True)
     ]
     places: tuple[Any, ...] = (slice(None), *parts)
     return np.asarray(operands[0][places])

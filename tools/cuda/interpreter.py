@@ -56,16 +56,16 @@ def run_kernel(text: str, buffers: Sequence[np.ndarray]) -> Counts:
         ops = list(nested(module.operation))
         function = next(op for op in ops if op.name == "func.func")
         counted = next(op for op in ops if op.name == "hal.return")
-        groups = [ir.IntegerAttr(each.owner.attributes["value"]).value for each in counted.operands]
+        groups = [ir.IntegerAttr(operand.owner.attributes["value"]).value for operand in counted.operands]
         threads = int(str(function.attributes["translation_info"]).partition(_THREADS)[2].partition(",")[0])
-        memories = [GlobalMemory(each) for each in buffers]
+        memories = [GlobalMemory(buffer) for buffer in buffers]
         counts = Counts()
-        for z, y, x in itertools.product(*(range(each) for each in reversed(groups))):
+        for z, y, x in itertools.product(*(range(group) for group in reversed(groups))):
             Workgroup(memories, (x, y, z), threads, counts).run(function)
             counts.groups += 1
-    for each in memories:
-        if each.written.any() and not each.written.all():
-            raise KernelFault(f"{int((~each.written).sum())} elements of a result are never written")
+    for memory in memories:
+        if memory.written.any() and not memory.written.all():
+            raise KernelFault(f"{int((~memory.written).sum())} elements of a result are never written")
     return counts
 
 
@@ -100,7 +100,7 @@ class Workgroup:
         for view in block.operations:
             op = view.operation
             if op.name in ("scf.yield", "func.return", "scf.reduce"):
-                return [self._read(each) for each in op.operands]
+                return [self._read(operand) for operand in op.operands]
             self._run(op, active)
         return []
 
@@ -111,9 +111,9 @@ class Workgroup:
         elif op.name == "arith.constant":
             self._values[op.results[0]] = constant(op)
         elif op.name in SHAPES:
-            self._values[op.results[0]] = SHAPES[op.name](op, [self._read(each) for each in op.operands])
+            self._values[op.results[0]] = SHAPES[op.name](op, [self._read(operand) for operand in op.operands])
         elif op.name in ARITHMETIC:
-            operands = [self._read(each) for each in op.operands]
+            operands = [self._read(operand) for operand in op.operands]
             with np.errstate(all="ignore"):
                 found = ARITHMETIC[op.name](op, operands)
             self._values[op.results[0]] = found
@@ -163,8 +163,8 @@ class Workgroup:
     # Control flow.
 
     def _scf_for(self, op: ir.Operation, active: np.ndarray) -> None:
-        lower, upper, step = (self._uniform(each) for each in list(op.operands)[:3])
-        carried = [self._read(each) for each in list(op.operands)[3:]]
+        lower, upper, step = (self._uniform(operand) for operand in list(op.operands)[:3])
+        carried = [self._read(operand) for operand in list(op.operands)[3:]]
         block = op.regions[0].blocks[0]
         index, *arguments = list(block.arguments)
         for each in range(lower, upper, step):
@@ -252,7 +252,7 @@ class Workgroup:
 
     def _nvgpu_mma_sync(self, op: ir.Operation, active: np.ndarray) -> None:
         self._together(op, active)
-        left, right, total = (self._every(each) for each in op.operands)
+        left, right, total = (self._every(operand) for operand in op.operands)
         is_tf32 = "tf32Enabled" in op.attributes
         self._values[op.results[0]] = multiply(left, right, total, is_tf32=is_tf32)
 
@@ -338,4 +338,4 @@ def types_of(text: str) -> list[TensorType]:
         module = ir.Module.parse(text)
         spans = [op for op in nested(module.operation) if op.name == "hal.interface.binding.subspan"]
         kinds = {ir.IntegerAttr(op.attributes["binding"]).value: ir.MemRefType(op.results[0].type) for op in spans}
-        return [TensorType(tuple(kinds[each].shape), str(kinds[each].element_type)) for each in sorted(kinds)]
+        return [TensorType(tuple(kinds[kind].shape), str(kinds[kind].element_type)) for kind in sorted(kinds)]

@@ -52,7 +52,7 @@ def run_layer(
         text = texts[kernel]
         result = types_of(text)[-1]
         values[name] = np.zeros(result.elements, result.numpy_dtype)
-        given = [values[each.strip().removeprefix("%")] for each in arguments.split(",")]
+        given = [values[part.strip().removeprefix("%")] for part in arguments.split(",")]
         counts.append(run_kernel(text, [*given, values[name]]))
     found = values["r"] if None not in code.ranges else ranges[None].dequantise(values["r"])
     return _logical(found, task.results[0], code.output.layout), counts

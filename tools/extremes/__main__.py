@@ -63,7 +63,7 @@ def _tell_stale(found: Mapping[Key, Outcome]) -> None:
             print(f"{_name(key)}: no longer refused, as {reason}")
     for key, deviations in DEVIATIONS.items():
         ended = found.get(key, nothing)
-        for reason in (each.reason for each in deviations):
+        for reason in (deviation.reason for deviation in deviations):
             if ended.verdict is not Verdict.WRONG and reason not in ended.details:
                 print(f"{_name(key)}: nothing is explained, as {reason}")
 

@@ -69,7 +69,7 @@ def outcome(case: Case, deviations: Sequence[Deviation] = ()) -> Outcome:
         # Deviations are of values: one of the type or the shape explains nothing.
         is_alike = any(_are_alike(actual, other) for other in expected.values())
         results = Results(tuple(case.feeds.values()), actual)
-        covered = [(each.reason, wrong & each.covers(results)) for each in deviations if is_alike]
+        covered = [(deviation.reason, wrong & deviation.covers(results)) for deviation in deviations if is_alike]
     left = wrong & ~np.logical_or.reduce([where for _, where in covered]) if covered else wrong
     if left.any():
         lines = (_line(tuple(index), case.feeds, actual, expected) for index in np.argwhere(left)[:_SHOWN])

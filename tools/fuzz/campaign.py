@@ -78,7 +78,7 @@ class Campaign:
 
     def run(self, batches: Iterable[Batch]) -> Tally:
         """Run the batches that are not done yet, and return the counts of the whole campaign."""
-        pending = [each for each in batches if batch_key(each) not in self._done]
+        pending = [batch for batch in batches if batch_key(batch) not in self._done]
         total = len(pending)
         while pending:
             self._progress(str(self.tally), total - len(pending), total)
@@ -90,14 +90,14 @@ class Campaign:
     def _round(self, batches: Sequence[Batch]) -> None:
         # Consume all results first: the pool handles one map at a time.
         for batch, result in list(self._results(batches, _BATCH_SECONDS)):
-            tally = Tally(len(batch.models), len(batch.models) * sum(each.seed is not None for each in batch.plans))
-            for each in self._failures(batch, result):
-                self._keep(each, tally)
+            tally = Tally(len(batch.models), len(batch.models) * sum(plan.seed is not None for plan in batch.plans))
+            for failure in self._failures(batch, result):
+                self._keep(failure, tally)
             self.tally.add(tally)
             self._record(batch, tally)
 
     def _results(self, batches: Sequence[Batch], seconds: float) -> Iterator[tuple[Batch, JobResult]]:
-        named = {batch_key(each): each for each in batches}
+        named = {batch_key(batch): batch for batch in batches}
         jobs: list[Job] = [(key, {"batch": each}) for key, each in named.items()]
         for result in self._pool.map_unordered(entry_point(run_batch), jobs, seconds):
             yield named[result.job_id], result
@@ -124,14 +124,14 @@ class Campaign:
             yield self._broken(batch, result)
             return
         tried = list(self._results(parts, _SINGLE_SECONDS))
-        found = [each for part, again in tried for each in self._failures(part, again)]
+        found = [failure for part, again in tried for failure in self._failures(part, again)]
         yield from found
         if not found and not result.status.is_transient:
             yield from self._together(batch, result)
 
     def _together(self, batch: Batch, result: JobResult) -> Iterator[Failure]:
         """Yield the whole batch as a failure, by each plan that fails alone, or else by its last plan."""
-        alone = [replace(batch, plans=(each,)) for each in batch.plans]
+        alone = [replace(batch, plans=(plan,)) for plan in batch.plans]
         tried = [(part, _whole(again)) for part, again in self._results(alone, _BATCH_SECONDS)]
         failing = [(part, again) for part, again in tried if again.status is not JobStatus.OK]
         for part, again in failing or [(alone[-1], result)]:
@@ -236,13 +236,13 @@ def batch_key(batch: Batch) -> str:
 def _parts(batch: Batch, message: str) -> Iterator[Batch]:
     """Split a failed batch into the models that the message names and the others, or in halves, or by plan."""
     models, plans = batch.models, batch.plans
-    named = tuple(each for each in models if f"m{each}_" in message)
+    named = tuple(model for model in models if f"m{model}_" in message)
     if len(models) > 1:
         first = named if 0 < len(named) < len(models) else models[: len(models) // 2]
-        rest = tuple(each for each in models if each not in first)
+        rest = tuple(model for model in models if model not in first)
         yield from (replace(batch, models=each) for each in (first, rest))
     elif len(plans) > 1:
-        yield from (replace(batch, plans=(each,)) for each in plans)
+        yield from (replace(batch, plans=(plan,)) for plan in plans)
 
 
 def _shown(failure: Failure, wrong: Sequence[Wrong]) -> Failure | None:

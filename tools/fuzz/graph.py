@@ -26,8 +26,8 @@ SIZES = (1, 1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 17, 24, 31, 32, 33)
 _SHARED, _FRESH_INPUT, _UNREAD = 0.2, 0.1, 0.7
 _LATEST = 4
 _DTYPES = {
-    each: int(helper.np_dtype_to_tensor_dtype(np.dtype(each)))
-    for each in ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
+    name: int(helper.np_dtype_to_tensor_dtype(np.dtype(name)))
+    for name in ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
 }
 
 
@@ -154,9 +154,9 @@ class Graph:
         """
         wanted = dtypes or (self.real,)
         fit = [
-            each
-            for each in self._values
-            if (not ranks or each.rank in ranks) and each.dtype in wanted and (each.exact or not exact)
+            value
+            for value in self._values
+            if (not ranks or value.rank in ranks) and value.dtype in wanted and (value.exact or not exact)
         ]
         unread = [each for each in fit if not self._reads[each.name]]
         if unread and self.chance(_UNREAD):
@@ -206,7 +206,9 @@ class Graph:
         """
         if math.prod(shape) > 4 * MOST_ELEMENTS:
             raise UnfitError
-        alike = [each for each in self._constants.values() if each.shape == shape and each.dtype == self.real]
+        alike = [
+            constant for constant in self._constants.values() if constant.shape == shape and constant.dtype == self.real
+        ]
         if alike and low is None and self.chance(_SHARED):
             return self.one_of(alike)
         drawn = self.random.standard_normal(shape) * scale if low is None else low + scale * self.random.random(shape)
@@ -239,9 +241,9 @@ class Graph:
         """Add a node with ``count`` results, and return them; otherwise as ``op``."""
         number = len(self._nodes)
         names = [f"{self._prefix}v{number}" + (f"_{index}" if count > 1 else "") for index in range(count)]
-        read = [each.name if each else "" for each in operands]
+        read = [operand.name if operand else "" for operand in operands]
         node = helper.make_node(kind, read, names, name=f"{self._prefix}n{number}", domain=domain, **attributes)
-        known = [each for each in operands if each is not None]
+        known = [operand for operand in operands if operand is not None]
         types = [like.type] * count if like is not None else self._inferred(node, known)
         # Integer operators never round; an operator that reads floats may, unless ``exact`` says otherwise.
         is_exact = all(each.exact for each in known) and (exact or not any(each.is_real for each in known))
@@ -256,9 +258,11 @@ class Graph:
 
     def _inferred(self, node: NodeProto, operands: Sequence[Value]) -> list[TypeProto]:
         data = {
-            each.name: numpy_helper.from_array(each.array, each.name) for each in operands if each.array is not None
+            operand.name: numpy_helper.from_array(operand.array, operand.name)
+            for operand in operands
+            if operand.array is not None
         }
-        types = {each.name: each.type for each in operands}
+        types = {operand.name: operand.type for operand in operands}
         imports = [helper.make_opsetid("", self.opset)]
         try:
             schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
@@ -279,7 +283,7 @@ class Graph:
             UnfitError: if the model has no outputs.
         """
         computed = {name for node in self._nodes for name in node.output}
-        made = [each for each in self._values if each.name in computed]
+        made = [value for value in self._values if value.name in computed]
         # Integers rounded from floats are no outputs: next to a tie they may differ by one without a defect.
         told = [each for each in made if each.is_real or each.exact]
         outputs = [each for each in told if not self._reads[each.name] or self.chance(0.1)]
@@ -289,11 +293,11 @@ class Graph:
             self._nodes,
             "fuzz",
             [helper.make_value_info(each.name, each.type) for each in self._inputs if self._reads[each.name]],
-            [helper.make_value_info(each.name, each.type) for each in outputs],
-            [self._tensor(each) for each in self._constants.values() if self._reads[each.name]],
+            [helper.make_value_info(output.name, output.type) for output in outputs],
+            [self._tensor(constant) for constant in self._constants.values() if self._reads[constant.name]],
         )
         imports = [helper.make_opsetid("", self.opset)]
-        imports += [helper.make_opsetid(each, 1) for each in sorted(self._domains) if each]
+        imports += [helper.make_opsetid(domain, 1) for domain in sorted(self._domains) if domain]
         return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
     @staticmethod

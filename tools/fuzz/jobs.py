@@ -78,11 +78,11 @@ def _wrong_models(batch: Batch, subject: Subject, plan: PlanSeed) -> list[WrongM
     recipe = subject.recipe(None, plan.setting)
     if plan.seed is not None:
         recipe = subject.forcer(plan.setting).random(plan.seed)
-    return [_of_model(batch, plan, each) for each in subject.wrong_outputs(recipe, plan.setting)]
+    return [_of_model(batch, plan, wrong_output) for wrong_output in subject.wrong_outputs(recipe, plan.setting)]
 
 
 def _of_model(batch: Batch, plan: PlanSeed, wrong: Wrong) -> WrongModel:
-    seed = next(each for each in batch.models if wrong.output.startswith(f"m{each}_"))
+    seed = next(model for model in batch.models if wrong.output.startswith(f"m{model}_"))
     forced = wrong.forced
     if forced is not None:
         forced = {layer: variant for layer, variant in forced.items() if f"m{seed}_" in layer}

@@ -160,7 +160,7 @@ def _drawn(graph: Graph, family: Family) -> ModelProto:
     if family is Family.FLOAT and graph.chance(_JUMPING_TOO):
         groups += [_JUMPING, _ORDERS]
     # Leave out some kinds of operators, so that operators of one kind meet more often, as in real models.
-    groups = [each for each in groups if graph.chance(0.75)] or groups
+    groups = [group for group in groups if graph.chance(0.75)] or groups
     steps = [step for group in groups for step, weight in group.items() for _ in range(weight)]
     for _ in range(graph.integer(1, 2)):
         graph.input(graph.shape(graph.one_of((1, 2, 2, 3, 4, 4, 4))))
@@ -185,7 +185,7 @@ def _is_usable(model: ModelProto) -> bool:
         outputs = ReferenceModel(model.SerializeToString(), threads=1, optimises=False)(sample_inputs(model, 0))
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, SartorError):
         return False
-    return all(bool(np.isfinite(each.astype(np.float64)).all()) for each in outputs)
+    return all(bool(np.isfinite(output.astype(np.float64)).all()) for output in outputs)
 
 
 def joined(models: Sequence[ModelProto]) -> ModelProto:

@@ -128,7 +128,7 @@ class Subject:
     @property
     def output_names(self) -> list[str]:
         """Names of the model's outputs, in order."""
-        return [each.name for each in self.imported.graph.outputs]
+        return [output.name for output in self.imported.graph.outputs]
 
     def forcer(self, setting: Setting) -> PlanForcer:
         """Return the maker of plans for a setting."""
@@ -177,7 +177,7 @@ class Subject:
         if not setting.precision.quantises_values or imported.is_quantised:
             return imported
         tensors = layer_tensors(prepared_model(imported.prepared), imported.graph)
-        names = {name for each in tensors.values() for name in (*each.inputs, *each.results) if name is not None}
+        names = {name for tensor in tensors.values() for name in (*tensor.inputs, *tensor.results) if name is not None}
         kept = [name for name in sorted(names) if name in self._real_tensors()]
         seen = Observed({name: MinMaxObserver() for name in kept}, 0)
         assert isinstance(imported.prepared, Path)
@@ -186,7 +186,7 @@ class Subject:
             if isinstance(found, WorkerError):
                 raise found.error
             seen = found
-        forms = {name: QuantisedRange.of(*each.range()) for name, each in seen.observers.items()}
+        forms = {name: QuantisedRange.of(*observer.range()) for name, observer in seen.observers.items()}
         ranges = graph_ranges(imported.graph, tensors, forms)
         return replace(imported, ranges={**ranges.values, **imported.ranges})
 

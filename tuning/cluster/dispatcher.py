@@ -82,7 +82,7 @@ class Dispatcher:
     @property
     def busy(self) -> frozenset[str]:
         """Machines that have a job, of which the result may count no more."""
-        return frozenset(each.machine for each in self._attempts.values())
+        return frozenset(attempt.machine for attempt in self._attempts.values())
 
     def place(self, hosts: Mapping[str, str], now: float, restricted: Collection[str] = ()) -> list[Attempt]:
         """Begin what can begin.
@@ -120,19 +120,19 @@ class Dispatcher:
             return None
         pace = median(self._paces)
         late = [
-            each
-            for each in self._attempts.values()
-            if each.job.name in self._open
-            and each.job.only is None
-            and each.machine != machine
-            and now - each.begun > max(_LEAST_SECONDS, self.straggling * pace * each.job.weight)
-            and sum(other.job.name == each.job.name for other in self._attempts.values()) == 1
+            attempt
+            for attempt in self._attempts.values()
+            if attempt.job.name in self._open
+            and attempt.job.only is None
+            and attempt.machine != machine
+            and now - attempt.begun > max(_LEAST_SECONDS, self.straggling * pace * attempt.job.weight)
+            and sum(other.job.name == attempt.job.name for other in self._attempts.values()) == 1
         ]
         return min(late, key=lambda each: each.begun).job if late else None
 
     def attempts_at(self, name: str) -> list[Attempt]:
         """Attempts at a job that run."""
-        return [each for each in self._attempts.values() if each.job.name == name]
+        return [attempt for attempt in self._attempts.values() if attempt.job.name == name]
 
     def is_running(self, attempt: Attempt) -> bool:
         """Whether neither the end nor the loss of an attempt was noted yet."""
@@ -168,7 +168,7 @@ class Dispatcher:
 
     def lost_with(self, machines: Collection[str]) -> list[Attempt]:
         """Attempts on machines other than these, which are gone; each is still to be reported as ``lost``."""
-        return [each for each in self._attempts.values() if each.machine not in machines]
+        return [attempt for attempt in self._attempts.values() if attempt.machine not in machines]
 
     def stranded(self, machines: Collection[str]) -> list[Job]:
         """Waiting jobs that only a machine may do that is gone."""

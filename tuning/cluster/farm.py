@@ -173,8 +173,8 @@ class Farm:
 
     def measure_likeness(self, yardsticks: list[Yardstick]) -> None:
         """Let all machines do these jobs first, unless such jobs are known already."""
-        sent = [_Sent(each.order, *pack(dict(each.order.arguments))).held() for each in yardsticks]
-        packed = {each.order.name: (each, held) for each, held in zip(yardsticks, sent, strict=True)}
+        sent = [_Sent(yardstick.order, *pack(dict(yardstick.order.arguments))).held() for yardstick in yardsticks]
+        packed = {yardstick.order.name: (yardstick, held) for yardstick, held in zip(yardsticks, sent, strict=True)}
         self._events.put(lambda: self._take_yardsticks(packed))
 
     def _stop(self) -> None:

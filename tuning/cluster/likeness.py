@@ -69,5 +69,5 @@ class Likeness:
         slowness = self.slowness(machine)
         if slowness is None:
             return False
-        factors = [slowness, *(each / slowness for each in self.ratios(machine).values())]
-        return any(not 1 / MOST_UNLIKE <= each <= MOST_UNLIKE for each in factors)
+        factors = [slowness, *(ratio / slowness for ratio in self.ratios(machine).values())]
+        return any(not 1 / MOST_UNLIKE <= factor <= MOST_UNLIKE for factor in factors)

@@ -131,7 +131,9 @@ def this_machine(compilers: int | None = None) -> Machine:
         name=platform.node() or "unknown",
         host=_host(),
         hardware=host(),
-        gpus=tuple(f"{each.spec.partition(':')[0]}:{each.name}" for each in list_devices() if _is_gpu(each.spec)),
+        gpus=tuple(
+            f"{device.spec.partition(':')[0]}:{device.name}" for device in list_devices() if _is_gpu(device.spec)
+        ),
         threads=physical_cores(),
         code=code_version(),
         compilers=count,

@@ -155,7 +155,7 @@ class FileStore:
 
     def make_room(self, packed: Packed) -> None:
         """Remove all files if those of a parcel would be too many; only while no job runs that needs them."""
-        held = [each for each in self.folder.rglob("*") if each.is_file()]
+        held = [path for path in self.folder.rglob("*") if path.is_file()]
         coming = sum(map(len, packed.contents.values()))
         if held and sum(each.stat().st_size for each in held) + coming > self.most:
             for each in held:

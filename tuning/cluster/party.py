@@ -71,7 +71,7 @@ def find_party(machines: Iterable[Machine], target: Target, wanted: str | None) 
     usable = _usable(machines, target)
     kinds = {each.kind: each for each in usable}
     fitting = {kind: each for kind, each in kinds.items() if wanted is None or _fits(each, wanted)}
-    listed = "; ".join(sorted(each.kind_text for each in kinds.values()))
+    listed = "; ".join(sorted(kind.kind_text for kind in kinds.values()))
     if not fitting:
         raise DeviceError(f"no worker's machine is of the kind '{wanted}' that --tune-for names; there are {listed}")
     if len(fitting) > 1:

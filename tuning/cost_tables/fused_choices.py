@@ -54,14 +54,14 @@ def chosen_layers(
     """The graph with the fused layers and the children that were selected, and the variant of each of its layers."""
     names = {name: choice.name for name, choice in selection.choices.items()}
     fused = {
-        each.layer.name: names[each.members[0]].removeprefix(_named_for(each.layer.name))
-        for each in graph.fusions
-        if names[each.members[0]].startswith(_named_for(each.layer.name))
+        fusion.layer.name: names[fusion.members[0]].removeprefix(_named_for(fusion.layer.name))
+        for fusion in graph.fusions
+        if names[fusion.members[0]].startswith(_named_for(fusion.layer.name))
     }
     children = {
-        each.layer: chosen_layers(each.graph, variants, selection.childnets[each.layer])
-        for each in graph.childnets
-        if names_childnet(names[each.layer], each)
+        childnet.layer: chosen_layers(childnet.graph, variants, selection.childnets[childnet.layer])
+        for childnet in graph.childnets
+        if names_childnet(names[childnet.layer], childnet)
     }
     applied = apply_fusions(graph, fused)
     chosen = {
@@ -76,4 +76,4 @@ def chosen_layers(
 
 
 def _named(variants: tuple[Variant, ...], descriptor: str) -> Variant:
-    return next(each for each in variants if each.descriptor == descriptor)
+    return next(variant for variant in variants if variant.descriptor == descriptor)

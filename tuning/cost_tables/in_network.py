@@ -88,7 +88,7 @@ class Symbols:
         IREE keeps one of several dispatches with the same code, so a piece may have none under its own name, and
         another more calls than it has.
         """
-        totals = [call_seconds(each) for each in passes]
+        totals = [call_seconds(one_pass) for one_pass in passes]
         return tuple(median(total.get(name, UNKNOWN) for total in totals) for name in self.names)
 
     def in_network(self, seconds: Sequence[float]) -> InNetworkTimes:
@@ -116,8 +116,8 @@ def call_seconds(dispatches: Iterable[Dispatch]) -> dict[str, float]:
     A dispatch that writes over an activation counts among the calls of the one that does not.
     """
     taken: defaultdict[str, list[Dispatch]] = defaultdict(list)
-    for each in dispatches:
-        taken[plain_name(each.name)].append(each)
+    for dispatch in dispatches:
+        taken[plain_name(dispatch.name)].append(dispatch)
     total: defaultdict[str, float] = defaultdict(float)
     for name, alike in taken.items():
         total[name.partition("_")[0]] += sum(each.seconds for each in alike) / sum(each.calls for each in alike)

@@ -53,7 +53,7 @@ def selection_problem(
     Raises:
         InfeasibleError: if a layer has none, or none that its pins allow.
     """
-    wanted = (Quantity(objective.value), *(each for each in quantities if each.value != objective.value))
+    wanted = (Quantity(objective.value), *(quantity for quantity in quantities if quantity.value != objective.value))
     return _Builder(graph, tables, device, objective, pins, wanted, may_run, keep).build()
 
 
@@ -130,7 +130,7 @@ class _Builder:
 
     def build(self) -> Problem:
         graph = self._graph
-        given = {each.source.source for each in graph.outputs if each.source}
+        given = {output.source.source for output in graph.outputs if output.source}
         nodes = [
             Node(INPUT_PREFIX + each.name, (self._fixed(each.type, 0),), each.type.bytes, kept=True)
             for each in graph.inputs
@@ -140,7 +140,9 @@ class _Builder:
             for layer in graph.layers
         ]
         nodes += [
-            Node(OUTPUT_PREFIX + each.name, (self._fixed(each.type, 1),)) for each in graph.outputs if each.source
+            Node(OUTPUT_PREFIX + output.name, (self._fixed(output.type, 1),))
+            for output in graph.outputs
+            if output.source
         ]
         by_name = {node.name: node for node in nodes}
         links = list(links_of(graph))
@@ -192,7 +194,7 @@ class _Builder:
             raise InfeasibleError(_nothing_usable(layer, self._tables, bool(usable)))
         choices = [self._choice(layer, variant, measurement) for variant, measurement in allowed]
         kept = worth_keeping(choices, self._quantities, self._keep)
-        return (*(each for each in choices if each is choices[0] or each in kept), *fused)
+        return (*(choice for choice in choices if choice is choices[0] or choice in kept), *fused)
 
     def _allowed(self, layer: Layer, name: str, variant: Variant) -> bool:
         """Whether a layer may run a variant, and its pins allow the variant under this name."""
@@ -260,7 +262,7 @@ class _Builder:
         if key is None or not link.ref.index:
             return {written}
         results = [variant.implementation.outputs for variant, _ in self._tables.usable(key)]
-        return {each[link.ref.index] for each in results if each[0] == written} or {written}
+        return {result[link.ref.index] for result in results if result[0] == written} or {written}
 
     def _seconds(self, logical: TensorType, source: Schema, target: Schema) -> float:
         kind = AdaptKind.between(logical, source, target)
@@ -269,12 +271,12 @@ class _Builder:
 
 def _sizes_in(tensor: TensorType, schemas: Iterable[Schema], node: Node) -> tuple[tuple[Schema, float], ...]:
     """Sizes of a tensor in those schemas in which it takes another size than in its own type."""
-    sizes = {each: replace(tensor, dtype=each.dtype).bytes for each in schemas if not is_inside(each)}
+    sizes = {schema: replace(tensor, dtype=schema.dtype).bytes for schema in schemas if not is_inside(schema)}
     rounded = {each: size if node.kept else aligned(size) for each, size in sizes.items()}
     return tuple(sorted((each, float(size)) for each, size in rounded.items() if size != node.output_bytes))
 
 
 def _result_bytes(layer: Layer, given: bool) -> int:
     """Bytes of the results: network outputs have separate buffers, others share one aligned buffer."""
-    sizes = [each.bytes for each in layer.task.results]
+    sizes = [result.bytes for result in layer.task.results]
     return sum(sizes if given else map(aligned, sizes))

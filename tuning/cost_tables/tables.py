@@ -127,7 +127,7 @@ class Tables:
     def _first(self, key: str, device: str) -> Variant:
         """Candidate 0 of a device, beside which its other variants were timed."""
         variants = self.variants[key]
-        return next((each for each in variants if device_in(each.descriptor) == device), variants[0])
+        return next((variant for variant in variants if device_in(variant.descriptor) == device), variants[0])
 
 
 def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:

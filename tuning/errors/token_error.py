@@ -57,7 +57,8 @@ def logits_among(outputs: Sequence[Array], names: Sequence[str] = ()) -> int:
         UsageError: if no output can be logits, or two are as large.
     """
     sizes = [
-        each.shape[-1] if each.ndim >= _LEAST_RANK and np.issubdtype(each.dtype, np.floating) else 0 for each in outputs
+        output.shape[-1] if output.ndim >= _LEAST_RANK and np.issubdtype(output.dtype, np.floating) else 0
+        for output in outputs
     ]
     known = list(names) if len(names) == len(sizes) else [""] * len(sizes)
     named = [bool(_LOGITS.search(name)) for name in known]

@@ -131,8 +131,8 @@ def may_be_short(case: BenchmarkCase, *, is_cpu: bool) -> bool:
     if not is_cpu:
         return True
     if case.calls:
-        return any(may_be_short(case.at(each), is_cpu=True) for each in case.calls)
-    if REPEATS * sum(each.bytes for each in case.results) > _KEPT_BYTES:
+        return any(may_be_short(case.at(call), is_cpu=True) for call in case.calls)
+    if REPEATS * sum(result.bytes for result in case.results) > _KEPT_BYTES:
         return False
     return not case.facts or ideal_seconds(case.facts) < SHORT_SECONDS
 

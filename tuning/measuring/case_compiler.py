@@ -81,12 +81,12 @@ class CaseCompiler:
         and a module that another machine measures should arrive early, so that those are compiled one by one."""
         if self.target.device != "cpu" or self.pool.measures_elsewhere:
             return [[index] for index in range(len(pieces))]
-        variants = sum(len(each.variants) for each in pieces)
+        variants = sum(len(piece.variants) for piece in pieces)
         return batched(pieces, batch_count(variants, self.pool.at_once(_COMPILE)))
 
     def _most_in_a_piece(self, cases: Sequence[BenchmarkCase]) -> int:
         """Number of variants that one process compiles at once, so that no process has much left when others end."""
-        variants = sum(len(each.variants) for each in cases)
+        variants = sum(len(case.variants) for case in cases)
         return max(_LEAST_IN_A_PIECE, -(-variants // (_PIECES * self.pool.at_once(_COMPILE))))
 
     def probe(self, directory: Path) -> Path:

@@ -50,9 +50,9 @@ class CaseData:
         allowed = case.integers or (None,) * (activations + len(case.weights))
         self.inputs = _all_random(case.inputs, allowed[:activations], random)
         self._case = case
-        scale = max((each.elements for each in case.weights), default=1) ** -0.25
+        scale = max((weight.elements for weight in case.weights), default=1) ** -0.25
         drawn = _all_random(case.weights, allowed[activations:], random, scale) if weights is None else weights
-        stored = {each.traits.weights for each in case.variants} if weights is None else set()
+        stored = {variant.traits.weights for variant in case.variants} if weights is None else set()
         few = _of_four_bits if any(map(block_of, stored)) else _of_few_bits if stored - {None} else None
         self.weights = [few(each) for each in drawn] if few else drawn
         self._packed: dict[tuple[Packing, ...], list[Array]] = {}
@@ -100,7 +100,7 @@ class CaseData:
         return uploaded
 
     def _pack(self, packings: tuple[Packing, ...]) -> list[Array]:
-        return [each.apply(array) for each, array in zip(packings, self.weights, strict=True)]
+        return [packing.apply(array) for packing, array in zip(packings, self.weights, strict=True)]
 
 
 def _evicting_bytes() -> int:
@@ -112,15 +112,15 @@ def _result_range(results: list[Array], implementation: Implementation) -> Quant
     """Range of the result; if the code fixes the step, that one, as such results then lie within 256 steps."""
     if implementation.step is None:
         return _range(*results)
-    least = min(float(each.min(initial=0.0)) for each in results)
+    least = min(float(result.min(initial=0.0)) for result in results)
     zero = -128 - round(least / implementation.step)
     return QuantisedRange(implementation.step, min(max(zero, -128), 127), "int8")
 
 
 def _range(*arrays: Array) -> QuantisedRange:
     low, high = (
-        min(float(each.min(initial=0.0)) for each in arrays),
-        max(float(each.max(initial=0.0)) for each in arrays),
+        min(float(array.min(initial=0.0)) for array in arrays),
+        max(float(array.max(initial=0.0)) for array in arrays),
     )
     return QuantisedRange.of(low, high)
 
@@ -128,7 +128,7 @@ def _range(*arrays: Array) -> QuantisedRange:
 def _all_random(
     tensors: Sequence[TensorType], allowed: Sequence[range | None], random: np.random.Generator, scale: float = 1.0
 ) -> list[Array]:
-    return [_random(each, numbers, random, scale) for each, numbers in zip(tensors, allowed, strict=True)]
+    return [_random(tensor, numbers, random, scale) for tensor, numbers in zip(tensors, allowed, strict=True)]
 
 
 def _of_few_bits(array: Array) -> Array:

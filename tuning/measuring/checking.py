@@ -119,7 +119,7 @@ class Checker:
 
     @property
     def _variants(self) -> list[Variant]:
-        return [each for each in self.case.variants if each.descriptor in self.programs]
+        return [variant for variant in self.case.variants if variant.descriptor in self.programs]
 
     def _against_first(self) -> Checked | None:
         """Compare all variants with candidate 0; None if it has no results."""
@@ -134,7 +134,7 @@ class Checker:
 
     def _is_disputed(self, found: Checked) -> bool:
         """Whether a variant of candidate 0's precision differs from it, or all other variants do."""
-        differing = [each for each in self._variants if _is_wrong(found.failures.get(each.descriptor))]
+        differing = [variant for variant in self._variants if _is_wrong(found.failures.get(variant.descriptor))]
         others = set(found.runners) - {self._first.descriptor}
         most = self._allowed(self._first)
         return any(self._allowed(each) <= most for each in differing) or (bool(differing) and not others)
@@ -151,7 +151,7 @@ class Checker:
         if expected is None:
             return None
         found = self._compared(data, expected, f"ONNX Runtime on the nodes of layer '{arbiter.layer}'", ties=_TIES)
-        is_settled = any(_is_wrong(each) for each in found.failures.values())
+        is_settled = any(_is_wrong(failure) for failure in found.failures.values())
         return found if is_settled or not is_disputed else None
 
     def _by_majority(self) -> Checked:
@@ -163,8 +163,8 @@ class Checker:
         parties = self._parties(data)
         if not parties:
             return self._compared(data, [], "nothing, as no variant runs")
-        own = next((each for each in parties if self._first.descriptor in each.names), None)
-        strongest = max(parties, key=lambda each: len(each.routines))
+        own = next((party for party in parties if self._first.descriptor in party.names), None)
+        strongest = max(parties, key=lambda party: len(party.routines))
         if own is not None and (len(own.routines) > 1 or len(strongest.routines) < 2):
             strongest = own
         name = self._first.descriptor if strongest is own else " and ".join(sorted(strongest.routines))

@@ -41,7 +41,7 @@ def divided(case: BenchmarkCase, most: int) -> list[BenchmarkCase]:
 
 def batched(cases: Sequence[BenchmarkCase], count: int) -> list[list[int]]:
     """Divide cases among ``count`` compilations of about equal cost; returns indices, none of the lists empty."""
-    costs = [sum(each.traits.compile_cost for each in case.variants) for case in cases]
+    costs = [sum(variant.traits.compile_cost for variant in case.variants) for case in cases]
     found: list[list[int]] = [[] for _ in range(min(count, len(cases)))]
     spent = [0.0] * len(found)
     for index in sorted(range(len(cases)), key=lambda each: -costs[each]):
@@ -114,7 +114,9 @@ def _stem(case: BenchmarkCase) -> str:
 
 
 def _into_one(cases: Sequence[BenchmarkCase], target: Target, path: Path) -> list[CompiledCase]:
-    variants = {symbol_of(case.key, each): (case, each.implementation) for case in cases for each in case.variants}
+    variants = {
+        symbol_of(case.key, variant): (case, variant.implementation) for case in cases for variant in case.variants
+    }
     code = lower({name: each for name, (_, each) in variants.items()}, target)
     pieces = {name: Piece(name, each, code[name]) for name, (_, each) in variants.items()}
     signatures = {
@@ -123,4 +125,4 @@ def _into_one(cases: Sequence[BenchmarkCase], target: Target, path: Path) -> lis
     }
     short = {name for name, (case, _) in variants.items() if may_be_short(case, is_cpu=target.device == "cpu")}
     path.write_bytes(compile_bench(target, pieces, signatures, repeated=short, store=KeptCode.of_user()))
-    return [CompiledCase(dict.fromkeys((each.descriptor for each in case.variants), path), {}) for case in cases]
+    return [CompiledCase(dict.fromkeys((variant.descriptor for variant in case.variants), path), {}) for case in cases]

@@ -40,10 +40,10 @@ def first_runs(cases: Iterable[BenchmarkCase], tuner: Tuner, pool: WorkerPool) -
         _measure(missing, tuner, pool)
         known = _known(listed, tuner)
     return {
-        (case.key, each.descriptor): excess(known[case.key, each.descriptor])
+        (case.key, variant.descriptor): excess(known[case.key, variant.descriptor])
         for case in listed
-        for each in case.variants
-        if (case.key, each.descriptor) in known
+        for variant in case.variants
+        if (case.key, variant.descriptor) in known
     }
 
 
@@ -51,7 +51,7 @@ def excess(measured: Measurement) -> float:
     """Seconds that the first execution took longer than later ones of the same loaded code; never negative."""
     # What was imported may have any number of either.
     differences = (first - later for first, later in zip(measured.samples, measured.baseline_samples, strict=False))
-    found = tuple(max(each, 0.0) for each in differences)
+    found = tuple(max(difference, 0.0) for difference in differences)
     return max(0.0, typical_time(found)) if found else 0.0
 
 
@@ -62,20 +62,28 @@ def _key(case: BenchmarkCase, descriptor: str, tuner: Tuner) -> MeasurementKey:
 
 
 def _known(cases: Iterable[BenchmarkCase], tuner: Tuner) -> dict[tuple[str, str], Measurement]:
-    keys = {(case.key, each.descriptor): _key(case, each.descriptor, tuner) for case in cases for each in case.variants}
+    keys = {
+        (case.key, variant.descriptor): _key(case, variant.descriptor, tuner)
+        for case in cases
+        for variant in case.variants
+    }
     found = tuner.store.get_many(keys.values())
     return {name: found[key] for name, key in keys.items() if key in found and found[key].status is Status.OK}
 
 
 def _without(case: BenchmarkCase, known: Mapping[tuple[str, str], Measurement]) -> BenchmarkCase:
-    return replace(case, variants=tuple(each for each in case.variants if (case.key, each.descriptor) not in known))
+    return replace(
+        case, variants=tuple(variant for variant in case.variants if (case.key, variant.descriptor) not in known)
+    )
 
 
 def _measure(cases: list[BenchmarkCase], tuner: Tuner, pool: WorkerPool) -> None:
     modules, probe = tuner.modules_of(cases), tuner.probe()
     target, threads = tuner.target, tuner.target.threads
     common = {"probe": probe, "device": target.device, "threads": threads}
-    named = [{each.descriptor: modules.get((case.key, each.descriptor)) for each in case.variants} for case in cases]
+    named = [
+        {variant.descriptor: modules.get((case.key, variant.descriptor)) for variant in case.variants} for case in cases
+    ]
     files = [{name: path for name, path in each.items() if path is not None} for each in named]
     jobs = [
         (str(index), {"case": case, "modules": found, **common})

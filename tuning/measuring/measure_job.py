@@ -150,12 +150,12 @@ def measure_case(
     programs = {path: Program(open_module(path).native, path.name, device, {}) for path in set(modules.values())}
     available = {name: programs[path] for name, path in modules.items()}
     checked = Checker(case, available, device, settings.max_error).check(arbiter)
-    if any(each.status is Status.CRASHED for each in checked.failures.values()):
+    if any(failure.status is Status.CRASHED for failure in checked.failures.values()):
         # If the device was lost, variants that come after the faulty one fail too, and are not to blame.
         _prober(probe, device).outputs()
     failed = {
-        name: VariantSamples(each.status, error=each.error, message=each.message)
-        for name, each in checked.failures.items()
+        name: VariantSamples(failure.status, error=failure.error, message=failure.message)
+        for name, failure in checked.failures.items()
     }
     return failed | _timed(checked.runners, case.variants[0].descriptor, settings, overhead)
 
@@ -163,8 +163,8 @@ def measure_case(
 def _timed(
     runners: Mapping[str, TimedRunner], baseline: str, settings: MeasureSettings, overhead: float
 ) -> dict[str, VariantSamples]:
-    runs = {name: functools.partial(each.timed, overhead) for name, each in runners.items()}
-    least = {name: each.least_seconds for name, each in runners.items()}
+    runs = {name: functools.partial(runner.timed, overhead) for name, runner in runners.items()}
+    least = {name: runner.least_seconds for name, runner in runners.items()}
     samples = time_at_steady_clock(runs, baseline, settings, least, clock_of(settings.device))
     reference = samples.get(baseline, ())
     return {

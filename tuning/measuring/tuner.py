@@ -241,7 +241,7 @@ class Tuner:
         """
         for done, _ in enumerate(self._compile(cases, self._kept()), 1):
             self._progress("compiling", done, len(cases))
-        names = [(case.key, each.descriptor) for case in cases for each in case.variants]
+        names = [(case.key, variant.descriptor) for case in cases for variant in case.variants]
         return {name: self._modules[name] for name in names if name in self._modules and name not in self._unfit}
 
     def _measure(self, cases: list[BenchmarkCase], directory: Path) -> None:
@@ -256,8 +256,8 @@ class Tuner:
                 self._blame(case, result)
         apart = {case.key: case for case, _ in failed if len(case.variants) > 1}.values()
         for case in apart:
-            for each in case.variants:
-                self._modules.pop((case.key, each.descriptor), None)
+            for variant in case.variants:
+                self._modules.pop((case.key, variant.descriptor), None)
         for parts in ([_alone(case) for case in apart], [pair for case in apart for pair in _pairs(case)]):
             for case, result in self._attempt(parts, directory):
                 self._blame(case, result)
@@ -273,7 +273,7 @@ class Tuner:
     def _running(self, case: BenchmarkCase) -> BenchmarkCase:
         """The case with candidate 0 and all other variants that run."""
         first, *others = case.variants
-        return replace(case, variants=(first, *(each for each in others if self._runs(case, each.descriptor))))
+        return replace(case, variants=(first, *(other for other in others if self._runs(case, other.descriptor))))
 
     def _attempt(self, cases: list[BenchmarkCase], directory: Path) -> list[_Failed]:
         """Compile and measure cases; returns those whose worker crashed or hung, with the job's result.
@@ -373,19 +373,19 @@ class Tuner:
 
     def _without_known(self, case: BenchmarkCase) -> BenchmarkCase:
         """The case with the variants that are neither compiled nor known to fail."""
-        names = [each.descriptor for each in case.variants]
+        names = [variant.descriptor for variant in case.variants]
         known = {name for name in names if self.has_compiled(case, name) or (case.key, name) in self._unfit}
-        return replace(case, variants=tuple(each for each in case.variants if each.descriptor not in known))
+        return replace(case, variants=tuple(variant for variant in case.variants if variant.descriptor not in known))
 
     def _runs(self, case: BenchmarkCase, descriptor: str) -> bool:
         return self.has_compiled(case, descriptor) and (case.key, descriptor) not in self._unfit
 
     def _is_ready(self, case: BenchmarkCase) -> bool:
-        return any(self._runs(case, each.descriptor) for each in case.variants)
+        return any(self._runs(case, variant.descriptor) for variant in case.variants)
 
     def _measuring(self, case: BenchmarkCase, directory: Path) -> dict[str, object]:
         """Arguments of the job that measures the compiled variants of a case."""
-        names = [each.descriptor for each in case.variants if self._runs(case, each.descriptor)]
+        names = [variant.descriptor for variant in case.variants if self._runs(case, variant.descriptor)]
         modules = {name: self._modules[case.key, name] for name in names}
         sent = runnable(case) if self._pool.measures_elsewhere else case
         return {
@@ -440,4 +440,4 @@ def _alone(case: BenchmarkCase) -> BenchmarkCase:
 def _pairs(case: BenchmarkCase) -> list[BenchmarkCase]:
     """A case of candidate 0 and one other variant, for each of the others."""
     first, *others = case.variants
-    return [replace(case, variants=(first, each)) for each in others]
+    return [replace(case, variants=(first, other)) for other in others]

@@ -44,7 +44,10 @@ def module_key(net: SplitNetwork | UnsplitNetwork, weights: str, target: Target,
 def _content(net: SplitNetwork | UnsplitNetwork) -> tuple[str, ...]:
     if isinstance(net, UnsplitNetwork):
         return ("unsplit", hashlib.sha256(net.bytecode).hexdigest())
-    codes = (f"{layer} {each.descriptor} {each.implementation.digest}" for layer, each in sorted(net.variants.items()))
+    codes = (
+        f"{layer} {variant.descriptor} {variant.implementation.digest}"
+        for layer, variant in sorted(net.variants.items())
+    )
     ranges = (f"{ref} {each}" for ref, each in sorted(net.ranges.items(), key=str))
     return ("split", repr(net.graph), *codes, *ranges)
 

@@ -64,10 +64,10 @@ class NetRun:
     @staticmethod
     def joined(runs: Sequence[NetRun]) -> NetRun:
         """Join runs of one network in several processes: a failure if there is one, else the median run."""
-        failed = next((each for each in runs if each.status is not Status.OK), None)
+        failed = next((run for run in runs if run.status is not Status.OK), None)
         if failed is not None:
             return failed
-        middle = sorted(runs, key=lambda each: each.seconds)[len(runs) // 2]
+        middle = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
         # Only the first process counts memory.
         return replace(runs[0], samples=middle.samples)
 
@@ -272,8 +272,8 @@ def _time_in_turn(
             break
         for each in reversed(active) if done % 2 else active:
             each.run(block)
-    samples = {index: each.samples for index, each in turns.items()}
-    rates = {index: each.rates for index, each in turns.items()}
+    samples = {index: turn.samples for index, turn in turns.items()}
+    rates = {index: turn.rates for index, turn in turns.items()}
     return steady(
         samples, rates, lambda index: turns[index].taken(block if turns[index] in active else 0), settings.seconds
     )

@@ -49,7 +49,7 @@ def run_samples(
             huge_pages=False,
         )
         with session:
-            return [_timed(session, each) for each in feeds]
+            return [_timed(session, feed) for feed in feeds]
     except SartorError as error:
         return WorkerError(error)
 
@@ -58,4 +58,4 @@ def _timed(session: Session, feeds: Mapping[str, Array]) -> SampleRun:
     begin = time.perf_counter()
     outputs = session.run(None, dict(feeds))
     # Outputs may be views of the device's memory, which goes with the session.
-    return SampleRun([each.copy() for each in outputs], time.perf_counter() - begin)
+    return SampleRun([output.copy() for output in outputs], time.perf_counter() - begin)

@@ -19,13 +19,13 @@ def segments_of(entries: Sequence[Entry], first: str, outputs: Sequence[NetworkV
         first: the device whose module begins the file.
         outputs: of the network.
     """
-    known = {each.name: value_spec(each) for each in outputs}
+    known = {output.name: value_spec(output) for output in outputs}
     return tuple(
         Segment(
             entry=entry.name,
             device=entry.device,
             inputs=tuple(each.name for each in entry.inputs),
-            outputs=tuple(known.get(each.name) or _port_spec(each) for each in entry.outputs),
+            outputs=tuple(known.get(output.name) or _port_spec(output) for output in entry.outputs),
             part=part_name(entry.device, first),
         )
         for entry in entries

@@ -166,7 +166,7 @@ def network_of(graph: LayerGraph, variants: Mapping[str, Variant], device: str) 
     layers = tuple(
         _layer(layer, tuple(map(place, layer.inputs)), variants.get(layer.name), device) for layer in graph.layers
     )
-    outputs = tuple(place(each.source) for each in graph.outputs if each.source is not None)
+    outputs = tuple(place(output.source) for output in graph.outputs if output.source is not None)
     return Network(layers, len(graph.inputs), outputs)
 
 
@@ -174,7 +174,7 @@ def _layer(layer: Layer, inputs: tuple[tuple[int, int], ...], variant: Variant |
     task = layer.task
     code = None if variant is None else variant.implementation
     reads = [Schema.plain(each, device) for each in task.inputs] if code is None else code.inputs
-    writes = [Schema.plain(each, device) for each in task.results] if code is None else code.outputs
+    writes = [Schema.plain(result, device) for result in task.results] if code is None else code.outputs
     packed = task.weights if code is None else tuple(map(Packing.type_of, code.packings, task.weights))
     return NetworkLayer(
         name=layer.name,

@@ -195,8 +195,8 @@ class Plan:
 
     def unmeasured(self) -> Plan:
         """The plan without what is measured by running its module."""
-        layers = tuple(replace(each, in_place=None) for each in self.layers)
-        adapts = tuple(replace(each, in_place=None) for each in self.adapts)
+        layers = tuple(replace(layer, in_place=None) for layer in self.layers)
+        adapts = tuple(replace(adapt, in_place=None) for adapt in self.adapts)
         unknown = replace(self, measured=None, baseline=None, memory=None, first=None, by_threads=(), compared=())
         return replace(unknown, layers=layers, adapts=adapts, foreseen=None, stock_estimate=None)
 

@@ -42,7 +42,7 @@ class PlanSet:
 
     def to_json(self) -> dict[str, Any]:
         """The set as JSON data, with keys in a fixed order."""
-        return {_PLANS: [{"shapes": each.shapes, "plan": each.plan.to_json()} for each in self.plans], "format": FORMAT}
+        return {_PLANS: [{"shapes": plan.shapes, "plan": plan.plan.to_json()} for plan in self.plans], "format": FORMAT}
 
     def text(self) -> str:
         """The set as indented JSON."""

@@ -12,12 +12,12 @@ from sartor.runtime.files.open_sizes import OpenSize, Place
 
 def net_signature(values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]) -> Signature:
     """The signature of a network's module; ``values`` are its inputs and its outputs."""
-    return Signature(ENTRY, *(tuple(map(value_spec, each)) for each in values))
+    return Signature(ENTRY, *(tuple(map(value_spec, value)) for value in values))
 
 
 def value_spec(value: NetworkValue) -> TensorSpec:
     """Name, element type and shape of a network input or output; a size that is known only when it runs is None."""
-    shape = tuple(each if isinstance(each, int) else None for each in value.type.dims or value.type.shape)
+    shape = tuple(dim if isinstance(dim, int) else None for dim in value.type.dims or value.type.shape)
     return TensorSpec(value.name, value.dtype, shape)
 
 

@@ -93,7 +93,7 @@ def load_ahead(known: Callable[[], object] = lambda: None, *, trains: bool = Tru
 
 def samples_of(measurements: Iterable[Measurement]) -> list[Sample]:
     """The samples of the newest measurements, as many as a model is trained on."""
-    newest = sorted(measurements, key=lambda each: -each.created)
+    newest = sorted(measurements, key=lambda measurement: -measurement.created)
     found = (sample for each in newest if (sample := Sample.of(each)) is not None)
     return [sample for sample, _ in zip(found, range(_MOST_SAMPLES), strict=False)]
 
@@ -122,7 +122,7 @@ class CostModel:
                 Which of the fast ones is best matters, but few samples are too few for this.
             core: what the samples ran on, as for ``features``.
         """
-        known = [each for each in samples if is_readable(each)]
+        known = [sample for sample in samples if is_readable(sample)]
         if len(known) < FEWEST_SAMPLES or not training.IS_LOADABLE:
             return None
         rows = [each.features if core is WIDE else features(each.facts, each.variant, core) for each in known]
@@ -139,7 +139,7 @@ class CostModel:
         ideal = ideal_seconds(facts)
         if not variants:
             return []
-        rows = np.array([features(facts, each, self.core) for each in variants])
+        rows = np.array([features(facts, variant, self.core) for variant in variants])
         return [ideal * math.exp(each) for each in self.trees.predict(rows).tolist()]
 
     def ranked(self, facts: str, variants: Sequence[DescribedVariant]) -> list[DescribedVariant]:
@@ -164,6 +164,6 @@ def is_readable(sample: Sample) -> bool:
 def _weights(samples: Sequence[Sample]) -> NDArray[np.float64]:
     """The ratio of the time of the fastest sample with the same facts to that of each."""
     least: dict[str, float] = {}
-    for each in samples:
-        least[each.facts] = min(each.seconds, least.get(each.facts, each.seconds))
+    for sample in samples:
+        least[sample.facts] = min(sample.seconds, least.get(sample.facts, sample.seconds))
     return np.array([least[each.facts] / each.seconds for each in samples])

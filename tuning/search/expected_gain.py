@@ -29,7 +29,7 @@ def spread_of(pairs: Iterable[tuple[float, float]]) -> float:
     if len(logs) < _FEWEST:
         return SPREAD
     middle = median(logs)
-    return max(_LEAST, _PER_MEDIAN * median(abs(each - middle) for each in logs))
+    return max(_LEAST, _PER_MEDIAN * median(abs(log - middle) for log in logs))
 
 
 def expected_gain(present: float, predicted: float, spread: float) -> float:

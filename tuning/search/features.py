@@ -65,13 +65,13 @@ def features(facts: str, variant: DescribedVariant, core: Core = WIDE) -> list[f
     moved = sizes["read"] + sizes["weights"] + sizes["written"]
     return [
         float(_KINDS.index(kind)) if kind in _KINDS else -1.0,
-        *(float(variant.traits.family == each) for each in families()),
-        *(float(_type_of(variant) == each) for each in _NARROW_TYPES),
+        *(float(variant.traits.family == family) for family in families()),
+        *(float(_type_of(variant) == narrow_type) for narrow_type in _NARROW_TYPES),
         float(variant.traits.blocked),
-        *(_log(sizes[each]) for each in SIZES),
+        *(_log(sizes[size]) for size in SIZES),
         float(sizes["stride"]),
         float(sizes["operands"]),
-        *(float(given.get(each, 0)) for each in size_names()),
+        *(float(given.get(size_name, 0)) for size_name in size_names()),
         -1.0 if cycles is None else _log(cycles) - _log(ideal),
         _log(sizes["operations"]) - _log(moved),
         float(given.get("lines", 1) * given.get("columns", 1) * given.get("vectors", 1)),

@@ -18,8 +18,8 @@ def groups(
 ) -> list[list[DescribedVariant]]:
     """Group variants with equal keys; groups are in the order of their first variants."""
     found: dict[object, list[DescribedVariant]] = {}
-    for each in variants:
-        found.setdefault(key(each), []).append(each)
+    for variant in variants:
+        found.setdefault(key(variant), []).append(variant)
     return list(found.values())
 
 
@@ -28,7 +28,7 @@ def leaders(facts: str, variants: Sequence[DescribedVariant], core: Core = WIDE)
 
     Variants that are predicted to be far slower than the best exact variant are left out.
     """
-    cycles = {each.descriptor: analytic_cycles(facts, each, core) or 0.0 for each in variants}
+    cycles = {variant.descriptor: analytic_cycles(facts, variant, core) or 0.0 for variant in variants}
     of_routines = groups(variants, lambda each: each.routine)
     found = [min(listed, key=lambda each: cycles[each.descriptor]) for listed in of_routines]
     exact = [cycles[each.descriptor] for each in found if not each.traits.rounds_between]

@@ -134,10 +134,10 @@ class VariantSearch:
             return {}
         seconds = sum(task.count * (_best(known, task) or 0.0) for task in self.tasks)
         least = self.settings.gain * seconds
-        offers = [each for task in self.tasks for each in self._offers(task, known, model) if each.gain >= least]
+        offers = [offer for task in self.tasks for offer in self._offers(task, known, model) if offer.gain >= least]
         if _promised(offers) < self.settings.until * seconds:
             return {}
-        offers.sort(key=lambda each: (-each.gain / each.cost, each.key, each.variant))
+        offers.sort(key=lambda offer: (-offer.gain / offer.cost, offer.key, offer.variant))
         return self._affordable(offers, spent * self.settings.share)
 
     def _model(self, samples: Sequence[Sample]) -> CostModel | None:
@@ -150,7 +150,7 @@ class VariantSearch:
 
     def effort(self, picks: Picks) -> float:
         """The cost of compiling the picks, as a multiple of one short kernel's."""
-        variants = {task.key: {each.descriptor: each for each in task.variants} for task in self.tasks}
+        variants = {task.key: {variant.descriptor: variant for variant in task.variants} for task in self.tasks}
         return sum(variants[key][name].traits.compile_cost for key, listed in picks.items() for name in listed)
 
     def promises(self, picks: Picks, known: Times) -> dict[str, float]:
@@ -167,8 +167,10 @@ class VariantSearch:
         return {task.key: self._promise(task, picks[task.key], known, model, spread) for task in tasks}
 
     def _promise(self, task: Searched, picked: Sequence[str], known: Times, model: CostModel, spread: float) -> float:
-        variants = [each for each in task.variants if not each.traits.is_free]
-        predicted = dict(zip((each.descriptor for each in variants), model.seconds(task.facts, variants), strict=True))
+        variants = [variant for variant in task.variants if not variant.traits.is_free]
+        predicted = dict(
+            zip((variant.descriptor for variant in variants), model.seconds(task.facts, variants), strict=True)
+        )
         if not predicted:
             return 0.0
         chosen = min(predicted, key=predicted.__getitem__)
@@ -176,20 +178,22 @@ class VariantSearch:
         # A predicted choice may be slower than predicted, as the others may.
         present, spread = (best, spread) if best is not None else (predicted[chosen], math.sqrt(2) * spread)
         others = [
-            each for each in variants if each.descriptor in picked and not (best is None and each.descriptor == chosen)
+            variant
+            for variant in variants
+            if variant.descriptor in picked and not (best is None and variant.descriptor == chosen)
         ]
-        gains = [expected_gain(present, predicted[each.descriptor], spread) for each in others]
-        cost = sum(_cost(each, task.facts) for each in variants if each.descriptor in picked)
+        gains = [expected_gain(present, predicted[other.descriptor], spread) for other in others]
+        cost = sum(_cost(variant, task.facts) for variant in variants if variant.descriptor in picked)
         return task.count * max(gains, default=0.0) / max(cost, 1.0)
 
     def _affordable(self, offers: Sequence[_Offer], budget: float) -> dict[str, tuple[str, ...]]:
         taken: Counter[str] = Counter()
         picked: dict[str, tuple[str, ...]] = {}
-        for each in offers:
-            if each.cost <= budget and taken[each.key] < self.settings.most:
-                taken[each.key] += 1
-                budget -= each.cost
-                picked[each.key] = (*picked.get(each.key, ()), each.variant)
+        for offer in offers:
+            if offer.cost <= budget and taken[offer.key] < self.settings.most:
+                taken[offer.key] += 1
+                budget -= offer.cost
+                picked[offer.key] = (*picked.get(offer.key, ()), offer.variant)
         return picked
 
     def _measured(self, known: Times) -> list[Sample]:
@@ -212,13 +216,13 @@ class VariantSearch:
             return self._uninformed()
         own = CostModel.fit(self.samples)
         seen = {kin(each.variant) for each in self.shipped}
-        known = {task.key: [each for each in task.variants[1:] if kin(each) in seen] for task in self.tasks}
+        known = {task.key: [variant for variant in task.variants[1:] if kin(variant) in seen] for task in self.tasks}
         seconds = {task.key: task.count * fastest(task.facts, known[task.key], model) for task in self.tasks}
         total = sum(seconds.values()) or 1.0
         return {
             task.key: [
                 *self._promising(task, known[task.key], model, seconds[task.key] / total),
-                *self._guesses(task, [each for each in task.variants[1:] if kin(each) not in seen], own),
+                *self._guesses(task, [variant for variant in task.variants[1:] if kin(variant) not in seen], own),
             ]
             for task in self.tasks
         }
@@ -227,8 +231,8 @@ class VariantSearch:
         self, task: Searched, variants: Sequence[DescribedVariant], model: CostModel, share: float
     ) -> Iterator[DescribedVariant]:
         firsts = [listed[0] for listed in groups(variants, lambda each: each.routine)]
-        others = {each.descriptor for first in firsts for each in _in_other_workgroups(first, variants)}
-        known = [each for each in variants if each.descriptor not in others]
+        others = {variant.descriptor for first in firsts for variant in _in_other_workgroups(first, variants)}
+        known = [variant for variant in variants if variant.descriptor not in others]
         picks = [*promising(task.facts, known, model, share, self.settings.informed)]
         yield from picks
         if self.settings.threads > 1 and picks:
@@ -283,8 +287,8 @@ class _Offer:
 def _promised(offers: Sequence[_Offer]) -> float:
     """Seconds of an inference that the best variants of all tasks may save together."""
     best: dict[str, float] = {}
-    for each in offers:
-        best[each.key] = max(each.gain, best.get(each.key, 0.0))
+    for offer in offers:
+        best[offer.key] = max(offer.gain, best.get(offer.key, 0.0))
     return sum(best.values())
 
 
@@ -293,7 +297,7 @@ def _in_other_workgroups(picked: DescribedVariant, variants: Sequence[DescribedV
 
     Neither model knows what the number costs: the analytic one ignores it, and a learned one has seen few.
     """
-    of_routine = [each for each in variants if each.routine == picked.routine]
+    of_routine = [variant for variant in variants if variant.routine == picked.routine]
     return (each for each in of_routine[1:] if _tiles(each) == _tiles(of_routine[0]))
 
 
@@ -308,7 +312,7 @@ def _cost(variant: DescribedVariant, facts: str) -> float:
 
 def _times(known: Times, task: Searched) -> Iterator[tuple[DescribedVariant, float]]:
     """Measured variants of a task that work, with their seconds, in the order of ``known``."""
-    variants = {each.descriptor: each for each in task.variants}
+    variants = {variant.descriptor: variant for variant in task.variants}
     for name, seconds in known.get(task.key, {}).items():
         if seconds is not None:
             yield variants[name], seconds

@@ -137,7 +137,7 @@ class SearchRun:
             first, *others = case.variants
             judged = known[case.key].get(first.descriptor)
             if judged is not None and judged.status is Status.WRONG_RESULT:
-                compiled = [each for each in others if self.tuner.has_compiled(case, each.descriptor)]
+                compiled = [other for other in others if self.tuner.has_compiled(case, other.descriptor)]
                 right = [each for each in compiled if each.descriptor in _ok(known[case.key])]
                 found += [replace(case, variants=(first, *right))] if right else []
         return found
@@ -148,7 +148,7 @@ class SearchRun:
         return self.tuner.store.get(self._end(case).key) is None
 
     def _searched(self, case: BenchmarkCase) -> Searched:
-        variants = tuple(each.described for each in case.variants)
+        variants = tuple(variant.described for variant in case.variants)
         return Searched(case.key, case.facts, variants, self.counts[case.key])
 
     def _samples(self, cases: Sequence[BenchmarkCase]) -> list[Sample]:
@@ -156,9 +156,10 @@ class SearchRun:
         own = {case.key for case in cases}
         here = self.tuner.key(cases[0], cases[0].variants[0].descriptor)
         return samples_of(
-            each
-            for each in self.tuner.store.measurements(here_only=True)
-            if each.key.task_key not in own and (each.key.threads, each.key.backend) == (here.threads, here.backend)
+            measurement
+            for measurement in self.tuner.store.measurements(here_only=True)
+            if measurement.key.task_key not in own
+            and (measurement.key.threads, measurement.key.backend) == (here.threads, here.backend)
         )
 
     def _measure(self, picks: Picks, known: Measured, search: VariantSearch | None = None) -> None:
@@ -176,7 +177,7 @@ class SearchRun:
         """A case of a task's picks, candidate 0 and the best variants so far, so that they are timed in one run."""
         first = case.variants[0].descriptor
         wanted = {first, *picked, *(name for name in _contenders(case, known) if self.tuner.has_compiled(case, name))}
-        return replace(case, variants=tuple(each for each in case.variants if each.descriptor in wanted))
+        return replace(case, variants=tuple(variant for variant in case.variants if variant.descriptor in wanted))
 
     def _share(self, case: BenchmarkCase, known: Measured) -> float:
         """The seconds that a task takes in the network, by measurements if there are any."""
@@ -190,8 +191,8 @@ class SearchRun:
         """
         first = case.variants[0]
         key = self.tuner.key(case, first.descriptor)
-        sources = (self.tuner.key(case, each.descriptor).source for each in case.variants)
-        codes = (f"{each.descriptor} {code}" for each, code in zip(case.variants, sources, strict=True))
+        sources = (self.tuner.key(case, variant.descriptor).source for variant in case.variants)
+        codes = (f"{variant.descriptor} {code}" for variant, code in zip(case.variants, sources, strict=True))
         source = digest(str(self.tuner.max_error), *codes)
         return Measurement(replace(key, variant=f"{first.descriptor}{SEARCHED}", source=source), Status.OK, (1.0,))
 
@@ -211,7 +212,7 @@ class SearchRun:
     def _predictions(
         self, case: BenchmarkCase, model: CostModel | None, seen: Set[Kin], known: Mapping[str, Measurement]
     ) -> Iterator[tuple[str, Measurement]]:
-        missing = [each for each in case.variants if each.descriptor not in known]
+        missing = [variant for variant in case.variants if variant.descriptor not in known]
         variants = [each.described for each in missing]
         predicted = predicted_seconds(case.facts, variants, model, seen, self.core)
         for each, seconds in zip(missing, predicted, strict=True):
@@ -233,7 +234,9 @@ def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
 def _contenders(case: BenchmarkCase, known: Mapping[str, Measurement]) -> list[str]:
     """The fastest so far of each format class."""
     times = _ok(known)
-    classes = {each.descriptor: each.described.format_class for each in case.variants if each.descriptor in times}
+    classes = {
+        variant.descriptor: variant.described.format_class for variant in case.variants if variant.descriptor in times
+    }
     alike = [[name for name, own in classes.items() if own == one] for one in dict.fromkeys(classes.values())]
     return [min(names, key=times.__getitem__) for names in alike]
 

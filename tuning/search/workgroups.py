@@ -48,7 +48,7 @@ def fewer_workgroups(task: Task, variants: Sequence[Variant], target: Target) ->
     if usual is None or batches > 1:
         return []
     numbers = promising_numbers(usual, ideal_seconds(facts), target.threads)
-    found = [_with_workgroups(given, each) for each in numbers]
+    found = [_with_workgroups(given, number) for number in numbers]
     return [each for each in found if each != given]
 
 
@@ -71,8 +71,8 @@ def promising_numbers(usual: int, seconds: float, threads: int) -> list[int]:
     """
     numbers, found = [each for each in (1, threads, 2 * threads) if each < usual], set[int]()
     for hand_over in _HAND_OVERS if numbers else ():
-        times = {each: predicted_seconds(each, seconds, threads, hand_over) for each in numbers}
-        best = min(times, key=lambda each: times[each])
+        times = {number: predicted_seconds(number, seconds, threads, hand_over) for number in numbers}
+        best = min(times, key=lambda time: times[time])
         # The formula's shares are small enough to balance threads that are delayed by something else, too.
         balanced = (seconds + usual * _CLAIM) / threads + hand_over
         found |= {best} if times[best] < _WORTHWHILE * balanced else set()

@@ -58,7 +58,7 @@ class Pruning:
             found["hardware != ? AND instr(hardware, ?) != 1"] = own, own + BEFORE_GPU
         if self.statuses:
             marks = ", ".join("?" * len(self.statuses))
-            found[f"status IN ({marks})"] = tuple(each.value for each in self.statuses)
+            found[f"status IN ({marks})"] = tuple(status.value for status in self.statuses)
         return found
 
 

@@ -62,7 +62,9 @@ def summarize(connection: sqlite3.Connection) -> tuple[SummaryRow, ...]:
 
 def _checked(row: tuple[Any, ...]) -> SummaryRow:
     texts, numbers = row[:_TEXTS], row[_TEXTS:]
-    if not all(isinstance(each, str) for each in texts) or not all(isinstance(each, int | float) for each in numbers):
+    if not all(isinstance(text, str) for text in texts) or not all(
+        isinstance(number, int | float) for number in numbers
+    ):
         raise ValueError("a row holds values of other types")
     return SummaryRow(*row)
 

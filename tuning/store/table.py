@@ -30,8 +30,8 @@ def write_table(file: TextIO, measurements: Iterable[Measurement]) -> int:
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(COLUMNS)
     written = 0
-    for each in measurements:
-        rows.writerow(_row(each))
+    for measurement in measurements:
+        rows.writerow(_row(measurement))
         written += 1
     return written
 

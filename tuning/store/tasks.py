@@ -34,12 +34,12 @@ class TaskResult:
     @property
     def failures(self) -> tuple[Measurement, ...]:
         """Measurements of variants that failed."""
-        return tuple(each for each in self.variants if each.status is not Status.OK)
+        return tuple(variant for variant in self.variants if variant.status is not Status.OK)
 
     @property
     def disturbed(self) -> tuple[Measurement, ...]:
         """Measurements during which other programs took processors; a later compilation may repeat them."""
-        return tuple(each for each in self.variants if each.foreign_load)
+        return tuple(variant for variant in self.variants if variant.foreign_load)
 
 
 def task_results(measurements: Iterable[Measurement]) -> Iterator[TaskResult]:
@@ -57,15 +57,15 @@ def task_results(measurements: Iterable[Measurement]) -> Iterator[TaskResult]:
 def _latest(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
     """The newest measurement of each variant; older ones are of code that it no longer emits."""
     latest: dict[str, Measurement] = {}
-    for each in measurements:
-        known = latest.get(each.key.variant)
-        if known is None or known.created < each.created:
-            latest[each.key.variant] = each
+    for measurement in measurements:
+        known = latest.get(measurement.key.variant)
+        if known is None or known.created < measurement.created:
+            latest[measurement.key.variant] = measurement
     return tuple(latest[name] for name in sorted(latest))
 
 
 def _result(variants: tuple[Measurement, ...]) -> TaskResult:
-    correct = [each for each in variants if each.status is Status.OK]
+    correct = [variant for variant in variants if variant.status is Status.OK]
     if not correct:
         return TaskResult(None, None, None, variants)
     stock = _stock_seconds(correct)

@@ -214,9 +214,9 @@ class Watch:
         now = Load.now(groups) if self._is_on else None
         if now is None:
             return 0.0
-        old = [each for each in self._loads if now.moment - each.moment >= _LEAST_SECONDS]
+        old = [load for load in self._loads if now.moment - load.moment >= _LEAST_SECONDS]
         # Of older ones only the newest is of use.
-        self._loads = [*old[-1:], *(each for each in self._loads if each not in old), now]
+        self._loads = [*old[-1:], *(load for load in self._loads if load not in old), now]
         return now.others_since(old[-1]) if old else 0.0
 
 

@@ -62,7 +62,7 @@ def _measured(task: Task, plans: tuple[ColdPlan, ...], peers: tuple[str, ...]) -
     entries = {}
     for (runtime, files), runs in time_cold(timed).items():
         who = overlapped(plans[0]) if runtime == SELF else runtime
-        samples, facts = (tuple(each.first for each in runs),), {**_phases(runs), **sizes.get(who, {})}
+        samples, facts = (tuple(run.first for run in runs),), {**_phases(runs), **sizes.get(who, {})}
         plan = plan_of.get(who)
         allowed = NARROW_ERROR if plan is ColdPlan.WEIGHTS else ERROR_LIMIT
         entries[entry_name(who, files)] = Entry(samples, 0.0 if plan is None else errors[plan], allowed, facts)
@@ -102,11 +102,11 @@ def _facts(network: str, plan: ColdPlan, settings: Settings) -> dict[str, float]
 
 def _phases(runs: list[FirstRun]) -> dict[str, float]:
     """Medians, and least times of processors, of all processes."""
-    found = {"process seconds": median(each.whole for each in runs)}
-    if all(len(each.runs) > 1 for each in runs):
-        found |= {f"inference {number + 1}": median(each.runs[number] for each in runs) for number in range(3)}
-        found["later inference"] = median(each.warm for each in runs)
-        found["slowest between"] = median(max(each.runs[1:]) for each in runs)
-    if all(each.taken for each in runs):
-        found["processor seconds"] = min(each.taken[0] for each in runs)
+    found = {"process seconds": median(run.whole for run in runs)}
+    if all(len(run.runs) > 1 for run in runs):
+        found |= {f"inference {number + 1}": median(run.runs[number] for run in runs) for number in range(3)}
+        found["later inference"] = median(run.warm for run in runs)
+        found["slowest between"] = median(max(run.runs[1:]) for run in runs)
+    if all(run.taken for run in runs):
+        found["processor seconds"] = min(run.taken[0] for run in runs)
     return found

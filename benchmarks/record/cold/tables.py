@@ -27,27 +27,29 @@ _COLUMNS = (CACHED, DROPPED, "processor", "second", "third", "slowest", "later",
 def first_table(folder: Path) -> str:
     """Times from opening a model to its first result, one table for each network."""
     results = read_results(folder, "first")
-    parts = [part for each in results for part in _first_of(each)]
+    parts = [part for result in results for part in _first_of(result)]
     return (
-        "\n\n".join((*parts, *failure_lines(results), *circumstance_lines(each.circumstances for each in results)))
+        "\n\n".join((*parts, *failure_lines(results), *circumstance_lines(result.circumstances for result in results)))
         or NOTHING
     )
 
 
 def cold_table(folder: Path) -> str:
     """Plans for the first inference beside those for later ones, by whole processes in turn."""
-    results = [each for each in read_results(folder, "cold") if f"{_COLD}, {DROPPED}" in each.entries]
-    rows = [_cold_row(each) for each in results]
+    results = [result for result in read_results(folder, "cold") if f"{_COLD}, {DROPPED}" in result.entries]
+    rows = [_cold_row(result) for result in results]
     if not rows:
         return NOTHING
     compared = (*_compared(DROPPED), *_compared(CACHED), "of a later one")
     columns = ("network", "MiB", "for the first, MiB", *compared, "commit")
     parts = [markdown_table(columns, rows), *(_verdict(results, state) for state in (DROPPED, CACHED))]
-    return "\n\n".join((*parts, *failure_lines(results), *circumstance_lines(each.circumstances for each in results)))
+    return "\n\n".join(
+        (*parts, *failure_lines(results), *circumstance_lines(result.circumstances for result in results))
+    )
 
 
 def _first_of(result: Result) -> Iterator[str]:
-    names = dict.fromkeys(each.rpartition(", ")[0] for each in result.entries)
+    names = dict.fromkeys(entry.rpartition(", ")[0] for entry in result.entries)
     heading = f"{result.network}, {thread_count(result.threads)}, {result.circumstances.commit}"
     yield markdown_table((heading, *_COLUMNS), [[name, *_first_row(result, name)] for name in names])
 
@@ -60,7 +62,7 @@ def _first_row(result: Result, name: str) -> Iterable[str]:
     later = ("inference 2", "inference 3", "slowest between", "later inference")
     facts = ("processor seconds", *later, "process seconds")
     sizes = [_plain(cached, "module MiB"), _plain(cached, "compile seconds")]
-    return [*times, *(_fact(cached, each) for each in facts), *sizes]
+    return [*times, *(_fact(cached, fact) for fact in facts), *sizes]
 
 
 def _spread(entry: Entry) -> str:
@@ -91,7 +93,7 @@ def _over_later(result: Result) -> str:
 
 def _times(result: Result, files: str) -> list[str]:
     entries = (result.entries[f"{who}, {files}"] for who in (_LATENCY, _COLD))
-    return [f"{in_ms(each.seconds)}{_judgement(each)}" for each in entries]
+    return [f"{in_ms(entry.seconds)}{_judgement(entry)}" for entry in entries]
 
 
 def _over(result: Result, files: str) -> str:
@@ -101,8 +103,8 @@ def _over(result: Result, files: str) -> str:
 
 def _verdict(results: Sequence[Result], files: str) -> str:
     """How often one plan is faster beyond noise."""
-    better = sum(_is_faster(each, _COLD, _LATENCY, files) for each in results)
-    worse = sum(_is_faster(each, _LATENCY, _COLD, files) for each in results)
+    better = sum(_is_faster(result, _COLD, _LATENCY, files) for result in results)
+    worse = sum(_is_faster(result, _LATENCY, _COLD, files) for result in results)
     return (
         f"Files {files}: the plan for the first inference is faster for {better} of {len(results)} networks and slower "
         f"for {worse}; for the others the rounds differ too much to tell (sign test, {_DOUBT:.0%})."
@@ -112,11 +114,11 @@ def _verdict(results: Sequence[Result], files: str) -> str:
 def _is_faster(result: Result, who: str, other: str, files: str) -> bool:
     """Whether one is right, and was faster in more rounds than chance explains: a one-sided sign test."""
     entries = [result.entries[f"{each}, {files}"] for each in (who, other)]
-    mine, others = (each.samples[0] for each in entries)
+    mine, others = (entry.samples[0] for entry in entries)
     if not entries[0].is_right:
         return False
     won, count = sum(one < two for one, two in zip(mine, others, strict=True)), len(mine)
-    as_often_by_chance: int = sum(comb(count, each) for each in range(won, count + 1))
+    as_often_by_chance: int = sum(comb(count, index) for index in range(won, count + 1))
     return as_often_by_chance < _DOUBT * 2.0**count
 
 

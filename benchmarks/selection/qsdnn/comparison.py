@@ -78,15 +78,15 @@ class Alone:
 def run(tables: Sequence[NetworkTables], episodes: int = EPISODES, seeds: int = _SEEDS) -> list[Compared]:
     """Compare everything on every network, in both modes."""
     return [
-        _compare(each.network, mode, problem, episodes, seeds)
-        for each in tables
-        for mode, problem in ((CPU, each.problem), (GPGPU, with_gpu(each)))
+        _compare(table.network, mode, problem, episodes, seeds)
+        for table in tables
+        for mode, problem in ((CPU, table.problem), (GPGPU, with_gpu(table)))
     ]
 
 
 def run_alone(tables: Sequence[NetworkTables]) -> list[Alone]:
     """Every primitive alone, on every network, on the CPU."""
-    return [row for each in tables for row in _alone(each.network, each.problem)]
+    return [row for table in tables for row in _alone(table.network, table.problem)]
 
 
 def plot(rows: Sequence[Compared], path: Path) -> Path:
@@ -125,7 +125,7 @@ def _alone(network: str, problem: Problem) -> list[Alone]:
     base = whole_net(problem, [BASE])
     rows = []
     for name in primitives(problem):
-        layers = sum(any(name in each.name for each in node.choices) for node in problem.nodes)
+        layers = sum(any(name in choice.name for choice in node.choices) for node in problem.nodes)
         taken = whole_net(problem, [name])
         rows.append(Alone(network, name, layers, taken * 1e3, base / taken))
     return rows

@@ -87,8 +87,8 @@ def _transfers(
 ) -> dict[tuple[Edge, Schema, Schema], Cost]:
     """Conversions on an edge that cross the bus."""
     seconds = machine.latency + size / machine.bus
-    written = {each.output for each in nodes[edge.producer].choices}
-    read = {each.inputs[edge.slot] for each in nodes[edge.consumer].choices}
+    written = {choice.output for choice in nodes[edge.producer].choices}
+    read = {choice.inputs[edge.slot] for choice in nodes[edge.consumer].choices}
     return {
         (edge, produced, needed): Cost(latency=seconds + converting)
         for produced in written

@@ -18,7 +18,7 @@ from sartor.tuning.selection.problem.problem import Choice, Node, Problem
 
 BASE = "stock"
 _BLOCKED = "_blocked"
-_ROOMS = {type(each).__name__: type(each).__module__.split(".")[-2] for each in ROUTINES}
+_ROOMS = {type(routine).__name__: type(routine).__module__.split(".")[-2] for routine in ROUTINES}
 _LIBRARIES = {each.name: _ROOMS[type(each).__name__] for each in ROUTINES}
 
 
@@ -38,7 +38,7 @@ def library_of(primitive: str) -> str:
 
 def primitives(problem: Problem) -> list[str]:
     """The primitives of a problem, sorted."""
-    return sorted({name for node in problem.nodes for each in node.choices if (name := primitive_of(each))})
+    return sorted({name for node in problem.nodes for choice in node.choices if (name := primitive_of(choice))})
 
 
 def whole_net(problem: Problem, allowed: Collection[str]) -> float:
@@ -59,12 +59,12 @@ def whole_net(problem: Problem, allowed: Collection[str]) -> float:
 
 
 def _only(node: Node, allowed: Collection[str]) -> Node:
-    kept = tuple(each for each in node.choices if primitive_of(each) in allowed)
+    kept = tuple(choice for choice in node.choices if primitive_of(choice) in allowed)
     return replace(node, choices=kept or node.choices[:1])
 
 
 def libraries(problem: Problem) -> Iterator[tuple[str, list[str]]]:
     """Each library with its primitives in a problem."""
     names = primitives(problem)
-    for library in sorted({library_of(each) for each in names}):
-        yield library, [each for each in names if library_of(each) == library]
+    for library in sorted({library_of(name) for name in names}):
+        yield library, [name for name in names if library_of(name) == library]

@@ -56,14 +56,14 @@ class Extent:
 
     def __str__(self) -> str:
         """The formula by the symbols' names."""
-        names = [*([str(self.factor)] if self.factor != 1 else []), *(each.name for each in self.symbols)]
+        names = [*([str(self.factor)] if self.factor != 1 else []), *(symbol.name for symbol in self.symbols)]
         total = " * ".join(names) + (f" {'-' if self.offset < 0 else '+'} {abs(self.offset)}" if self.offset else "")
         return total if self.divisor == 1 else f"({total}) / {self.divisor}"
 
     @property
     def most(self) -> int:
         """The size where all symbols are the largest."""
-        return self.at({each.name: each.most for each in self.symbols})
+        return self.at({symbol.name: symbol.most for symbol in self.symbols})
 
     @property
     def symbol(self) -> Symbol | None:
@@ -73,7 +73,7 @@ class Extent:
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The size for sizes of the symbols, by their names."""
-        return (self.factor * math.prod(sizes[each.name] for each in self.symbols) + self.offset) // self.divisor
+        return (self.factor * math.prod(sizes[symbol.name] for symbol in self.symbols) + self.offset) // self.divisor
 
     @property
     def is_product(self) -> bool:
@@ -83,7 +83,7 @@ class Extent:
     @property
     def rounding(self) -> Fraction | None:
         """What the symbols' product is multiplied by before it is rounded; None if nothing is."""
-        step = self.factor * math.prod(each.multiple for each in self.symbols)
+        step = self.factor * math.prod(symbol.multiple for symbol in self.symbols)
         return Fraction(self.factor, self.divisor) if step % self.divisor else None
 
     @staticmethod
@@ -120,7 +120,7 @@ def at_most(dims: Iterable[Dim]) -> tuple[int, ...]:
 
 def symbols_in(dims: Iterable[Dim]) -> tuple[Symbol, ...]:
     """The symbols that sizes follow from, each once, in the order of their first use."""
-    return tuple(dict.fromkeys(symbol for each in dims if isinstance(each, Extent) for symbol in each.symbols))
+    return tuple(dict.fromkeys(symbol for dim in dims if isinstance(dim, Extent) for symbol in dim.symbols))
 
 
 @dataclass(frozen=True)
@@ -132,16 +132,16 @@ class Product:
 
     def __str__(self) -> str:
         """The formula by the symbols' names."""
-        return " * ".join([str(self.factor), *(f"({each})" for each in self.parts)])
+        return " * ".join([str(self.factor), *(f"({part})" for part in self.parts)])
 
     @property
     def most(self) -> int:
         """The number where all symbols are the largest."""
-        return self.factor * math.prod(each.most for each in self.parts)
+        return self.factor * math.prod(part.most for part in self.parts)
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The number for sizes of the symbols, by their names."""
-        return self.factor * math.prod(each.at(sizes) for each in self.parts)
+        return self.factor * math.prod(part.at(sizes) for part in self.parts)
 
 
 Count: TypeAlias = Dim | Product

@@ -64,7 +64,7 @@ class Fit:
 
     def knowing(self, extents: Iterable[Dim]) -> Fit:
         """The fit that takes sizes for these where it can: what an operand has, or a window makes of it."""
-        opened = [each for each in extents if isinstance(each, Extent)]
+        opened = [extent for extent in extents if isinstance(extent, Extent)]
         return replace(self, known=tuple(dict.fromkeys((*self.known, *opened))))
 
     def counting(self, shapes: Iterable[Sequence[Dim]]) -> Fit:
@@ -80,7 +80,7 @@ class Fit:
         Raises:
             ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
-        counted = [each for each in self.counts if self._values(each) == (one, other)]
+        counted = [count for count in self.counts if self._values(count) == (one, other)]
         if one != other and counted:
             return self._only(counted, one, other)
         return self._first(one, other, (self._known, self._multiples))
@@ -164,7 +164,7 @@ def twin_sizes(symbols: Sequence[Symbol]) -> list[int]:
     They are just below the largest size, as a model may have tables of that length, and above it where that leaves less
     than three, as code for sizes of one leaves dimensions out.
     """
-    taken = {each.most for each in symbols}
+    taken = {symbol.most for symbol in symbols}
     found: list[int] = []
     for each in symbols:
         below = range(each.most // each.multiple - 1, 2, -1)
@@ -182,10 +182,10 @@ def small_sizes(symbols: Sequence[Symbol]) -> list[int]:
     """
     taken: set[int] = set()
     found: list[int] = []
-    for index, each in enumerate(symbols):
+    for index, symbol in enumerate(symbols):
         known = symbols[: index + 1]
-        for number in itertools.count(max(3, each.least // each.multiple)):
-            size = _first_prime(each, itertools.count(number), taken)
+        for number in itertools.count(max(3, symbol.least // symbol.multiple)):
+            size = _first_prime(symbol, itertools.count(number), taken)
             if _tells_products({one.name: small for one, small in zip(known, [*found, size], strict=True)}, known):
                 break
         found.append(size)
@@ -195,22 +195,22 @@ def small_sizes(symbols: Sequence[Symbol]) -> list[int]:
 
 def _first_prime(symbol: Symbol, numbers: Iterable[int], taken: Collection[int]) -> int:
     sizes = (number * symbol.multiple for number in numbers if _is_prime(number))
-    return next(each for each in sizes if each not in taken)
+    return next(size for size in sizes if size not in taken)
 
 
 def _tells_products(sizes: Mapping[str, int], symbols: Sequence[Symbol]) -> bool:
     """Whether no two products of symbols are in the same ratio to those of the largest sizes."""
-    ratios = [Fraction(each.at(sizes), each.most) for each in _products(symbols)]
+    ratios = [Fraction(product.at(sizes), product.most) for product in _products(symbols)]
     return len(set(ratios)) == len(ratios)
 
 
 def _products(symbols: Sequence[Symbol]) -> tuple[Extent, ...]:
     return tuple(
-        Extent(each)
+        Extent(combination)
         for count in range(1, _MOST_FACTORS + 1)
-        for each in itertools.combinations_with_replacement(sorted(symbols), count)
+        for combination in itertools.combinations_with_replacement(sorted(symbols), count)
     )
 
 
 def _is_prime(number: int) -> bool:
-    return number > 1 and all(number % each for each in range(2, math.isqrt(number) + 1))
+    return number > 1 and all(number % index for index in range(2, math.isqrt(number) + 1))

@@ -30,7 +30,7 @@ def order_depthwise_loops(module: ir.Module) -> None:
 
 def _loops(op: ir.Operation) -> str:
     """MLIR of a function of image, filter and initial value that computes a depthwise convolution."""
-    image, taps, start = (str(each.type) for each in op.operands)
+    image, taps, start = (str(operand.type) for operand in op.operands)
     spatial = len(tensor_parts(op.operands[1])[0]) - 1
     pixels, windows = ([f"{letter}{axis}" for axis in range(spatial)] for letter in "pk")
     steps = zip(pixels, windows, _numbers(op, "strides"), _numbers(op, "dilations"), strict=True)
@@ -38,7 +38,7 @@ def _loops(op: ir.Operation) -> str:
     loops = ", ".join(["n", "c", *pixels, *windows])
     maps = (f"n, c, {read}", ", ".join(["c", *windows]), ", ".join(["n", "c", *pixels]))
     kinds = ['"parallel"'] * (2 + spatial) + ['"reduction"'] * spatial
-    elements = [tensor_parts(each)[1] for each in op.operands]
+    elements = [tensor_parts(operand)[1] for operand in op.operands]
     return f"""util.func private @depthwise(%image: {image}, %taps: {taps}, %start: {start}) -> {start} {{
   %result = linalg.generic {{
       indexing_maps = [{", ".join(f"affine_map<({loops}) -> ({each})>" for each in maps)}],

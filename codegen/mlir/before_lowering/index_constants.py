@@ -57,7 +57,7 @@ def _constant(op: ir.Operation) -> str:
     shape, element = tensor_parts(op.results[0])
     axis = ir.IntegerAttr(op.regions[0].blocks[0].operations[0].operation.attributes["dim"]).value
     line = np.arange(shape[axis], dtype=_TYPES[element])
-    others = [each for each in range(len(shape)) if each != axis]
+    others = [index for index in range(len(shape)) if index != axis]
     if math.prod(shape) * line.itemsize > _MOST_BYTES:
         return _spread(shape, element, axis, line)
     whole = tensor_type(shape, element)
@@ -70,7 +70,7 @@ def _constant(op: ir.Operation) -> str:
 
 def _spread(shape: tuple[int, ...], element: str, axis: int, line: np.ndarray) -> str:
     whole, part = tensor_type(shape, element), tensor_type(line.shape, element)
-    loops = ", ".join(f"d{each}" for each in range(len(shape)))
+    loops = ", ".join(f"d{index}" for index in range(len(shape)))
     kinds = ", ".join(['"parallel"'] * len(shape))
     return f"""util.func private @indices(%empty: {whole}) -> {whole} {{
   %values = arith.constant {_dense(line)} : {part}

@@ -67,7 +67,7 @@ def multiply_in_region(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         simplify_initial(rewrite.root)
-        if tuple(str(each) for each in indexing_maps(rewrite.root)) != _ORDER:
+        if tuple(str(indexing_map) for indexing_map in indexing_maps(rewrite.root)) != _ORDER:
             raise ValueError("the LHS is not stored by rows")
         rows = tensor_parts(rewrite.root.results[0])[0][0]
         if (padded := in_whole_tiles(rows, tiling.workgroup[0])) != rows:
@@ -86,7 +86,7 @@ def _named(chain: Chain, tiling: CooperativeTiling) -> list[ir.Operation]:
     """The named op that replaces the root, with the tile sizes."""
     root = chain.root
     operands = list(root.operands)
-    lhs, rhs, start = (str(each.type) for each in operands)
+    lhs, rhs, start = (str(operand.type) for operand in operands)
     text = (
         f"util.func private @root(%a: {lhs}, %b: {rhs}, %c: {start}) -> {start} {{\n"
         f"%r = linalg.matmul {{compilation_info = {tiling.compilation_info}}} "

@@ -46,7 +46,7 @@ class RegionTiling:
     def compilation_info(self) -> str:
         """The attribute that tells IREE of the sizes."""
         zeros = [0] * len(self.workgroup)
-        rows = [int(each == self.height) for each in range(len(self.workgroup))]
+        rows = [int(index == self.height) for index in range(len(self.workgroup))]
         tiles = [list(self.workgroup), list(self.invocation), [*zeros, *self.reduction], rows]
         return (
             f"#iree_codegen.compilation_info<lowering_config = #iree_codegen.lowering_config<tile_sizes = {tiles}>, "
@@ -71,9 +71,9 @@ class NamedConvolution:
 
     def text(self, operands: Sequence[ir.Value], info: str) -> str:
         """A function of image, filters and initial value that returns the op's result."""
-        image, filters, start = (str(each.type) for each in operands)
+        image, filters, start = (str(operand.type) for operand in operands)
         pairs = {"dilations": self.dilations, "strides": self.strides}
-        attributes = ", ".join(f"{name} = dense<{list(each)}> : vector<2xi64>" for name, each in pairs.items())
+        attributes = ", ".join(f"{name} = dense<{list(pair)}> : vector<2xi64>" for name, pair in pairs.items())
         return (
             f"util.func private @root(%a: {image}, %b: {filters}, %c: {start}) -> {start} {{\n"
             f"%r = linalg.{self.name} {{compilation_info = {info}, {attributes}}} "
@@ -98,7 +98,7 @@ def keep_in_region(rewrite: Rewrite, convolution: NamedConvolution, tiling: Regi
         for op in chain.ops:
             _bring_along(op, mapping, ir.InsertionPoint(terminator))
             if op == chain.root:
-                operands = [mapping.get(each, each) for each in op.operands]
+                operands = [mapping.get(operand, operand) for operand in op.operands]
                 text = convolution.text(operands, tiling.compilation_info)
                 (mapping[op.results[0]],) = inline(text, operands, ir.InsertionPoint(terminator))
             else:

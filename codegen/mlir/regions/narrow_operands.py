@@ -98,7 +98,7 @@ def widen_others(rewrite: Rewrite, chain: Chain, dtype: str) -> list[ir.Operatio
             ops = _inserted(operand, wide, ir.InsertionPoint(chain.ops[0]))
             reader.operands[position] = ops[-1].results[0]
             made += ops
-    if any(tensor_parts(each)[1] != dtype for each in arguments):
+    if any(tensor_parts(argument)[1] != dtype for argument in arguments):
         raise ValueError("an activation is read outside the product and the elementwise ops around it")
     return made
 
@@ -129,5 +129,5 @@ def _inserted(value: ir.Value, wanted: TensorType, point: ir.InsertionPoint) -> 
     """Ops that convert a value, the last of which has the result."""
     (found,) = inline(conversion_function(TensorType.parse(str(value.type)), wanted), [value], point)
     last = found.owner.operation if hasattr(found.owner, "operation") else found.owner
-    outputs = [defining_op(each) for each in last.operands]
-    return [*(each for each in outputs if each is not None and each.name == "tensor.empty"), last]
+    outputs = [defining_op(operand) for operand in last.operands]
+    return [*(output for output in outputs if output is not None and output.name == "tensor.empty"), last]

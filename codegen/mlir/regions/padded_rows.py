@@ -39,7 +39,7 @@ def _grow(op: ir.Operation, chain: Chain, rows: int) -> None:
     point = ir.InsertionPoint(op)
     for position, (operand, map_) in enumerate(zip(list(op.operands), indexing_maps(op), strict=True)):
         producer = defining_op(operand)
-        loops = [each.position if isinstance(each, ir.AffineDimExpr) else None for each in map_.results]
+        loops = [result.position if isinstance(result, ir.AffineDimExpr) else None for result in map_.results]
         if _ROWS not in loops or (producer is not None and producer in chain.ops):
             continue
         grown = _grown(operand, loops.index(_ROWS), rows)

@@ -49,7 +49,7 @@ class GenericRewriter:
         Raises:
             ValueError: if the op depends on the old layout.
         """
-        maps = [list(each.results) for each in indexing_maps(op)]
+        maps = [list(indexing_map.results) for indexing_map in indexing_maps(op)]
         kinds = list(ir.ArrayAttr(op.attributes["iterator_types"]))
         self._rewrite_body(op)
         loops = self._split(op, maps, kinds)
@@ -107,7 +107,7 @@ class GenericRewriter:
 
     def _pack_vector(self, value: ir.Value, results: list[ir.AffineExpr], loops: _Loops) -> list[ir.AffineExpr]:
         """A bias or another small operand: unchanged, or split if its loop is split."""
-        if not any(_position_or_none(each) in loops.inner for each in results):
+        if not any(_position_or_none(result) in loops.inner for result in results):
             if value in self._weights:
                 self._record(value, Packing())
             return results
@@ -124,9 +124,9 @@ class GenericRewriter:
         outer_axes: list[int] = []
         inner_axes: list[int] = []
         inner: list[ir.AffineExpr] = []
-        for size, each in zip(self._weights[value].shape, results, strict=True):
+        for size, result in zip(self._weights[value].shape, results, strict=True):
             outer_axes.append(len(shape))
-            loop = _position_or_none(each)
+            loop = _position_or_none(result)
             if loop in loops.inner and size > 1:
                 if size % block:
                     raise ValueError(f"{size} channels do not divide into blocks of {block}")
@@ -155,7 +155,7 @@ class GenericRewriter:
         substitution = ir.AffineMap.get(count, 0, renamed)
         op.attributes["indexing_maps"] = ir.ArrayAttr.get(
             [
-                ir.AffineMapAttr.get(ir.AffineMap.get(count, 0, [each.compose(substitution) for each in results]))
+                ir.AffineMapAttr.get(ir.AffineMap.get(count, 0, [result.compose(substitution) for result in results]))
                 for results in maps
             ]
         )

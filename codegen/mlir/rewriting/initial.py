@@ -103,7 +103,7 @@ def _broadcast_operand(value: ir.Value) -> ir.Value | None:
     op = defining_op(value)
     if op is None or not copies(op):
         return None
-    source, target = (list(each.results) for each in indexing_maps(op))
+    source, target = (list(indexing_map.results) for indexing_map in indexing_maps(op))
     return op.operands[0] if source in ([], target[-1:]) else None
 
 

@@ -32,7 +32,7 @@ def keep_nan(module: ir.Module) -> None:
         predicate = ir.IntegerAttr(op.attributes["predicate"])
         ordered = _ORDERED.get(predicate.value)
         users = _users(op)
-        if ordered is not None and users and all(_bounds(each, op) and each not in rounded for each in users):
+        if ordered is not None and users and all(_bounds(user, op) and user not in rounded for user in users):
             op.attributes["predicate"] = ir.IntegerAttr.get(predicate.type, ordered)
 
 

@@ -20,9 +20,9 @@ def doctor(json: JsonOption = False) -> None:
     """
     findings = list(examine())
     if json:
-        show_json([asdict(each) for each in findings])
+        show_json([asdict(finding) for finding in findings])
     else:
-        rows = [(each.topic, each.name, each.found, each.state, each.advice) for each in findings]
+        rows = [(finding.topic, finding.name, finding.found, finding.state, finding.advice) for finding in findings]
         show_table("this machine", ("topic", "what", "found", "state", "advice"), rows)
-    if any(each.state is State.BROKEN for each in findings):
+    if any(finding.state is State.BROKEN for finding in findings):
         raise typer.Exit(DeviceError.exit_code)

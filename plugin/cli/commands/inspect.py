@@ -189,8 +189,8 @@ def _inspect_plan(plan: Plan, name: str, json: bool) -> None:
 def _show_choices(plan: Plan) -> None:
     if not plan.unsplit:
         _show_layers(plan)
-    _show_adapts("transfers", [each for each in plan.adapts if each.is_transfer])
-    _show_adapts("adapts", [each for each in plan.adapts if not each.is_transfer])
+    _show_adapts("transfers", [adapt for adapt in plan.adapts if adapt.is_transfer])
+    _show_adapts("adapts", [adapt for adapt in plan.adapts if not adapt.is_transfer])
 
 
 def _checked(module: Path, manifest: Manifest) -> str:
@@ -223,9 +223,9 @@ def _successor_facts(manifest: Manifest) -> list[tuple[str, str]]:
     if manifest.successor is None:
         return []
     plan = Plan.from_json(manifest.successor["plan"], "the plan for later inferences")
-    layers = {each.layer: each.variant for each in plan.layers}
+    layers = {layer.layer: layer.variant for layer in plan.layers}
     own = Plan.from_json(manifest.plan, "the plan for the first inference")
-    others = sum(layers.get(each.layer) != each.variant for each in own.layers)
+    others = sum(layers.get(layer.layer) != layer.variant for layer in own.layers)
     return [
         ("later inferences", f"{manifest.successor['entry']}, predicted {milliseconds(plan.predicted)} ms"),
         ("layers that they compute otherwise", str(others)),
@@ -272,7 +272,7 @@ def _outputs(specs: Sequence[TensorSpec]) -> Iterator[str]:
 
 
 def _counts(plan: Plan) -> str:
-    transfers = sum(each.is_transfer for each in plan.adapts)
+    transfers = sum(adapt.is_transfer for adapt in plan.adapts)
     also = f", {transfers} transfers" if transfers else ""
     return f"{len(plan.layers)} layers, {len(plan.adapts) - transfers} adapts{also}"
 
@@ -284,19 +284,19 @@ def _spec(spec: TensorSpec) -> str:
 def _show_layers(plan: Plan) -> None:
     columns = ["layer", "ONNX nodes", "routine", "predicted ms", "GFLOP/s", "of peak"]
     # These columns are empty for networks that compute in the model's own types.
-    rounded = any(each.error is not None or each.saved is not None for each in plan.layers)
+    rounded = any(layer.error is not None or layer.saved is not None for layer in plan.layers)
     columns += ["type", "error", "saves ms"] if rounded else []
     rows = [
         [
-            each.layer,
-            ", ".join(each.nodes),
-            each.variant,
-            milliseconds(each.seconds),
-            gflops(each.rate),
-            optional(_share(each.rate, plan.peak), "{:.0%}".format),
-            *(_rounding(each) if rounded else ()),
+            layer.layer,
+            ", ".join(layer.nodes),
+            layer.variant,
+            milliseconds(layer.seconds),
+            gflops(layer.rate),
+            optional(_share(layer.rate, plan.peak), "{:.0%}".format),
+            *(_rounding(layer) if rounded else ()),
         ]
-        for each in plan.layers
+        for layer in plan.layers
     ]
     show_table("layers", columns, rows, right=[3, 4, 5, *([7, 8] if rounded else [])])
 
@@ -311,15 +311,16 @@ def _share(rate: float | None, peak: float | None) -> float | None:
 
 def _show_segments(manifest: Manifest) -> None:
     rows = [
-        [each.entry, each.device, ", ".join(each.inputs), "\n".join(map(_spec, each.outputs))]
-        for each in manifest.segments
+        [segment.entry, segment.device, ", ".join(segment.inputs), "\n".join(map(_spec, segment.outputs))]
+        for segment in manifest.segments
     ]
     show_table("segments", ("function", "device", "takes", "gives"), rows)
 
 
 def _show_adapts(title: str, adapts: Sequence[AdaptChoice]) -> None:
     rows = [
-        [each.producer, each.consumer, f"{each.source} -> {each.target}", milliseconds(each.seconds)] for each in adapts
+        [adapt.producer, adapt.consumer, f"{adapt.source} -> {adapt.target}", milliseconds(adapt.seconds)]
+        for adapt in adapts
     ]
     if rows:
         show_table(title, ("from", "to", "conversion", "predicted ms"), rows, right=(3,))

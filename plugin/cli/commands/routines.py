@@ -121,16 +121,18 @@ def _answers(layer: Layer, candidates: Candidates, childnets: Sequence[Childnet]
         "has_kernel": any(each.implementation.kernel is not None for each in candidates.variants[key]),
         "candidates": [
             *(each.descriptor for each in candidates.variants[key]),
-            *(each.descriptor for each in childnets if each.layer == layer.name),
+            *(childnet.descriptor for childnet in childnets if childnet.layer == layer.name),
         ],
         "rejected": [
-            {"routine": each.routine, "reason": each.reason} for each in candidates.rejections if each.task == key
+            {"routine": rejection.routine, "reason": rejection.reason}
+            for rejection in candidates.rejections
+            if rejection.task == key
         ],
     }
 
 
 def _show_routines(as_json: bool) -> None:
-    listed = list({(each.name, _type(each)): _told(each) for each in ROUTINES}.values())
+    listed = list({(routine.name, _type(routine)): _told(routine) for routine in ROUTINES}.values())
     if as_json:
         show_json({"routines": listed})
     else:
@@ -160,14 +162,14 @@ def _show_layers(model: Path, answers: list[dict[str, Any]], as_json: bool) -> N
         return
     rows = [
         [
-            each["layer"],
-            each["kind"],
-            "\n".join(each["candidates"]),
-            "\n".join(f"{one['routine']}: {one['reason']}" for one in each["rejected"]),
+            answer["layer"],
+            answer["kind"],
+            "\n".join(answer["candidates"]),
+            "\n".join(f"{one['routine']}: {one['reason']}" for one in answer["rejected"]),
         ]
-        for each in answers
+        for answer in answers
     ]
     show_table(str(model), ("layer", "kind", "candidates", "rejected"), rows)
-    without = [[each["layer"], each["kind"]] for each in answers if not each["has_kernel"]]
+    without = [[answer["layer"], answer["kind"]] for answer in answers if not answer["has_kernel"]]
     if without:
         show_table(f"{len(without)} of {len(answers)} layers have no kernel", ("layer", "kind"), without)

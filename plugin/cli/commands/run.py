@@ -73,7 +73,7 @@ def run(
     known = module_signature(module, signature, read_choice(shape, device, sources))
     known = known if no_state else _without_states(module, known, sources)
     # The session draws them by the seed.
-    drawn = {each.name for each in noise_inputs(module)} - set(sources)
+    drawn = {noise_input.name for noise_input in noise_inputs(module)} - set(sources)
     given = [spec for spec in sized_inputs(module, known.inputs, size) if spec.name not in drawn]
     feeds = make_feeds(given, sources, bound_inputs(module), noise_inputs(module))
     names = [spec.name for spec in shown_outputs(known.outputs)]
@@ -106,7 +106,7 @@ def _without_states(module: Path, known: Signature, sources: Mapping[str, str]) 
     manifest = find_manifest(open_module(module))
     if manifest is None or not (manifest.states or manifest.caches):
         return known
-    kept = [*(each.input for each in manifest.states), *(each.input for each in manifest.caches)]
+    kept = [*(state.input for state in manifest.states), *(cache.input for cache in manifest.caches)]
     if given := [name for name in kept if name in sources]:
         raise UsageError(
             f"'{given[0]}' is a state that '{module}' keeps itself; leave it out, or pass all states with --no-state"

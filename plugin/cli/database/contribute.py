@@ -40,7 +40,7 @@ def contribute(
         whole = folder / "contribution"
         whole.write_bytes(content(samples))
         publish(whole, file)
-    machine, size, kinds = isa_class(host()), file.stat().st_size, len({each.facts for each in samples})
+    machine, size, kinds = isa_class(host()), file.stat().st_size, len({sample.facts for sample in samples})
     if json:
         show_json(
             {

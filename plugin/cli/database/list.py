@@ -33,10 +33,10 @@ def list_tasks(
     with Store.open_to_read(existing_database(tuning_db)) as store:
         every = task_results(store.measurements(here_only=not everywhere))
         results = [each for each in every if _fits(each, globs or ["*"])]
-    results.sort(key=lambda each: -(each.seconds or 0.0))
-    failed = [each for result in results for each in result.failures if _names(each, globs or ["*"])]
+    results.sort(key=lambda result: -(result.seconds or 0.0))
+    failed = [failure for result in results for failure in result.failures if _names(failure, globs or ["*"])]
     if json:
-        tasks = [] if failures else [_json_task(each) for each in results]
+        tasks = [] if failures else [_json_task(result) for result in results]
         show_json({"tasks": tasks, "failures": [_json_failure(each) for each in failed]})
         return
     if not failures:
@@ -48,7 +48,7 @@ def list_tasks(
 
 
 def _fits(result: TaskResult, globs: Sequence[str]) -> bool:
-    return any(_names(each, globs) for each in result.variants)
+    return any(_names(variant, globs) for variant in result.variants)
 
 
 def _names(measurement: Measurement, globs: Sequence[str]) -> bool:
@@ -82,7 +82,7 @@ def _json_place(measurement: Measurement) -> dict[str, Any]:
 
 
 def _show_tasks(results: Sequence[TaskResult]) -> None:
-    for where, listed in _by_place([(each.variants[0], each) for each in results]).items():
+    for where, listed in _by_place([(result.variants[0], result) for result in results]).items():
         columns = ("task", "best variant", "ms", "stock ms", "faster", "variants", "failed", "under load")
         show_table(where, columns, [_task_row(each) for each in listed], right=range(2, 8))
 

@@ -248,7 +248,7 @@ def read_sources(texts: Sequence[str] | None, names: Collection[str]) -> dict[st
 
 
 def _behind_name(text: str, names: Collection[str]) -> tuple[str, str, str]:
-    known = max((each for each in names if text.startswith(f"{each}=")), key=len, default=None)
+    known = max((name for name in names if text.startswith(f"{name}=")), key=len, default=None)
     return text.partition("=") if known is None else (known, "=", text[len(known) + 1 :])
 
 

@@ -119,8 +119,8 @@ def _tell_of_ranges(shapes: OpenShapes) -> None:
 
 def _shapes(text: str, value: str) -> list[tuple[int | SizeRange, ...]]:
     """The shapes of one option, in which a size may be one of several, or a range."""
-    sizes = [_sizes(text, each.strip()) for each in value.split(",")]
-    if sum(len(each) > 1 for each in sizes) > 1:
+    sizes = [_sizes(text, part.strip()) for part in value.split(",")]
+    if sum(len(size) > 1 for size in sizes) > 1:
         raise UsageError(
             f"--shape '{text}' has several sizes of several dimensions; give each shape by an option of its own"
         )
@@ -128,7 +128,7 @@ def _shapes(text: str, value: str) -> list[tuple[int | SizeRange, ...]]:
 
 
 def _sizes(text: str, size: str) -> Sequence[int | SizeRange]:
-    found = [each.strip() for each in size.split("|")]
+    found = [part.strip() for part in size.split("|")]
     if all(map(SIZE.fullmatch, found)):
         return [*map(int, found)]
     opened = SizeRange.parse(size)

@@ -39,7 +39,7 @@ def sized_inputs(module: Path, specs: Sequence[TensorSpec], texts: Sequence[str]
     if not texts:
         return found
     manifest = find_manifest(open_module(module))
-    known = {each.name: each for each in manifest.sizes} if manifest is not None else {}
+    known = {size.name: size for size in manifest.sizes} if manifest is not None else {}
     for text in texts:
         match = _TEXT.fullmatch(text)
         if match is None:
@@ -54,7 +54,7 @@ def sized_inputs(module: Path, specs: Sequence[TensorSpec], texts: Sequence[str]
 def _with_size(specs: Sequence[TensorSpec], of: OpenSize, size: int) -> list[TensorSpec]:
     if not of.allows(size):
         raise UsageError(f"--size gives '{of.name}' the size {size}, but the module takes {of}")
-    axes = {(each.input, each.axis) for each in of.places}
+    axes = {(place.input, place.axis) for place in of.places}
     return [
         replace(spec, shape=tuple(size if (spec.name, axis) in axes else old for axis, old in enumerate(spec.shape)))
         for spec in specs

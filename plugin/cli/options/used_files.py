@@ -22,7 +22,7 @@ def model_files(model: Path) -> UsedFiles:
         UnsupportedModelError: if it is no ONNX model, or names data outside its folder.
     """
     weights = external_files(existing_file(model))
-    return [("the model", model), *(("weights of the model", each) for each in weights)]
+    return [("the model", model), *(("weights of the model", weight) for weight in weights)]
 
 
 def module_files(module: Path) -> UsedFiles:
@@ -33,4 +33,4 @@ def module_files(module: Path) -> UsedFiles:
     """
     manifest = find_manifest(open_module(module)) if module.is_file() else None
     weights = module_weights(module, manifest).values()
-    return [("the module", module), *(("weights of the module", each) for each in weights)]
+    return [("the module", module), *(("weights of the module", weight) for weight in weights)]

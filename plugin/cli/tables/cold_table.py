@@ -86,13 +86,13 @@ def _show_layers(phases: Phases) -> None:
     """Print the phases of each layer, their sums, and how long whole inferences took, which nearly are the sums."""
     layers = phases.layers
     states = [*layers[0].read]
-    rows = [_row(each.layer, each.weight_bytes, [*each.read.values(), each.first, each.later]) for each in layers]
-    sums = [sum(each.read[state] for each in layers) for state in states]
-    sums += [sum(each.first for each in layers), sum(each.later for each in layers)]
-    rows.append(_row("sum", sum(each.weight_bytes for each in layers), sums))
+    rows = [_row(layer.layer, layer.weight_bytes, [*layer.read.values(), layer.first, layer.later]) for layer in layers]
+    sums = [sum(layer.read[state] for layer in layers) for state in states]
+    sums += [sum(layer.first for layer in layers), sum(layer.later for layer in layers)]
+    rows.append(_row("sum", sum(layer.weight_bytes for layer in layers), sums))
     whole = ["", *("" for _ in states), milliseconds(phases.first), milliseconds(phases.later)]
     rows.append(["whole inference", *whole])
-    columns = ("layer", "weights, KiB", *(f"read, {each}" for each in states), "first execution", "later")
+    columns = ("layer", "weights, KiB", *(f"read, {state}" for state in states), "first execution", "later")
     show_table("phases by layer: medians, ms", columns, rows, right=tuple(range(1, len(columns))))
 
 
@@ -106,12 +106,12 @@ def layers_json(phases: Phases | None) -> dict[str, Any] | None:
         return None
     layers = [
         {
-            "layer": each.layer,
-            "weight_bytes": each.weight_bytes,
-            "read_ms": {state: seconds * 1e3 for state, seconds in each.read.items()},
-            "first_ms": each.first * 1e3,
-            "later_ms": each.later * 1e3,
+            "layer": layer.layer,
+            "weight_bytes": layer.weight_bytes,
+            "read_ms": {state: seconds * 1e3 for state, seconds in layer.read.items()},
+            "first_ms": layer.first * 1e3,
+            "later_ms": layer.later * 1e3,
         }
-        for each in phases.layers
+        for layer in phases.layers
     ]
     return {"first_ms": phases.first * 1e3, "later_ms": phases.later * 1e3, "layers": layers}

@@ -77,12 +77,12 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "reference": artifact.reference or None,
         "unvouched": list(artifact.unvouched),
         "others_processors": artifact.others,
-        "states": [asdict(each) for each in read_manifest(artifact.path).states],
+        "states": [asdict(state) for state in read_manifest(artifact.path).states],
         "run": run_command(artifact),
         "pareto": front_json(artifact.pareto),
         "successor": _successor_json(artifact),
         "sizes": list(artifact.sizes),
-        "calls": [{"sizes": each.by_name, "share": each.share} for each in artifact.calls],
+        "calls": [{"sizes": call.by_name, "share": call.share} for call in artifact.calls],
     }
 
 
@@ -137,7 +137,7 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("adapts", "" if plan.unsplit else str(len(plan.adapts))),
         ("solver", proof(plan)),
         ("any size", "\n".join(artifact.sizes)),
-        ("times are the mean of", "\n".join(f"{each.share:.1%} {each.named}" for each in artifact.calls if each.share)),
+        ("times are the mean of", "\n".join(f"{call.share:.1%} {call.named}" for call in artifact.calls if call.share)),
         ("predicted ms", milliseconds(plan.predicted)),
         ("times", plan.basis),
         ("measured ms", milliseconds(plan.measured)),

@@ -40,16 +40,16 @@ _ROUNDED_COLUMNS = (
 
 def show_layer_errors(errors: Sequence[LayerError], title: str) -> None:
     """Print a row for each layer."""
-    rounded = any(each.sensitivity is not None or each.saved is not None for each in errors)
+    rounded = any(error.sensitivity is not None or error.saved is not None for error in errors)
     columns = (*_COLUMNS, *(_ROUNDED_COLUMNS if rounded else ()))
-    rows = [[column.show(each) for column in columns] for each in errors]
+    rows = [[column.show(error) for column in columns] for error in errors]
     right = [index for index, column in enumerate(columns) if column.number]
     show_table(title, [column.title for column in columns], rows, right=right)
 
 
 def layer_errors_json(errors: Sequence[LayerError]) -> list[dict[str, Any]]:
     """The rows as JSON data. Infinite and unknown errors are null; ``compared`` distinguishes them."""
-    return [_json(each) for each in errors]
+    return [_json(error) for error in errors]
 
 
 def _json(each: LayerError) -> dict[str, Any]:

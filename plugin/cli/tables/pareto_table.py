@@ -26,16 +26,16 @@ def front_json(front: ParetoFront | None) -> dict[str, Any] | None:
         return None
     points = [
         {
-            "latency_ms": each.needed[Quantity.LATENCY] * 1e3,
-            "cold_ms": each.needed[Quantity.COLD] * 1e3,
-            "memory_bytes": int(each.needed[Quantity.MEMORY]),
-            "error": total(each.needed[Quantity.ERROR]),
-            "simulated_error": each.error,
-            "optimal": each.plan.optimal,
-            "routines": routine_counts(each.plan),
-            "adapts": len(each.plan.adapts),
+            "latency_ms": point.needed[Quantity.LATENCY] * 1e3,
+            "cold_ms": point.needed[Quantity.COLD] * 1e3,
+            "memory_bytes": int(point.needed[Quantity.MEMORY]),
+            "error": total(point.needed[Quantity.ERROR]),
+            "simulated_error": point.error,
+            "optimal": point.plan.optimal,
+            "routines": routine_counts(point.plan),
+            "adapts": len(point.plan.adapts),
         }
-        for each in front.points
+        for point in front.points
     ]
     return {"first": front.first, "second": front.second, "complete": front.complete, "points": points}
 
@@ -69,8 +69,8 @@ def _changes(before: ParetoPoint | None, point: ParetoPoint) -> str:
     """Routines with more layers than in the plan before; all routines for the first plan."""
     if before is None:
         return "\n".join(f"{count} x {name}" for name, count in routine_counts(point.plan).items())
-    old = {each.layer: each.variant for each in before.plan.layers}
+    old = {layer.layer: layer.variant for layer in before.plan.layers}
     changed = Counter(
-        without_parameters(each.variant) for each in point.plan.layers if old.get(each.layer) != each.variant
+        without_parameters(layer.variant) for layer in point.plan.layers if old.get(layer.layer) != layer.variant
     )
     return "\n".join(f"{count} now {name}" for name, count in changed.most_common())

@@ -20,13 +20,13 @@ def bench_machine(threads: int, database: Path | None, as_json: bool) -> None:
 
 def _show_json(limits: list[MachineLimits]) -> None:
     rows = [
-        {"threads": each.threads, "gflops": each.operations / 1e9, "read_gb_per_s": each.bandwidth / 1e9}
-        for each in limits
+        {"threads": limit.threads, "gflops": limit.operations / 1e9, "read_gb_per_s": limit.bandwidth / 1e9}
+        for limit in limits
     ]
     show_json({"peak": rows})
 
 
 def _show_table(limits: list[MachineLimits]) -> None:
-    rows = [[str(each.threads), gflops(each.operations), f"{each.bandwidth / 1e9:.1f}"] for each in limits]
+    rows = [[str(limit.threads), gflops(limit.operations), f"{limit.bandwidth / 1e9:.1f}"] for limit in limits]
     columns = ("threads", "f32 GFLOP/s", "read from memory GB/s")
     show_table("this machine at most", columns, rows, right=(0, 1, 2))

@@ -14,7 +14,7 @@ _SHOWN_NODES = 6
 
 def difference_json(changes: Sequence[Change]) -> dict[str, Any]:
     """The groups that differ as JSON data, and the sum of the costs; times in seconds."""
-    differing = [each for each in changes if each.differs]
+    differing = [change for change in changes if change.differs]
     return {
         "parts": len(changes),
         "differing": [
@@ -27,7 +27,7 @@ def difference_json(changes: Sequence[Change]) -> dict[str, Any]:
             for each in differing
         ],
         "cost": _sum(differing),
-        "cost_of_the_others": _sum([each for each in changes if not each.differs]),
+        "cost_of_the_others": _sum([change for change in changes if not change.differs]),
     }
 
 
@@ -38,8 +38,8 @@ def show_difference(names: tuple[str, str], changes: Sequence[Change]) -> None:
         names: of the two plans.
         changes: as ``compare_plans`` finds them.
     """
-    differing = [each for each in changes if each.differs]
-    others = [each for each in changes if not each.differs]
+    differing = [change for change in changes if change.differs]
+    others = [change for change in changes if not change.differs]
     facts = [
         ("parts that differ", f"{len(differing)} of {len(changes)}"),
         ("they add to the second, ms", _signed(_sum(differing))),
@@ -56,7 +56,7 @@ def _row(change: Change) -> list[str]:
     further = len(change.nodes) - _SHOWN_NODES
     nodes = ", ".join(change.nodes[:_SHOWN_NODES]) + (f" and {further} more" if further > 0 else "")
     sides = (change.first, change.second)
-    return [nodes, *map(_variants, sides), *(milliseconds(each.total) for each in sides), _signed(change.cost)]
+    return [nodes, *map(_variants, sides), *(milliseconds(side.total) for side in sides), _signed(change.cost)]
 
 
 def _variants(side: Side) -> str:
@@ -64,7 +64,7 @@ def _variants(side: Side) -> str:
 
 
 def _sum(changes: Sequence[Change]) -> float:
-    return sum(each.cost or 0.0 for each in changes)
+    return sum(change.cost or 0.0 for change in changes)
 
 
 def _signed(seconds: float | None) -> str:

@@ -14,7 +14,7 @@ _SHOWN = 5
 
 def show_rewrites(rewrites: Sequence[FollowedRewrite], allowed: float) -> None:
     """Print a row for each rewrite, then the first behind which the outputs are further off than is allowed."""
-    rows = [[each.change.rewrite, _names(each.change.names, _SHOWN), _said(each)] for each in rewrites]
+    rows = [[rewrite.change.rewrite, _names(rewrite.change.names, _SHOWN), _said(rewrite)] for rewrite in rewrites]
     show_table("rewrites", ("rewrite", "changes", "relative error behind it"), rows, right=(2,))
     first = first_beyond(rewrites, allowed)
     if first is None:
@@ -27,7 +27,7 @@ def show_rewrites(rewrites: Sequence[FollowedRewrite], allowed: float) -> None:
 def rewrites_json(rewrites: Sequence[FollowedRewrite], allowed: float) -> dict[str, Any]:
     """The rows as JSON data. An infinite or unknown error is null; ``reason`` says why it is unknown."""
     first = first_beyond(rewrites, allowed)
-    return {"first": None if first is None else _json(first), "followed": [_json(each) for each in rewrites]}
+    return {"first": None if first is None else _json(first), "followed": [_json(rewrite) for rewrite in rewrites]}
 
 
 def _json(each: FollowedRewrite) -> dict[str, Any]:

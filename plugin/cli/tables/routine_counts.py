@@ -43,7 +43,7 @@ def routine_counts(plan: Plan) -> dict[str, int]:
 def rounded_rows(plan: Plan) -> tuple[str, ...]:
     """Names of the layers whose kernels round the rows that they multiply to 8 bits."""
     rounding = {routine.name for routine in all_routines() if routine.traits.scales_rows}
-    return tuple(each.layer for each in plan.layers if algorithm_of(each.variant).rpartition(".")[2] in rounding)
+    return tuple(layer.layer for layer in plan.layers if algorithm_of(layer.variant).rpartition(".")[2] in rounding)
 
 
 def some_of(names: Sequence[str]) -> str:
@@ -54,9 +54,9 @@ def some_of(names: Sequence[str]) -> str:
 
 def stock_time(plan: Plan) -> StockTime:
     """How much of a plan's time its layers in stock code take; nothing for a model that is compiled whole."""
-    times = {each.layer: each.seconds if each.in_place is None else each.in_place for each in plan.layers}
+    times = {layer.layer: layer.seconds if layer.in_place is None else layer.in_place for layer in plan.layers}
     known = {layer: seconds for layer, seconds in times.items() if seconds}
-    routines = {each.layer: algorithm_of(each.variant).rpartition(".")[2] for each in plan.layers}
+    routines = {layer.layer: algorithm_of(layer.variant).rpartition(".")[2] for layer in plan.layers}
     stock = [layer for layer in known if routines[layer] == all_routines()[0].name]
     total = sum(known.values())
     share = sum(known[layer] for layer in stock) / total if total else 0.0

@@ -38,8 +38,10 @@ def show_several(artifact: SeveralArtifact, as_json: bool) -> None:
 
 def show_alternatives(manifest: Manifest) -> None:
     """Print the plans that a file says it has."""
-    plans = [Plan.from_json(each.plan or manifest.plan, "a plan of the file") for each in manifest.alternatives]
-    rows = [_row(each, plan) for each, plan in zip(manifest.alternatives, plans, strict=True)]
+    plans = [
+        Plan.from_json(alternative.plan or manifest.plan, "a plan of the file") for alternative in manifest.alternatives
+    ]
+    rows = [_row(alternative, plan) for alternative, plan in zip(manifest.alternatives, plans, strict=True)]
     show_table("plans", _COLUMNS, rows, right=(3, 4))
 
 
@@ -47,12 +49,12 @@ def show_saved(saved: PlanSet) -> None:
     """Print the plans that were saved of a file with several."""
     rows = [
         [
-            each.plan.target,
-            shapes_text(each.shapes),
-            str(len(each.plan.layers)),
-            *map(milliseconds, (each.plan.predicted, each.plan.measured, each.plan.baseline)),
+            plan.plan.target,
+            shapes_text(plan.shapes),
+            str(len(plan.plan.layers)),
+            *map(milliseconds, (plan.plan.predicted, plan.plan.measured, plan.plan.baseline)),
         ]
-        for each in saved.plans
+        for plan in saved.plans
     ]
     columns = ("target", "shapes", "layers", "predicted ms", "measured ms", "stock IREE ms")
     show_table("plans", columns, rows, right=(2, 3, 4, 5))

@@ -44,7 +44,7 @@ def overlapped_plans(selector: PlanSelector, tables: Tables, selected: Sequence[
         _LOG.info("there are no other plans for the first inference: %s", error)
         return [], tables
     found: list[Recipe] = []
-    for each in plans:
-        if not any(each.is_same_as(other) for other in [*selected, *found]):
-            found.append(each)
+    for plan in plans:
+        if not any(plan.is_same_as(other) for other in [*selected, *found]):
+            found.append(plan)
     return found, tables

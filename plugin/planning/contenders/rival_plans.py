@@ -64,10 +64,10 @@ def rival_plans(selector: PlanSelector, tables: Tables, incumbent: Incumbent) ->
     least = (1 - WORTHWHILE) * seconds
     known, excess = errors.of_a_swap, errors.of_a_swap * seconds
     recipes, placed = selector.different(placed, incumbent.limits, _ASKED * policy.plans, least / known, excess)
-    new = [each for each in recipes if not any(map(each.is_same_as, incumbent.tried))]
+    new = [recipe for recipe in recipes if not any(map(recipe.is_same_as, incumbent.tried))]
     promises = {each.digest: _gain(best, each.plan, errors) for each in new}
     rivals = [each for each in new if promises[each.digest] >= least and selector.keeps_budget(each, placed)]
-    rivals = sorted(rivals, key=lambda each: promises[each.digest], reverse=True)[:wanted]
+    rivals = sorted(rivals, key=lambda rival: promises[rival.digest], reverse=True)[:wanted]
     _LOG.info("%d of %d plans may be the fastest by what the tables err (%.1f%%)", len(rivals), len(new), 100 * known)
     return rivals, tables.with_adapts(placed)
 
@@ -80,7 +80,7 @@ def _gain(best: Plan, rival: Plan, errors: TableErrors) -> float:
 def _pieces(plan: Plan) -> dict[Piece, float]:
     """Seconds of each piece of a plan, which may occur several times."""
     total = Counter[Piece]()
-    pieces = [((each.task, each.variant), each.seconds) for each in plan.layers]
-    for piece, seconds in (*pieces, *(((CONVERSION, each.symbol), each.seconds) for each in plan.adapts)):
+    pieces = [((layer.task, layer.variant), layer.seconds) for layer in plan.layers]
+    for piece, seconds in (*pieces, *(((CONVERSION, adapt.symbol), adapt.seconds) for adapt in plan.adapts)):
         total[piece] += seconds or 0.0  # type: ignore[assignment]
     return dict(total)

@@ -77,7 +77,7 @@ def without_wrong(recipe: Recipe, tables: Tables, tuner: Tuner) -> Tables | None
     for layer in recipe.graph.layers:
         chosen[layer.task.key].add(recipe.variants[layer.name].descriptor)
     cases = [
-        replace(case, variants=tuple(each for each in case.variants if each.descriptor in names))
+        replace(case, variants=tuple(variant for variant in case.variants if variant.descriptor in names))
         for case in tuned_cases(recipe.graph, tables.variants)
         if (names := {case.variants[0].descriptor, *chosen[case.key]})
     ]

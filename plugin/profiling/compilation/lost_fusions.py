@@ -30,8 +30,8 @@ def lost_by_fusion(recipes: Sequence[Recipe], runs: _Runs) -> str | None:
     Raises:
         DisturbedError: if something outside may have ended them.
     """
-    plans = [each for each in recipes if not each.plan.unsplit]
-    fused = [each for each in plans if any(layer.task.stages for layer in each.graph.layers)]
+    plans = [recipe for recipe in recipes if not recipe.plan.unsplit]
+    fused = [plan for plan in plans if any(layer.task.stages for layer in plan.graph.layers)]
     if not fused:
         return None
     try:
@@ -40,7 +40,7 @@ def lost_by_fusion(recipes: Sequence[Recipe], runs: _Runs) -> str | None:
         raise
     except CompileError as error:
         return _told(Status.COMPILE_FAILED, str(error))
-    ends = [runs.run_of(each) for each in plans]
+    ends = [runs.run_of(plan) for plan in plans]
     if not all(end is not None and end.status in BROKEN for end in ends):
         return None
     end = runs.run_of(fused[0])
@@ -53,5 +53,5 @@ def _told(status: Status, message: str) -> str:
 
 def without_fusions(tables: Tables, graph: LayerGraph) -> Tables:
     """The tables without times of fused layers, so that none are selected."""
-    fused = {each.layer.task.key for each in graph.fusions}
+    fused = {fusion.layer.task.key for fusion in graph.fusions}
     return replace(tables, measured={key: found for key, found in tables.measured.items() if key not in fused})

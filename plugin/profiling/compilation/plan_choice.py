@@ -134,7 +134,7 @@ def refined(
             break
         recipes, chosen = choose(mended, selector, profiler, whole=whole)
         recipes = _apart(recipes, chosen, refiner, leaves_out)
-    if floor is not None and not any(floor.is_same_as(each) for each in recipes):
+    if floor is not None and not any(floor.is_same_as(recipe) for recipe in recipes):
         recipes = [*recipes, replace(floor, plan=timed_plan(floor, chosen))]
     return refiner.refine(chosen, recipes)
 
@@ -143,8 +143,8 @@ def _apart(recipes: list[Recipe], tables: Tables, refiner: Refiner, leaves_out: 
     """The recipes to run; ``refiner`` keeps those in reserve that seem too slow to run, and did not run before."""
     if not leaves_out:
         return recipes
-    unknown = [each for each in recipes if refiner.profiler.run_of(each) is None]
+    unknown = [recipe for recipe in recipes if refiner.profiler.run_of(recipe) is None]
     hopeless = partial(is_hopeless, recipes=recipes, tables=tables, is_bounded=refiner.budget.is_bounded)
     refiner.reserve = tuple(filter(hopeless, unknown))
     refiner.stock_estimate = sum(expected_seconds(each, tables) for each in refiner.reserve) or None
-    return [each for each in recipes if each not in refiner.reserve]
+    return [recipe for recipe in recipes if recipe not in refiner.reserve]

@@ -58,7 +58,7 @@ def shown_results(imported: ImportedModel, recipe: Recipe, tensors: Collection[s
         UnsupportedModelError: if a layer rounds to ranges that are not in the file, or its weight to blocks.
     """
     named = layer_tensors(prepared_model(imported.prepared), recipe.graph)
-    outputs = {each.name for each in recipe.graph.outputs}
+    outputs = {output.name for output in recipe.graph.outputs}
     found: dict[str, Shown] = {}
     for layer in recipe.graph.layers:
         precision = _precision(imported, layer.name, recipe.variants[layer.name], dtype_of(layer.task))
@@ -141,7 +141,7 @@ def instrumented(imported: ImportedModel, recipe: Recipe, shown: list[Shown]) ->
     """The model and the recipe with these results as outputs after the network's own."""
     graph = recipe.graph
     names = TakenNames(
-        [*(each.name for each in graph.layers), *(each.name for each in (*graph.inputs, *graph.outputs))]
+        [*(layer.name for layer in graph.layers), *(each.name for each in (*graph.inputs, *graph.outputs))]
     )
     extra = []
     for each in shown:

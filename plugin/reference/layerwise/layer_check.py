@@ -134,7 +134,9 @@ class LayerCheck:
         """
         known = {name: Bounded(array) for name, array in feeds.items()}
         known |= {
-            each.name: Bounded(to_array(each)) for each in self._model.graph.initializer if each.name not in feeds
+            initializer.name: Bounded(to_array(initializer))
+            for initializer in self._model.graph.initializer
+            if initializer.name not in feeds
         }
         found = self._passed(known, given)
         for index, node in enumerate(self._nodes):

@@ -41,9 +41,11 @@ class NodeRun:
             UnsupportedModelError, UsageError: if the reference does not run the node.
         """
         # Arithmetic with arrays of no dimension gives numbers of numpy's.
-        given = {f"operand{index}": np.asarray(each) for index, each in enumerate(operands) if each is not None}
+        given = {
+            f"operand{index}": np.asarray(operand) for index, operand in enumerate(operands) if operand is not None
+        }
         feeds = {**given, **self._outer}
-        key = tuple((name, each.dtype, each.ndim) for name, each in feeds.items())
+        key = tuple((name, feed.dtype, feed.ndim) for name, feed in feeds.items())
         if key not in self._loaded:
             self._loaded[key] = ReferenceModel(self._alone(operands, feeds), optimises=False, cuts=False)
         try:
@@ -63,7 +65,7 @@ class NodeRun:
         """A model of this node alone. Its operands have new names, as one tensor may be several of them."""
         node = NodeProto()
         node.CopyFrom(self._node)
-        node.input[:] = ["" if each is None else f"operand{index}" for index, each in enumerate(operands)]
+        node.input[:] = ["" if operand is None else f"operand{index}" for index, operand in enumerate(operands)]
         graph = GraphProto(name="node", node=[node])
         graph.input.extend(_described(name, array) for name, array in feeds.items())
         graph.output.extend(ValueInfoProto(name=name) for name in self.results)

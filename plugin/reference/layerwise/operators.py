@@ -81,15 +81,15 @@ def results_of(node: NodeProto, run: NodeRun, operands: Operands, precision: Pre
 
 
 def _computed(node: NodeProto, run: NodeRun, operands: Operands, precision: Precision) -> list[Bounded]:
-    given = [each.value if each is not None else None for each in operands]
+    given = [operand.value if operand is not None else None for operand in operands]
     halves = max((half_roundoff(each) for each in given if each is not None), default=0.0)
-    values, errors = _in_full(node, run, given, halves), [each.error if each else None for each in operands]
-    if not any(is_real(each) or holds_integers(each) for each in values):
-        return [Bounded(each) for each in values]
+    values, errors = _in_full(node, run, given, halves), [operand.error if operand else None for operand in operands]
+    if not any(is_real(value) or holds_integers(value) for value in values):
+        return [Bounded(value) for value in values]
     wide = [_widened(each) for each in given]
-    if node.op_type in _LINEAR and all(is_real(each) for each in values):
+    if node.op_type in _LINEAR and all(is_real(value) for value in values):
         found = _of_sums(node, run, wide, errors, precision, _terms(node, wide))
-    elif node.op_type in _SUMMING and all(is_real(each) for each in values):
+    elif node.op_type in _SUMMING and all(is_real(value) for value in values):
         found = _of_sums(node, run, wide, errors, precision, _reduced(wide, values))
     elif node.op_type in _MOVING:
         moved = _moved(node, run, wide, errors)
@@ -106,7 +106,7 @@ def _computed(node: NodeProto, run: NodeRun, operands: Operands, precision: Prec
 
 
 def _are_exact(operands: Operands) -> bool:
-    return all(each.is_exact for each in operands if each is not None)
+    return all(operand.is_exact for operand in operands if operand is not None)
 
 
 def _in_full(node: NodeProto, run: NodeRun, given: Sequence[Array | None], halves: float) -> list[Array]:
@@ -188,9 +188,9 @@ def _positive(node: NodeProto, run: NodeRun) -> NodeRun:
         return run
     copy = NodeProto()
     copy.CopyFrom(node)
-    for each in copy.attribute:
-        if each.name in ("alpha", "beta"):
-            each.f = abs(each.f)
+    for attribute in copy.attribute:
+        if attribute.name in ("alpha", "beta"):
+            attribute.f = abs(attribute.f)
     return run.of(copy)
 
 
@@ -281,7 +281,7 @@ _Rule = Callable[[NodeProto, NodeRun, Operands], list[Bounded] | None]
 
 
 def _values(operands: Operands) -> list[Array | None]:
-    return [each.value if each is not None else None for each in operands]
+    return [operand.value if operand is not None else None for operand in operands]
 
 
 _QUANTISING: dict[str, _Rule] = {

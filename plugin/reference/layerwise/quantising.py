@@ -81,7 +81,7 @@ def dequantised(node: NodeProto, operands: list[Bounded | None]) -> list[Bounded
 
 def dynamically_quantised(operands: list[Bounded | None], results: list[Array]) -> list[Bounded]:
     """Results of a DynamicQuantizeLinear with bounds: its scale is rounded, and may be that of moved ends."""
-    (number,) = (each for each in operands if each is not None)
+    (number,) = (operand for operand in operands if operand is not None)
     integers, scale, zero = results
     ends = 0.0 if number.error is None else 2.0 * float(np.max(number.error, initial=0.0))
     moved = np.asarray(_QUOTIENT_ROUNDINGS * ROUNDOFF * np.abs(scale) + ends / 255.0, np.float32)
@@ -116,7 +116,7 @@ def _pair(operands: list[Bounded | None]) -> tuple[Bounded, Bounded]:
 
 
 def _zeros(zeros: list[Bounded | None], left: Bounded, right: Bounded) -> tuple[Array | None, Array | None]:
-    given = [each.value if each is not None else None for each in zeros] + [None, None]
+    given = [zero.value if zero is not None else None for zero in zeros] + [None, None]
     first, second = given[:2]
     # One for each row of the first operand, or for each column of the second one.
     if first is not None and first.ndim == 1 and first.size > 1 and left.value.ndim > 1:

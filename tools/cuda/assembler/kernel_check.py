@@ -51,11 +51,11 @@ def _kernels(layer: Layer, architecture: str, routine: str) -> Iterator[Kernel]:
     variants = _variants(layer, target, routine)
     if not variants:
         return
-    codes = lower({name: each.implementation for name, each in variants.items()}, target)
+    codes = lower({name: variant.implementation for name, variant in variants.items()}, target)
     task = layer.task
     signatures = {
-        name: physical_signature(each.implementation, task.inputs, task.weights, task.results)
-        for name, each in variants.items()
+        name: physical_signature(variant.implementation, task.inputs, task.weights, task.results)
+        for name, variant in variants.items()
     }
     pieces = {name: Piece(name, variants[name].implementation, code) for name, code in codes.items()}
     texts = ptx_of(compile_bench(target, pieces, signatures, repeated=()))
@@ -100,6 +100,6 @@ def _expected(variant: DescribedVariant, kernel: str, beside: Sequence[str]) -> 
 
 
 def _variants(layer: Layer, target: Target, routine: str) -> Mapping[str, Variant]:
-    routines = [each for each in cuda_routines() if routine in each.name]
+    routines = [cuda_routine for cuda_routine in cuda_routines() if routine in cuda_routine.name]
     found = [one for each in routines for one in variants_of(each, layer.task, target)]
     return {f"v{index}": each for index, each in enumerate(each for each in found if isinstance(each, Variant))}

@@ -133,7 +133,7 @@ def _rows() -> ModelProto:
         outputs.append(_value(f"z{index}", [rows, length]))
         if kind == "LayerNormalization":
             names += [f"g{index}", f"b{index}"]
-            weights += [numpy_helper.from_array(np.ones(length, np.float32), each) for each in names[1:]]
+            weights += [numpy_helper.from_array(np.ones(length, np.float32), name) for name in names[1:]]
         nodes.append(helper.make_node(kind, names, [f"z{index}"], axis=-1))
     return _model(nodes, inputs, outputs, weights)
 
@@ -151,7 +151,7 @@ def _separable() -> ModelProto:
     for index, (depth, channels, size, kernel, stride, is_added) in enumerate(_SEPARABLE):
         shapes = {"f": (depth, 1, kernel, kernel), "b": (depth,), "w": (channels, depth, 1, 1), "c": (channels,)}
         zeros = {f"{name}{index}": np.zeros(each, np.float32) for name, each in shapes.items()}
-        weights += [numpy_helper.from_array(each, name) for name, each in zeros.items()]
+        weights += [numpy_helper.from_array(zero, name) for name, zero in zeros.items()]
         shape = [1, channels, -(-size // stride), -(-size // stride)]
         inputs.append(_value(f"x{index}", [1, depth, size, size]))
         attributes: dict[str, Any] = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": depth}

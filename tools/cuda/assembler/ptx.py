@@ -69,11 +69,11 @@ def assembler() -> Path | None:
         return Path(found)
     package = find_spec("nvidia")
     places = (
-        [Path(each) / "cuda_nvcc" / "bin" / "ptxas" for each in (package.submodule_search_locations or ())]
+        [Path(location) / "cuda_nvcc" / "bin" / "ptxas" for location in (package.submodule_search_locations or ())]
         if (package is not None)
         else []
     )
-    return next((each for each in places if each.exists()), None)
+    return next((place for place in places if place.exists()), None)
 
 
 def _assembler() -> Path:

@@ -22,7 +22,7 @@ _FOLDER = "sartor.codegen.routines.cuda."
 
 def cuda_routines() -> list[Routine]:
     """All routines for GPUs of NVIDIA."""
-    return [each for each in ROUTINES if type(_kernel_of(each)).__module__.startswith(_FOLDER)]
+    return [routine for routine in ROUTINES if type(_kernel_of(routine)).__module__.startswith(_FOLDER)]
 
 
 def _kernel_of(routine: Routine) -> object:
@@ -69,7 +69,9 @@ class Record:
         if path is not None and path.exists():
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["sources"] == _sources():
-                found = {key: [_read_kernel(each) for each in kernels] for key, kernels in content["kernels"].items()}
+                found = {
+                    key: [_read_kernel(kernel) for kernel in kernels] for key, kernels in content["kernels"].items()
+                }
         return Record(path, found)
 
     def has(self, key: str) -> bool:
@@ -104,11 +106,11 @@ class Record:
     ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
         """Columns and rows: for each architecture the number of kernels by model, and the worst of them."""
         columns = ("target", *models, "all", "most registers of a thread", "with spills", "other faults")
-        return columns, tuple(self._row(each, models) for each in architectures)
+        return columns, tuple(self._row(architecture, models) for architecture in architectures)
 
     def _row(self, architecture: str, models: Sequence[str]) -> tuple[Cell, ...]:
         by_model = [self._whole(key_of(architecture, name, "")) for name in models]
-        found = [each for kernels in by_model for each in kernels]
+        found = [kernel for kernels in by_model for kernel in kernels]
         registers, spilled, faults = _worst(found)
         # What spills is a fault.
         return (architecture, *map(len, by_model), len(found), registers, spilled, faults - spilled)
@@ -116,23 +118,25 @@ class Record:
     def _whole(self, prefix: str) -> list[Kernel]:
         """The kernels of all routines whose keys begin so, without what was looked at routine by routine."""
         chosen = [kernels for key, kernels in self.kernels.items() if key.startswith(prefix) and " only " not in key]
-        return [each for kernels in chosen for each in kernels]
+        return [kernel for kernels in chosen for kernel in kernels]
 
     def _of(self, prefix: str) -> Iterator[Kernel]:
-        return (each for key, kernels in self.kernels.items() if key.startswith(prefix) for each in kernels)
+        return (kernel for key, kernels in self.kernels.items() if key.startswith(prefix) for kernel in kernels)
 
 
 def _worst(kernels: Sequence[Kernel]) -> tuple[int, int, int]:
     """The most registers of a thread, and the numbers of kernels with spills and with any fault."""
-    registers = max((each.assembled.registers for each in kernels), default=0)
-    spilled = sum(each.assembled.spilled > 0 for each in kernels)
-    return registers, spilled, sum(each.fault is not None for each in kernels)
+    registers = max((kernel.assembled.registers for kernel in kernels), default=0)
+    spilled = sum(kernel.assembled.spilled > 0 for kernel in kernels)
+    return registers, spilled, sum(kernel.fault is not None for kernel in kernels)
 
 
 @cache
 def _sources() -> str:
     """A digest of what the record depends on: routines for other devices may change meanwhile."""
-    modules = (type(one).__module__ for each in cuda_routines() for one in (each, _kernel_of(each)))
+    modules = (
+        type(one).__module__ for cuda_routine in cuda_routines() for one in (cuda_routine, _kernel_of(cuda_routine))
+    )
     own = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     tools = f"{assembler_version() if assembler() else None} {version('iree-base-compiler')}"
     parts = [source_digest(*dict.fromkeys(modules)).encode(), tools.encode(), *own]

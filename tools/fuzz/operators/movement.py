@@ -29,7 +29,7 @@ def reshape(graph: Graph) -> None:
     value = _any(graph)
     left, shape = value.elements, []
     for _ in range(graph.integer(0, 3)):
-        size = graph.one_of([each for each in range(1, left + 1) if left % each == 0])
+        size = graph.one_of([index for index in range(1, left + 1) if left % index == 0])
         shape.append(size)
         left //= size
     shape.insert(graph.integer(0, len(shape)), left)
@@ -200,5 +200,5 @@ def strided_parts(graph: Graph) -> None:
     for row in range(2):
         for column in range(2):
             bounds = ((row, column), tuple(sizes), (2, 3), (2, 2))
-            parts.append(graph.op("Slice", value, *(graph.integers(*each) for each in bounds), exact=True))
+            parts.append(graph.op("Slice", value, *(graph.integers(*bound) for bound in bounds), exact=True))
     graph.op("Concat", *parts, axis=1, exact=True)

@@ -20,7 +20,7 @@ def reduction(graph: Graph) -> None:
     kind = graph.one_of((*_EXACT, *_ROUNDING, "ReduceSum", "ReduceMean"))
     axes = sorted({graph.axis(value) % value.rank for _ in range(graph.integer(1, value.rank))})
     if graph.chance(0.3):
-        axes = [each - value.rank for each in axes]
+        axes = [axis - value.rank for axis in axes]
     attributes: dict[str, Any] = {"keepdims": graph.integer(0, 1), "exact": kind in _EXACT}
     if graph.chance(0.15):
         graph.op(kind, value, **attributes)

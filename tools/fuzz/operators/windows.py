@@ -57,7 +57,7 @@ def groups_of(graph: Graph, channels: int) -> int:
         return 1
     if graph.chance(0.5):
         return channels
-    return graph.one_of([each for each in range(1, channels + 1) if channels % each == 0])
+    return graph.one_of([index for index in range(1, channels + 1) if channels % index == 0])
 
 
 def convolution(graph: Graph) -> None:
@@ -84,11 +84,11 @@ def transposed_convolution(graph: Graph) -> None:
     attributes = window(graph, image.shape[2:])
     attributes.pop("auto_pad", None)
     strides, dilations = attributes["strides"], attributes.get("dilations", [1] * (image.rank - 2))
-    attributes["output_padding"] = [graph.integer(0, each - 1) for each in strides]
+    attributes["output_padding"] = [graph.integer(0, stride - 1) for stride in strides]
     reaches = [
         (extent - 1) * dilation + 1 for extent, dilation in zip(attributes["kernel_shape"], dilations, strict=True)
     ]
-    attributes["pads"] = [graph.integer(0, (each - 1) // 2) for each in (*reaches, *reaches)]
+    attributes["pads"] = [graph.integer(0, (reach - 1) // 2) for reach in (*reaches, *reaches)]
     inner = max(1, graph.one_of(_CHANNELS) // groups)
     scale = 1 / math.sqrt(channels // groups * math.prod(attributes["kernel_shape"]))
     weight = graph.weight(channels, inner, *attributes["kernel_shape"], scale=scale)
@@ -195,7 +195,7 @@ def shuffled_channels(graph: Graph) -> None:
     """Add ShuffleNet's channel shuffle."""
     image = graph.image(4)
     count, channels, height, width = image.shape
-    groups = graph.one_of([each for each in range(2, channels + 1) if channels % each == 0])
+    groups = graph.one_of([index for index in range(2, channels + 1) if channels % index == 0])
     split = graph.op("Reshape", image, graph.integers(count, groups, channels // groups, height, width), exact=True)
     moved = graph.op("Transpose", split, perm=[0, 2, 1, 3, 4], exact=True)
     graph.op("Reshape", moved, graph.integers(count, channels, height, width), exact=True)

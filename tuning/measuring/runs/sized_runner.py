@@ -71,8 +71,8 @@ class SizedRunner:
 
     def warm_up(self) -> None:
         """Call it several times untimed, so that its memory is allocated."""
-        for each in self._runners:
-            each.warm_up()
+        for runner in self._runners:
+            runner.warm_up()
 
     def outputs(self) -> list[Array]:
         """Run it once with each call's sizes; returns results in ONNX layout, those of the largest sizes first.
@@ -80,7 +80,7 @@ class SizedRunner:
         Raises:
             DeviceError: if the variant does not run.
         """
-        return [result for each in self._runners for result in each.outputs()]
+        return [result for runner in self._runners for result in runner.outputs()]
 
 
 def runner_of(

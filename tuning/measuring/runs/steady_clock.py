@@ -50,7 +50,7 @@ def steady(
         return {name: tuple(taken) for name, taken in samples.items()}
     repeats = _Repeats(again, _LOW * median(known), seconds)
     found: dict[_Name, tuple[float, ...]] = {}
-    for name in sorted(samples, key=lambda each: min(samples[each], default=0.0)):
+    for name in sorted(samples, key=lambda sample: min(samples[sample], default=0.0)):
         taken = samples[name]
         pairs = zip(taken, rates[name] or [None] * len(taken), strict=True)
         kept = [each if repeats.is_steady(rate) else repeats.sample(name) for each, rate in pairs]

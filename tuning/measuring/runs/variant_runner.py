@@ -118,7 +118,7 @@ class VariantRunner:
         numbers = [upload(ranges[each].numbers, device) for each in self._implementation.ranges]
         self._arrays = [[*inputs, *weights, *numbers] for weights in copies]
         symbols = self._implementation.symbols
-        self._sizes = [upload(np.zeros(case.size_of(each), np.int8), device) for each in symbols]
+        self._sizes = [upload(np.zeros(case.size_of(symbol), np.int8), device) for symbol in symbols]
         self._turn = itertools.cycle(range(len(copies)))
 
     def timed(self, overhead: float) -> float:
@@ -145,7 +145,7 @@ class VariantRunner:
     def run(self) -> None:
         prefix = EXPORT_PREFIX if self.calls == 1 else REPEAT_PREFIX
         arguments = [each.view for _ in range(self.calls) for each in self._arrays[next(self._turn)]]
-        self._program.invoke(prefix + self._symbol, [*arguments, *(each.view for each in self._sizes)])
+        self._program.invoke(prefix + self._symbol, [*arguments, *(size.view for size in self._sizes)])
 
     def _settle(self, seconds: float) -> bool:
         """Call it several times in a row from now on if it is short; returns whether it is."""
@@ -190,8 +190,8 @@ class VariantRunner:
         else:
             self.least_seconds = least_seconds(seconds, is_candidate_0=self._is_candidate_0)
         return [
-            _to_plain(from_view(view, self._device, _spec(each, schema)).to_host(), each, schema, self._range)
-            for view, each, schema in zip(views, self._case.results, self._implementation.outputs, strict=True)
+            _to_plain(from_view(view, self._device, _spec(result, schema)).to_host(), result, schema, self._range)
+            for view, result, schema in zip(views, self._case.results, self._implementation.outputs, strict=True)
         ]
 
 

@@ -41,23 +41,23 @@ def piece_times(
         samples: seconds of each.
         overhead: seconds of a call without pieces.
     """
-    taken = [typical_time(each) for each in samples]
-    spreads = [median(each) - time for each, time in zip(samples, taken, strict=True)]
+    taken = [typical_time(sample) for sample in samples]
+    spreads = [median(sample) - time for sample, time in zip(samples, taken, strict=True)]
     ends = [overhead, *growing(taken)]
     found: dict[str, list[float]] = {}
-    for place, each in enumerate(entries):
+    for place, entry in enumerate(entries):
         before = entries[place - 1].length if place else 0
         took, spread = ends[place + 1] - ends[place], max(spreads[max(place - 1, 0)], spreads[place])
-        if each.length == before + 1 and took > spread:
-            found.setdefault(each.symbol, []).append(took)
+        if entry.length == before + 1 and took > spread:
+            found.setdefault(entry.symbol, []).append(took)
     return tuple(Dispatch(symbol, len(each), sum(each)) for symbol, each in found.items())
 
 
 def growing(values: Sequence[float]) -> list[float]:
     """The nearest sequence, by least squares, that does not decrease."""
     pools: list[tuple[float, int]] = []
-    for each in values:
-        mean, count = each, 1
+    for value in values:
+        mean, count = value, 1
         while pools and pools[-1][0] > mean:
             other, others = pools.pop()
             mean, count = (mean * count + other * others) / (count + others), count + others

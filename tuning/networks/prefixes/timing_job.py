@@ -57,14 +57,15 @@ def time_prefixes(
         program = Program(open_module(module).native, module.name, device, {})
         given = [upload(each, device) for each in inputs]
         results = [
-            [upload(np.zeros(tensor.shape, tensor.numpy_dtype), device) for tensor in each.results] for each in entries
+            [upload(np.zeros(tensor.shape, tensor.numpy_dtype), device) for tensor in entry.results]
+            for entry in entries
         ]
         runs = [
-            program.prepare(each.name + BOUND_SUFFIX, [array.view for array in (*given, *own)])
-            for each, own in zip(entries, results, strict=True)
+            program.prepare(entry.name + BOUND_SUFFIX, [array.view for array in (*given, *own)])
+            for entry, own in zip(entries, results, strict=True)
         ]
         taken = busiest_seconds if device.software else _elapsed
-        samples = _in_turn([functools.partial(taken, each) for each in runs], clock_of(target.device), seconds)
+        samples = _in_turn([functools.partial(taken, run) for run in runs], clock_of(target.device), seconds)
         # The threads of a software driver tell the time that they computed, which a call adds nothing to.
         overhead = 0.0 if device.software else call_overhead(probe, target.device, target.threads)
     except DeviceError as failure:

@@ -29,8 +29,8 @@ def _contested(case: BenchmarkCase, known: Mapping[str, Measurement]) -> Benchma
         return None
     stock = right.get(first.descriptor)
     times = {name: each.time if stock is None else each.time_at(stock.time) for name, each in right.items()}
-    least = min((each for each in times.values() if each > NO_TIME), default=0.0)
+    least = min((time for time in times.values() if time > NO_TIME), default=0.0)
     near = {name for name, seconds in times.items() if seconds <= _NEAR * least}
     if not any(right[name].foreign_load for name in near):
         return None
-    return replace(case, variants=(first, *(each for each in others if each.descriptor in near)))
+    return replace(case, variants=(first, *(other for other in others if other.descriptor in near)))

@@ -47,9 +47,9 @@ def surprising(tasks: Sequence[Searched], known: Times, shipped: Sequence[Sample
 def _expected(task: Searched, known: Times, seen: set[tuple[object, ...]], model: CostModel) -> Mapping[str, float]:
     """What the model expects of a task's measured variants."""
     asked = [
-        each
-        for each in task.variants[1:]
-        if known[task.key].get(each.descriptor) is not None and not each.traits.is_free and kin(each) in seen
+        variant
+        for variant in task.variants[1:]
+        if known[task.key].get(variant.descriptor) is not None and not variant.traits.is_free and kin(variant) in seen
     ]
     return (
         dict(zip((each.descriptor for each in asked), model.seconds(task.facts, asked), strict=True)) if asked else {}

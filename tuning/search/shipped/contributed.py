@@ -22,10 +22,11 @@ def shippable(store: Store, target: Target, threads: int) -> list[Sample]:
     """
     found = [
         sample
-        for each in store.measurements(here_only=True)
-        if (each.key.threads, each.key.backend, each.key.runtime) == (threads, target.key, runtime_key())
-        and not each.foreign_load
-        and (sample := Sample.of(each)) is not None
+        for measurement in store.measurements(here_only=True)
+        if (measurement.key.threads, measurement.key.backend, measurement.key.runtime)
+        == (threads, target.key, runtime_key())
+        and not measurement.foreign_load
+        and (sample := Sample.of(measurement)) is not None
     ]
     if len(found) < FEWEST_SAMPLES:
         count = f"the database has {len(found)} times for {target} on this machine, threads: {threads}"

@@ -39,6 +39,6 @@ class Foreseen:
         """The best of some parameters; all if there is no choice."""
         if len(parameters) < 2:
             return parameters
-        variants = [described(describe(routine, task, each, target)) for each in parameters]
+        variants = [described(describe(routine, task, parameter, target)) for parameter in parameters]
         seconds = predicted_seconds(task_facts(task), variants, self.model, self.seen, self.core)
         return [parameters[min(range(len(parameters)), key=seconds.__getitem__)]]

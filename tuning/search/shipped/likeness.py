@@ -33,7 +33,7 @@ def kin(variant: DescribedVariant) -> Kin:
 
 def kin_in(samples: Iterable[Sample]) -> frozenset[Kin]:
     """What a model that is trained on samples can compare variants with."""
-    return frozenset(kin(each.variant) for each in samples)
+    return frozenset(kin(sample.variant) for sample in samples)
 
 
 def predicted_seconds(
@@ -85,7 +85,7 @@ def predicted_seconds(
 def is_covered(variants: Iterable[DescribedVariant], samples: Sequence[Sample]) -> bool:
     """Whether samples tell of nearly all of some variants that take time; False without samples or variants."""
     seen = kin_in(samples)
-    found = [kin(each) in seen for each in variants if not each.traits.is_free]
+    found = [kin(variant) in seen for variant in variants if not variant.traits.is_free]
     return bool(seen and found) and found.count(False) <= _MOST_UNSEEN * len(found)
 
 

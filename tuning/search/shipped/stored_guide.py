@@ -26,7 +26,7 @@ _FINGERPRINT = "fingerprint"
 def write_guide(model: CostModel, times: Path, samples: Sequence[Sample]) -> Path:
     """Write a model that was trained on the ``samples`` of a file of times beside it; returns the file."""
     path = _beside(times)
-    arrays: dict[str, Any] = {each.name: getattr(model.trees, each.name) for each in fields(Trees)}
+    arrays: dict[str, Any] = {field.name: getattr(model.trees, field.name) for field in fields(Trees)}
     arrays[_FINGERPRINT] = np.array(_fingerprint(times, samples))
     np.savez_compressed(path, **arrays)
     return path
@@ -38,7 +38,7 @@ def stored_guide(times: Path, samples: Sequence[Sample]) -> CostModel | None:
         with np.load(_beside(times), allow_pickle=False) as stored:
             if str(stored[_FINGERPRINT]) != _fingerprint(times, samples):
                 return None
-            return CostModel(Trees(**{each.name: stored[each.name] for each in fields(Trees)}))
+            return CostModel(Trees(**{field.name: stored[field.name] for field in fields(Trees)}))
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
         return None
 
@@ -50,6 +50,6 @@ def _beside(times: Path) -> Path:
 def _fingerprint(times: Path, samples: Sequence[Sample]) -> str:
     """Changes with the times, and with what features say of them."""
     hashed = hashlib.sha256(times.read_bytes())
-    for each in samples[::_STEP]:
-        hashed.update(" ".join(f"{number:.6g}" for number in each.features).encode())
+    for sample in samples[::_STEP]:
+        hashed.update(" ".join(f"{number:.6g}" for number in sample.features).encode())
     return hashed.hexdigest()

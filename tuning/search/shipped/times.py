@@ -70,9 +70,11 @@ def write_samples(samples: Iterable[Sample], isa: str, threads: int, folder: Pat
 def content(samples: Iterable[Sample]) -> bytes:
     """Samples as a file has them; equal ones give equal bytes, in whatever order they come."""
     tasks: dict[str, dict[str, float]] = {}
-    for each in sorted(samples, key=_order):
+    for sample in sorted(samples, key=_order):
         # Of two times of a variant, as before and after its code changed, the first is the least.
-        tasks.setdefault(each.facts, {}).setdefault(each.variant.descriptor, float(f"{each.seconds * _UNITS:.4g}"))
+        tasks.setdefault(sample.facts, {}).setdefault(
+            sample.variant.descriptor, float(f"{sample.seconds * _UNITS:.4g}")
+        )
     listed = [[facts, sorted(tasks[facts].items())] for facts in sorted(tasks)]
     text = json.dumps({"format": _FORMAT, "tasks": listed}, separators=(",", ":"))
     return gzip.compress(text.encode(), mtime=0)

@@ -170,7 +170,7 @@ class _Simulation:
             return self._add(core, self._executed, now, executes=True)
         if not self.steals:
             return False
-        busiest = max(range(len(self._waiting)), key=lambda each: self._left(each, now))
+        busiest = max(range(len(self._waiting)), key=lambda index: self._left(index, now))
         if not self._waiting[busiest]:
             return False
         layer = self._waiting[busiest][0]

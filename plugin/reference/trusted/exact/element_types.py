@@ -69,7 +69,9 @@ def element_type(name: str, editor: GraphEditor) -> int:
             return known
         match key_of(node)[1]:
             case "Constant":
-                return int(next((each.t.data_type for each in node.attribute if each.name == "value"), 0))
+                return int(
+                    next((attribute.t.data_type for attribute in node.attribute if attribute.name == "value"), 0)
+                )
             case "Cast":
                 return int(attributes(node)["to"])
             case "DynamicQuantizeLinear":

@@ -64,7 +64,9 @@ def _concerns(found: Iterable[NodeProto]) -> bool:
 
 def _is_unsorted(node: NodeProto) -> bool:
     """Whether a node leaves the order of what it selects open, which a reference may not."""
-    return key_of(node) == ("", "TopK") and any(each.name == _SORTED and not each.i for each in node.attribute)
+    return key_of(node) == ("", "TopK") and any(
+        attribute.name == _SORTED and not attribute.i for attribute in node.attribute
+    )
 
 
 def _make_exact(editor: GraphEditor, stored: StoredValues) -> bool:
@@ -104,7 +106,7 @@ def _read_signed(editor: GraphEditor) -> set[str]:
 
 def _exact(node: NodeProto, editor: GraphEditor, values: UnsignedValues, again: set[str]) -> Replacement:
     """The nodes in place of one that may multiply signed integers, or round what it multiplies."""
-    if key_of(node) in ROUNDING and any(each.name == _LEVEL and each.i for each in node.attribute):
+    if key_of(node) in ROUNDING and any(attribute.name == _LEVEL and attribute.i for attribute in node.attribute):
         return [_without(node, _LEVEL)]
     if _is_unsorted(node):
         return [_without(node, _SORTED)]

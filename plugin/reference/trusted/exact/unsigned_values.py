@@ -72,7 +72,7 @@ class UnsignedValues:
         node = self._editor.producer(name)
         if node is None or node.op_type != "Constant" or node.domain:
             return None
-        return next((to_array(each.t) for each in node.attribute if each.name == "value"), None)
+        return next((to_array(attribute.t) for attribute in node.attribute if attribute.name == "value"), None)
 
     def _moved(self, source: str, result: str, operator: str, kind: int) -> list[NodeProto]:
         # Through 32 bits, as older operator sets have no sums of 8 bits.

@@ -32,7 +32,7 @@ class Call:
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """Values of the attributes that the node has."""
-        return {each.name: helper.get_attribute_value(each) for each in self.node.attribute}
+        return {attribute.name: helper.get_attribute_value(attribute) for attribute in self.node.attribute}
 
     def number(self, name: str, default: float) -> float:
         """A number among the attributes."""

@@ -53,5 +53,5 @@ def _convolved(call: Call, image: Array, weight: Array, bias: Array | None) -> A
     attributes = {name: value for name, value in call.attributes.items() if name in _ATTRIBUTES}
 
     operands = [np.moveaxis(image, -1, 1), weight, *([] if bias is None else [bias])]
-    (result,) = evaluate("Conv", [each.astype(np.float32) for each in operands], attributes, _OPSET)
+    (result,) = evaluate("Conv", [operand.astype(np.float32) for operand in operands], attributes, _OPSET)
     return np.moveaxis(result, 1, -1).astype(np.float64)

@@ -85,19 +85,19 @@ def output_types(node: NodeProto, types: Mapping[str, int], versions: Mapping[st
 
 
 def _of_constant(node: NodeProto) -> int | None:
-    for each in node.attribute:
-        if each.name == "value":
-            return each.t.data_type
-        if each.name in ("value_int", "value_ints"):
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return attribute.t.data_type
+        if attribute.name in ("value_int", "value_ints"):
             return int(TensorProto.INT64)
-        if each.name in ("value_string", "value_strings"):
+        if attribute.name in ("value_string", "value_strings"):
             return int(TensorProto.STRING)
     return int(TensorProto.FLOAT)
 
 
 def _of_body(node: NodeProto, types: Mapping[str, int], versions: Mapping[str, int]) -> list[int | None]:
     """Types of a control-flow node's outputs: those of its first body, without a Loop's condition."""
-    body = next(each.g for each in node.attribute if each.HasField("g"))
+    body = next(attribute.g for attribute in node.attribute if attribute.HasField("g"))
     inside = dict(types)
     for value, kind in zip(body.input, body_input_types(node, types), strict=False):
         if kind is not None:

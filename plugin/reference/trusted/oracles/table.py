@@ -69,7 +69,7 @@ class Deviation:
 
 
 def _is_cut(node: NodeProto, types: Sequence[int | None]) -> bool:
-    to = next((each.i for each in node.attribute if each.name == "to"), 0)
+    to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)
     return to in _FOUR_BITS and types[0] in (_WIDE_FLOATS | NARROW_FLOATS)
 
 
@@ -80,7 +80,7 @@ def _is_cut_like(node: NodeProto, types: Sequence[int | None]) -> bool:
 def _has_no_kernel(node: NodeProto, types: Sequence[int | None]) -> bool:
     """Whether a MatMulNBits has bits or blocks that ONNX Runtime's kernel refuses."""
     del types
-    numbers = {each.name: each.i for each in node.attribute}
+    numbers = {attribute.name: attribute.i for attribute in node.attribute}
     bits, block = numbers.get("bits", 4), numbers.get("block_size", 0)
     return bits not in _BITS or (bits == min(_BITS) and block > _LARGEST_OF_TWO)
 

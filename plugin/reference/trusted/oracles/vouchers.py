@@ -68,16 +68,18 @@ def _bodies() -> frozenset[Operator]:
     """Operators that ONNX defines by others."""
     schemas: Iterable[Any] = onnx.defs.get_all_schemas_with_history()
     return frozenset(
-        (each.domain, each.name) for each in schemas if each.has_function or each.has_context_dependent_function
+        (schema.domain, schema.name)
+        for schema in schemas
+        if schema.has_function or schema.has_context_dependent_function
     )
 
 
 def listed() -> list[tuple[str, str, str]]:
     """Operators for which not ONNX Runtime's kernel alone vouches: operator, who does, and from what or why."""
-    rows = [(_shown(key), Voucher.DEFINITION.value, f"from {each.source}") for key, each in ORACLES.items()]
+    rows = [(_shown(key), Voucher.DEFINITION.value, f"from {oracle.source}") for key, oracle in ORACLES.items()]
     rows += [
-        (_shown(key), Voucher.DEFINITION.value, f"ONNX Runtime deviates: {each.reason}")
-        for key, each in DEVIATIONS.items()
+        (_shown(key), Voucher.DEFINITION.value, f"ONNX Runtime deviates: {deviation.reason}")
+        for key, deviation in DEVIATIONS.items()
     ]
     return sorted(rows)
 

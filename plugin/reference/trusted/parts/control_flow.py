@@ -39,7 +39,7 @@ class Bodies:
 
     def setting(self, name: str, default: Any) -> Any:
         """The value of an attribute of the node."""
-        known = {each.name: each for each in self.node.attribute}
+        known = {attribute.name: attribute for attribute in self.node.attribute}
         return helper.get_attribute_value(known[name]) if name in known else default
 
 

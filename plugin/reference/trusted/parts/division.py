@@ -175,7 +175,7 @@ def _kind(node: NodeProto, alone: ModelProto) -> bytes:
 
 def _parts_of_kind(node: NodeProto, alone: ModelProto) -> Iterator[bytes]:
     yield f"{node.domain} {node.op_type}".encode()
-    yield from (each.SerializeToString() for each in node.attribute)
+    yield from (attribute.SerializeToString() for attribute in node.attribute)
     names = list(dict.fromkeys(name for name in node.input if name))
     yield repr([names.index(name) if name else -1 for name in node.input]).encode()
     yield repr([bool(name) for name in node.output]).encode()

@@ -92,7 +92,9 @@ class GraphRun:
 
     def _single(self, node: NodeProto, trust: Trust) -> Step:
         if trust is Trust.BODIES:
-            bodies = {each.name: self._body(node, each.g) for each in node.attribute if each.HasField("g")}
+            bodies = {
+                attribute.name: self._body(node, attribute.g) for attribute in node.attribute if attribute.HasField("g")
+            }
             for run in bodies.values():
                 self.own.extend(run.own)
                 self.runs_runtime |= run.runs_runtime
