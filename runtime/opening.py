@@ -11,7 +11,8 @@ from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.amx import unusable
 from sartor.runtime.driver.cores import allowed_cpus, find_cores
 from sartor.runtime.driver.device import open_device
-from sartor.runtime.driver.iree_runtime import NativeDevice, Program, Weights
+from sartor.runtime.driver.native_device import NativeDevice
+from sartor.runtime.driver.program import Program, Weights
 from sartor.runtime.driver.signature import Signature
 from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
 from sartor.runtime.mapping.mapped_file import MappedFile

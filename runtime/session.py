@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device_array import DeviceArray, upload
-from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
+from sartor.runtime.driver.native_device import Fences, NativeDevice
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import (
     SESSION_TYPES,
     Array,

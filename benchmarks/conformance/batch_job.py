@@ -20,7 +20,8 @@ from sartor.frontend.onnx_import import ImportedModule
 from sartor.frontend.stock_module import compile_stock, import_stock, run_once
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.driver.native_device import NativeDevice
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, Signature, check_array
 from sartor.runtime.module import open_module
 from sartor.tuning.workers.protocol import WorkerError

@@ -39,7 +39,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.benchmark import time_interleaved
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
 

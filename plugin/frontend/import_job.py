@@ -61,7 +61,7 @@ from sartor.reference.trusted.oracles.table import is_vouched_by_definitions
 from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.driver.state import State
 from sartor.runtime.module import open_module

@@ -11,7 +11,7 @@ from sartor.codegen.mlir.dispatches import executable_target, on_device
 from sartor.codegen.mlir.iree_compiler import compile_module
 from sartor.errors import DeviceError, SystemRefusedError, UsageError
 from sartor.runtime.driver.device import is_available, list_devices
-from sartor.runtime.driver.iree_runtime import SOFTWARE_GPUS
+from sartor.runtime.driver.drivers import SOFTWARE_GPUS
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 

@@ -11,7 +11,8 @@ from weakref import WeakValueDictionary
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.cores import allowed_cpus, find_cores
 from sartor.runtime.driver.cpuinfo import processors
-from sartor.runtime.driver.iree_runtime import DriverDevice, NativeDevice, driver_devices, open_cpu, open_gpu
+from sartor.runtime.driver.drivers import DriverDevice, driver_devices, open_cpu, open_gpu
+from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.waiting import let_workers_rest
 
 GPU_KINDS = ("vulkan", "cuda")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sartor.errors import DeviceError, UsageError
-from sartor.runtime.driver.iree_runtime import NativeDevice, buffer_view
+from sartor.runtime.driver.native_device import NativeDevice, buffer_view
 from sartor.runtime.driver.signature import Array, TensorSpec, plain_array
 
 

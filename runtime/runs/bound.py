@@ -14,7 +14,7 @@ import numpy as np
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.device_array import DeviceArray, upload
-from sartor.runtime.driver.iree_runtime import NativeDevice
+from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.signature import Signature, TensorSpec, check_array
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.iree_runtime import NativeDevice
+from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.signature import Signature
 
 # What is given by mistake may be the content of a file.

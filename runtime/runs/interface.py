@@ -10,7 +10,7 @@ import numpy as np
 from sartor.errors import UsageError
 from sartor.runtime.driver.counts import find_cuts, shown_outputs
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
-from sartor.runtime.driver.iree_runtime import NativeDevice
+from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.signature import (
     Array,
     Signature,

@@ -9,7 +9,7 @@ import numpy as np
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.cache import DISAGREES, FULL, TRUNCATE_SUFFIX
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec, check_array
 from sartor.runtime.driver.state import RESET_SUFFIX, RESTORE_SUFFIX, STATES_SUFFIX
 from sartor.runtime.runs.kept_states import given_states

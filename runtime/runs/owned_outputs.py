@@ -9,7 +9,7 @@ import numpy as np
 
 from sartor.runtime.driver.counts import Cut, to_host
 from sartor.runtime.driver.device_array import DeviceArray
-from sartor.runtime.driver.iree_runtime import Fences
+from sartor.runtime.driver.native_device import Fences
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.mapping.overlap import Overlap
 from sartor.runtime.runs.interface import Feeds

@@ -12,7 +12,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
-from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
+from sartor.runtime.driver.native_device import Fences, NativeDevice
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Signature
 from sartor.runtime.segments.record import Segment
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sartor.errors import DeviceError
-from sartor.runtime.driver.iree_runtime import NativeDevice, Program, Weights
+from sartor.runtime.driver.native_device import NativeDevice
+from sartor.runtime.driver.program import Program, Weights
 from sartor.runtime.several.record import LEVEL_FUNCTION, Alternative
 
 # What IREE says if no level's condition holds.

@@ -15,7 +15,7 @@ import pytest
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device import open_device
-from sartor.runtime.driver.iree_runtime import Fences
+from sartor.runtime.driver.native_device import Fences
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.runs.interface import NodeArg

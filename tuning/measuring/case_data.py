@@ -17,7 +17,7 @@ from sartor.codegen.ir.layer import PLAIN, TensorType
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.runtime.driver.device_array import DeviceArray, upload
-from sartor.runtime.driver.iree_runtime import NativeDevice
+from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase, CaseCall

@@ -17,7 +17,8 @@ from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.variants.descriptor import algorithm_of
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.errors import DeviceError
-from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.driver.native_device import NativeDevice
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import LAYER, largest_error, output_scale, relative_error
 from sartor.tuning.errors.near_ties import without_near_ties

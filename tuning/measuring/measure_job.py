@@ -17,7 +17,8 @@ from types import MappingProxyType
 import numpy as np
 
 from sartor.runtime.driver.device import open_device
-from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.driver.native_device import NativeDevice
+from sartor.runtime.driver.program import Program
 from sartor.runtime.mapping.heap import extend_heap
 from sartor.runtime.module import open_module
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase

@@ -8,7 +8,7 @@ from pathlib import Path
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.runtime.driver.device import open_device
-from sartor.runtime.driver.iree_runtime import NativeDevice
+from sartor.runtime.driver.native_device import NativeDevice
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from statistics import median
 
 from sartor.codegen.ir.layer import NetworkValue
 from sartor.errors import DeviceError, SartorError
-from sartor.runtime.driver.iree_runtime import NativeDevice
+from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.output_error import output_errors, relative_error

@@ -12,7 +12,9 @@ from sartor.codegen.mlir.iree_compiler import compile_module
 from sartor.errors import SartorError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import upload
-from sartor.runtime.driver.iree_runtime import NativeDevice, Program, parse_module
+from sartor.runtime.driver.iree_runtime import parse_module
+from sartor.runtime.driver.native_device import NativeDevice
+from sartor.runtime.driver.program import Program
 from sartor.tuning.workers.protocol import WorkerError
 
 _ENTRY = "main"

@@ -21,7 +21,7 @@ from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
 

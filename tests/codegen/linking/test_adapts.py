@@ -18,7 +18,7 @@ from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.module import open_module
 from sartor.tuning.calibration.quantised_range import QuantisedRange

@@ -28,7 +28,7 @@ from sartor.codegen.mlir.iree_compiler import arith, compile_made, compile_modul
 from sartor.errors import CompileError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.module import open_module
 from tests.codegen.kernels.small_kernels import SmallKernel

@@ -20,7 +20,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
 from tests.codegen.routines.layer_cases import MAKERS, Maker

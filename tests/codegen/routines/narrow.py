@@ -11,7 +11,7 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.layouts import layout_packing
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.linking.names import EXPORT_PREFIX
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject, called

@@ -18,7 +18,7 @@ from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.codegen.routines.vector.window import SlidingWindow
 from sartor.errors import DeviceError
 from sartor.runtime.driver.device import open_device
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import all_cases, half_cases

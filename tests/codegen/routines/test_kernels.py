@@ -11,7 +11,7 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
 from sartor.codegen.routines import ROUTINES, routines_for
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
 from sartor.tuning.records.hardware import host

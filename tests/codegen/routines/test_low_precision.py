@@ -21,7 +21,7 @@ from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
 from sartor.codegen.routines.amx.tile_product import TileProduct
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
 from sartor.tuning.records.hardware import host

@@ -13,7 +13,7 @@ from sartor.codegen.ir.packing import Narrow
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Rejected, Routine, Variant, variants_of
 from sartor.codegen.routines import ROUTINES
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, run
 

@@ -17,7 +17,7 @@ from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
 from sartor.codegen.kernels.vector.row_product import MOST_PRODUCTS
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines.vector.product import RowScaledProduct
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, run
 from tests.codegen.routines.layer_cases import Cases, Follower

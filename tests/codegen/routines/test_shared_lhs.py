@@ -15,7 +15,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
 from sartor.codegen.routines import ROUTINES, routines_for
 from sartor.codegen.routines.amx.tile_product import TileProduct
 from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, run
 from tests.codegen.routines.kernel_cases import EXTREME

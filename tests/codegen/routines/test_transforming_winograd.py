@@ -12,7 +12,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors, run
 

@@ -15,7 +15,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.rounding import WEIGHTS, rounding_of
 from sartor.codegen.ir.variants.routine import Rejected, Variant, variants_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors, run
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 
 
 @pytest.fixture

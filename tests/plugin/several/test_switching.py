@@ -37,7 +37,7 @@ from sartor.profiling.profiler import Profiled
 from sartor.profiling.refiner import Refined
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime import module as module_file
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import SWITCHING_FORMAT, read_manifest
 from sartor.runtime.mapping import leases, overlap

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sartor.errors import DeviceError
-from sartor.runtime.driver.iree_runtime import Fences, NativeDevice
+from sartor.runtime.driver.native_device import Fences, NativeDevice
 
 
 class _Semaphores:

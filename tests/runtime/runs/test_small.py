@@ -14,7 +14,7 @@ import pytest
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime import session as session_module
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.runs import owned_outputs

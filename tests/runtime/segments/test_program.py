@@ -18,7 +18,8 @@ import pytest
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime import opening
 from sartor.runtime.driver.device_array import DeviceArray, upload
-from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.driver.native_device import NativeDevice
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.manifest import SEGMENTS_FORMAT, Manifest
 from sartor.runtime.module import check_module

@@ -13,7 +13,7 @@ from sartor.codegen.kernels.vector.peak import MultiplyAdds, Reading, Roofline
 from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
 from sartor.tuning.cost_tables.roofline import Limit, peak_operations, read_bandwidth

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.errors import DeviceError
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.tuning.measuring import measure_job
 
 

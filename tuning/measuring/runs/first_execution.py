@@ -19,7 +19,8 @@ import numpy as np
 
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.runtime.driver.device import open_device
-from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.driver.native_device import NativeDevice
+from sartor.runtime.driver.program import Program
 from sartor.runtime.module import open_module
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData

@@ -19,7 +19,8 @@ from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.names import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
-from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.driver.native_device import NativeDevice
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.driver.waiting import busiest_seconds
 from sartor.tuning.calibration.quantised_range import QuantisedRange

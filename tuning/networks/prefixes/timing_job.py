@@ -19,7 +19,7 @@ from sartor.errors import DeviceError
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.waiting import busiest_seconds
 from sartor.runtime.manifest import BOUND_SUFFIX

@@ -12,7 +12,7 @@ from sartor.codegen.mlir.before_lowering.depthwise_loops import order_depthwise_
 from sartor.codegen.mlir.iree_compiler import compile_module, ir
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
 

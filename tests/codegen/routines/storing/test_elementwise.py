@@ -15,7 +15,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
 from sartor.codegen.routines.storing.elementwise import ElementwiseImages
 from sartor.codegen.routines.storing.table import TableLookUp
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject, layers, load

@@ -11,7 +11,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.routines.storing.half import Half
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import Cases, Follower, in_half
 

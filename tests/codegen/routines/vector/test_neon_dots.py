@@ -23,7 +23,7 @@ from sartor.codegen.routines.vector.neon_dots import (
     SMMLA,
     NeonDots,
 )
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, compiled, layers, load
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_model

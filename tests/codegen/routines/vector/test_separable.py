@@ -15,7 +15,7 @@ from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import FUSED_ROUTINES
 from sartor.codegen.routines.vector.separable import FusedSeparable
 from sartor.codegen.subgraphs.fusion import fuse
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
 from sartor.tuning.records.hardware import host

@@ -10,7 +10,7 @@ import pytest
 
 from sartor.errors import DeviceError
 from sartor.runtime.driver import device as devices
-from sartor.runtime.driver.iree_runtime import DriverDevice
+from sartor.runtime.driver.drivers import DriverDevice
 from sartor.tuning.measuring.runs.gpu_clock import clock_of
 
 # The library lists the slower GPU first, as its slot comes first, and CUDA the faster one.

@@ -22,7 +22,7 @@ from sartor.progress import silent
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import upload
-from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.program import Program
 from sartor.runtime.manifest import BOUND_SUFFIX
 from sartor.runtime.module import open_module
 from sartor.tuning.cost_tables.in_network import Symbols, call_seconds
