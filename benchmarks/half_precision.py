@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import typer
-from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper, version_converter
 
 from benchmarks.zoo import sample_inputs, write
 from sartor.codegen.ir.target import Target
@@ -36,6 +36,8 @@ _HALVES: Mapping[str, tuple[int, type, float]] = {
     "f16": (TensorProto.FLOAT16, np.float16, 65504.0),
     "bf16": (TensorProto.BFLOAT16, ml_dtypes.bfloat16, 2.0**128 - 2.0**120),
 }
+# The operator set from which on convolutions and poolings may be in bf16.
+_SINCE = 22
 _HOST = "host"
 # Scales of Resize have one type in ONNX.
 _KEPT_OPERANDS = {"Resize": (1, 2), "Upsample": (1,)}
@@ -50,7 +52,7 @@ def halved(model: ModelProto, name: str) -> ModelProto:
     """
     kind, dtype, largest = _HALVES[name]
     copy = ModelProto()
-    copy.CopyFrom(model)
+    copy.CopyFrom(version_converter.convert_version(model, _SINCE) if kind == TensorProto.BFLOAT16 else model)
     graph = copy.graph
     kept = {
         node.input[place] for node in graph.node for place in _KEPT_OPERANDS.get(node.op_type, ()) if node.input[place:]
