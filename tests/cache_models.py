@@ -29,6 +29,7 @@ class Decoder:
         is_fused: whether its attentions are ONNX Runtime's GroupQueryAttention, which read lengths from the mask.
         is_standard: whether its attentions are ONNX's Attention, of opset 23.
         is_causal: whether positions see no later ones of their call, where attentions are not fused.
+        counts: whether it computes the positions of tokens from the length of its caches.
         branches: whether what goes into its layers, and what comes out, is chosen by values.
     """
 
@@ -43,6 +44,7 @@ class Decoder:
     is_standard: bool = False
     is_causal: bool = False
     branches: bool = False
+    counts: bool = False
 
     def model(self) -> ModelProto:
         """The model as Optimum exports it: keys and values are appended by Concat, and repeated for heads; or as ONNX
@@ -76,7 +78,8 @@ class _Builder:
     def model(self) -> ModelProto:
         size = self.decoder
         words, places = self.weight(size.words, self._depth), self.weight(size.positions, self._depth)
-        x = self("Add", self("Gather", words, "input_ids"), self("Gather", places, "position_ids"))
+        positions = self._counted() if size.counts else "position_ids"
+        x = self("Add", self("Gather", words, "input_ids"), self("Gather", places, positions))
         x = self._chosen(x) if size.branches else x
         hidden = [*([self._hidden()] if size.has_mask else []), *([self._later()] if size.is_causal else [])]
         plain = self._standard if size.is_standard else partial(self._attention, hidden=hidden)
@@ -112,7 +115,8 @@ class _Builder:
         return self("If", is_positive, **branches)
 
     def _inputs(self) -> dict[str, tuple[int | str, ...]]:
-        found: dict[str, tuple[int | str, ...]] = dict.fromkeys(("input_ids", "position_ids"), ("batch", "sequence"))
+        names = ("input_ids",) if self.decoder.counts else ("input_ids", "position_ids")
+        found: dict[str, tuple[int | str, ...]] = dict.fromkeys(names, ("batch", "sequence"))
         return {**found, "attention_mask": ("batch", "total")} if self.decoder.has_mask else found
 
     def _caches(self, prefix: str, length: str) -> dict[str, tuple[int | str, ...]]:
@@ -125,14 +129,22 @@ class _Builder:
         shown = self("Sub", mask, self.hold(np.array(1, np.float32)))
         return self("Mul", shown, self.hold(np.array(1e4, np.float32)))
 
-    def _later(self) -> str:
-        """What hides the positions behind a call's own, as PyTorch's exporters compute it."""
-        axis, none, one = self.numbers(0), *(self.hold(np.array(each, np.int64)) for each in (0, 1))
+    def _lengths(self) -> tuple[str, str]:
+        """The number of positions before the call, and with its own."""
         past, new = (
-            self("Squeeze", self("Gather", self("Shape", name), self.numbers(place)), axis)
+            self("Squeeze", self("Gather", self("Shape", name), self.numbers(place)), self.numbers(0))
             for name, place in (("past_key_values.0.key", 2), ("input_ids", 1))
         )
-        total = self("Add", past, new)
+        return past, self("Add", past, new)
+
+    def _counted(self) -> str:
+        """The places of the call's tokens."""
+        return self("Range", *self._lengths(), self.hold(np.array(1, np.int64)))
+
+    def _later(self) -> str:
+        """What hides the positions behind a call's own, as PyTorch's exporters compute it."""
+        none, one = (self.hold(np.array(each, np.int64)) for each in (0, 1))
+        past, total = self._lengths()
         own = self("Unsqueeze", self("Range", past, total, one), self.numbers(1))
         is_later = self("Greater", self("Range", none, total, one), own)
         shown, hidden = (self.hold(np.array(each, np.float32)) for each in (0, -1e4))

@@ -25,6 +25,7 @@ from sartor.onnx_model.states.call_sizes import (
     inputs_of,
     is_mask,
     is_own,
+    tokens_of,
 )
 from sartor.onnx_model.states.grown_caches import Growing
 from sartor.onnx_model.states.position_tables import TableBound, table_bounds
@@ -133,7 +134,7 @@ def _set_dims(value: ValueInfoProto, dims: Iterable[int | str]) -> None:
 
 def _cut(model: ModelProto, growing: Sequence[Growing], editor: GraphEditor) -> None:
     """Take caches out."""
-    graph, first, last = model.graph, list[NodeProto](), list[NodeProto]()
+    graph, first, last, tokens = model.graph, list[NodeProto](), list[NodeProto](), tokens_of(model)
     names, dropped = dict[str, str](), set[str]()
     for each in growing:
         emit = Emitter(editor, _appending(each, editor))
@@ -141,7 +142,7 @@ def _cut(model: ModelProto, growing: Sequence[Growing], editor: GraphEditor) -> 
         others = [axis for axis in range(rank) if axis != each.axis]
         back = [0 if axis == each.axis else others.index(axis) + 1 for axis in range(rank)]
         whole = emit("Transpose", each.input, part="cache", perm=back)
-        before = _before(emit, whole, each)
+        before = _before(emit, whole, each, tokens)
         first += emit.nodes
         new = emit.node.input[1]
         emit("Transpose", new, part="rows", perm=[each.axis, *others], output=each.output)
@@ -182,10 +183,15 @@ def _copied(node: NodeProto) -> NodeProto:
     return found
 
 
-def _before(emit: Emitter, whole: str, growing: Growing) -> str:
-    """A value with the shape that the cache has before the call; it is read by nodes that ask for the shape alone."""
+def _before(emit: Emitter, whole: str, growing: Growing, tokens: str) -> str:
+    """A value with the shape that the cache has before the call; it is read by nodes that ask for the shape alone.
+
+    The call's tokens are counted, where they are known, as what is appended may follow from that shape: tokens are
+    embedded with their positions, which begin behind the cache.
+    """
     axis = emit.constant([growing.axis], "axis")
-    new = emit("Gather", emit("Shape", emit.node.input[1], part="new_shape"), axis, part="new", axis=0)
+    counted, place = (tokens, emit.constant([1], "axis")) if tokens else (emit.node.input[1], axis)
+    new = emit("Gather", emit("Shape", counted, part="new_shape"), place, part="new", axis=0)
     end = emit("Neg", new, part="end")
     return emit("Slice", whole, emit.constant([0], "start"), end, axis, part="before")
 

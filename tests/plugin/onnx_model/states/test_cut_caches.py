@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,13 +31,15 @@ def outputs(model: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
     return dict(zip(reference.output_names, reference(dict(feeds)), strict=True))
 
 
-def test_rows_that_are_appended_give_what_the_model_gave() -> None:
+@pytest.mark.parametrize("decoder", [ONE, replace(ONE, counts=True)])
+def test_rows_that_are_appended_give_what_the_model_gave(decoder: Decoder) -> None:
     random, past = np.random.default_rng(0), 5
-    places = {name: np.array([[number]], np.int64) for name, number in (("input_ids", 3), ("position_ids", past))}
+    numbers = {"input_ids": 3} if decoder.counts else {"input_ids": 3, "position_ids": past}
+    places = {name: np.array([[number]], np.int64) for name, number in numbers.items()}
     mask = {"attention_mask": np.ones((1, past + 1), np.int64)}
     caches = {name: random.standard_normal((1, 2, past, 8)).astype(np.float32) for name in (KEY, VALUE)}
-    right = outputs(ONE.model(), {**places, **mask, **caches})
-    model = ONE.model()
+    right = outputs(decoder.model(), {**places, **mask, **caches})
+    model = decoder.model()
     found = cut(model)
     assert found.caches == (Cache(KEY, "present.0.key", 2), Cache(VALUE, "present.0.value", 2))
     kept = {

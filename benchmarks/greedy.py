@@ -1,0 +1,174 @@
+"""Greedy tokens of a decoder in float32 beside ONNX Runtime's, and the memory that caches take.
+
+    python -m benchmarks.greedy --tokens 512 -o build/greedy
+
+The decoder is written as Optimum exports them: keys and values are appended by Concat, lengths are open, positions
+follow from the caches. ONNX Runtime gets the caches that it gave for the token before. Exit code 1 if a token differs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import onnx
+import typer
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import sartor
+from sartor.config import CompileConfig
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+
+Array = NDArray[Any]
+HEADS, HEAD, LAYERS, WORDS, POSITIONS = 8, 64, 4, 4096, 1024
+WIDTH = HEADS * HEAD
+_BEGIN = (3, 1415, 92, 653, 5)
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+app = typer.Typer(help=__doc__)
+
+
+class _Writer:
+    """Collects nodes and seeded weights."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.held: list[TensorProto] = []
+        self._random = np.random.default_rng(0)
+
+    def __call__(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        name = output or f"{operator.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
+        return name
+
+    def hold(self, values: Any, dtype: Any = np.int64) -> str:
+        self.held.append(numpy_helper.from_array(np.asarray(values, dtype), f"held_{len(self.held)}"))
+        return str(self.held[-1].name)
+
+    def product(self, x: str, rows: int, columns: int) -> str:
+        drawn = self._random.standard_normal((rows, columns)) / math.sqrt(rows)
+        return self("MatMul", x, self.hold(drawn, np.float32))
+
+    def rows(self, count: int, index: str) -> str:
+        return self("Gather", self.hold(self._random.standard_normal((count, WIDTH)), np.float32), index)
+
+    def normalised(self, x: str) -> str:
+        scale, shift = self.hold(np.ones(WIDTH), np.float32), self.hold(np.zeros(WIDTH), np.float32)
+        return self("LayerNormalization", x, scale, shift, axis=-1)
+
+    def heads(self, x: str) -> str:
+        split = self("Reshape", self.product(x, WIDTH, WIDTH), self.hold([0, 0, HEADS, HEAD]))
+        return self("Transpose", split, perm=[0, 2, 1, 3])
+
+
+def decoder() -> onnx.ModelProto:
+    """The model: tokens and caches to logits and caches."""
+    write = _Writer()
+    past, new = (
+        write("Gather", write("Shape", name), write.hold(axis))
+        for name, axis in (("past_key_values.0.key", 2), ("input_ids", 1))
+    )
+    places = write("Range", past, write("Add", past, new), write.hold(1))
+    x = write("Add", write.rows(WORDS, "input_ids"), write.rows(POSITIONS, places))
+    for layer in range(LAYERS):
+        x = _layer(write, x, layer)
+    write("Identity", write.product(write.normalised(x), WIDTH, WORDS), output="logits")
+    return _model(write)
+
+
+def _layer(write: _Writer, x: str, layer: int) -> str:
+    inner = write.normalised(x)
+    query, key, value = (write.heads(inner) for _ in range(3))
+    keys, values = (
+        write("Concat", f"past_key_values.{layer}.{kind}", each, output=f"present.{layer}.{kind}", axis=2)
+        for kind, each in (("key", key), ("value", value))
+    )
+    scores = write("MatMul", query, write("Transpose", keys, perm=[0, 1, 3, 2]))
+    shares = write("Softmax", write("Div", scores, write.hold(math.sqrt(HEAD), np.float32)), axis=-1)
+    context = write("Transpose", write("MatMul", shares, values), perm=[0, 2, 1, 3])
+    joined = write.product(write("Reshape", context, write.hold([0, 0, WIDTH])), WIDTH, WIDTH)
+    x = write("Add", x, joined)
+    wide = write("Relu", write.product(write.normalised(x), WIDTH, 4 * WIDTH))
+    return write("Add", x, write.product(wide, 4 * WIDTH, WIDTH))
+
+
+def _model(write: _Writer) -> onnx.ModelProto:
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", 1])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 1, WORDS])
+    caches = [
+        [
+            helper.make_tensor_value_info(f"{name}.{layer}.{kind}", TensorProto.FLOAT, ["batch", HEADS, length, HEAD])
+            for layer in range(LAYERS)
+            for kind in ("key", "value")
+        ]
+        for name, length in (("past_key_values", "past"), ("present", "past + 1"))
+    ]
+    graph = helper.make_graph(write.nodes, "decoder", [ids, *caches[0]], [logits, *caches[1]], write.held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+
+
+def continued(step: Callable[[int], Array], count: int) -> tuple[list[int], int, float]:
+    """Tokens, each the likeliest behind those before; the memory added behind the first of them, and the seconds."""
+    for token in _BEGIN:
+        logits = step(token)
+    tokens, before, begin = list[int](), resident(), time.perf_counter()
+    for _ in range(count):
+        tokens.append(int(logits.argmax()))
+        logits = step(tokens[-1])
+    return tokens, resident() - before, time.perf_counter() - begin
+
+
+def _by_onnx_runtime(path: Path) -> Callable[[int], Array]:
+    reference = OnnxRuntimeReference(path, threads=1)
+    names = [name for name in reference.input_names if name.startswith("past")]
+    held: dict[str, Array] = {name: np.zeros((1, HEADS, 0, HEAD), np.float32) for name in names}
+
+    def step(token: int) -> Array:
+        outputs = reference({"input_ids": np.array([[token]], np.int64), **held})
+        found = dict(zip(reference.output_names, outputs, strict=True))
+        held.update((name, found[name.replace("past_key_values", "present")]) for name in names)
+        return found["logits"]
+
+    return step
+
+
+def _first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    return next((index for index, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), None)
+
+
+@app.command()
+def main(
+    tokens: Annotated[int, typer.Option(help="How many tokens follow the prompt.")] = 512,
+    output: Annotated[Path, typer.Option("-o", help="Folder for the model and the module.")] = Path("build/greedy"),
+) -> None:
+    """Compile the decoder by predicted times, and generate by both."""
+    output.mkdir(parents=True, exist_ok=True)
+    source, module = output / "decoder.onnx", output / "decoder.vmfb"
+    onnx.save(decoder(), source)
+    sartor.compile(source, CompileConfig(threads=1, time_budget=0, database=output / "tuning.db"), output=module)
+    with Session(module, threads=1) as session:
+        ours = continued(lambda token: session.run(["logits"], {"input_ids": np.array([[token]])})[0], tokens)
+    theirs = continued(_by_onnx_runtime(source), tokens)
+    live = tokens * LAYERS * 2 * WIDTH * 4
+    for name, (_, grown, seconds) in (("Sartor", ours), ("ONNX Runtime", theirs)):
+        rate = tokens / seconds
+        print(f"{name}: {rate:.1f} tokens/s; memory grew by {grown / 2**20:.1f} MiB for {live / 2**20:.1f} of caches")
+    place = _first_difference(ours[0], theirs[0])
+    print(f"{tokens} tokens of {len(set(theirs[0]))} words are equal" if place is None else f"token {place} differs")
+    raise typer.Exit(0 if place is None else 1)
+
+
+if __name__ == "__main__":
+    app()
