@@ -233,3 +233,17 @@ class _Builder:
 
 def _values(shapes: Mapping[str, tuple[int | str, ...]], kind: int = TensorProto.FLOAT) -> list[ValueInfoProto]:
     return [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
+
+
+def halved(model: ModelProto) -> ModelProto:
+    """A decoder with all its floats in float16, in place."""
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            array = numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for attribute in [each for node in model.graph.node for each in node.attribute if each.name == "to"]:
+        attribute.i = TensorProto.FLOAT16 if attribute.i == TensorProto.FLOAT else attribute.i
+    return model

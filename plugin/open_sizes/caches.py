@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from onnx import ModelProto, TensorProto, helper
+
 from sartor.errors import SartorError, UnsupportedModelError
+from sartor.onnx_model.graphs.halves import HALVES, half_types, record_widened
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.reading.load import read_model
+from sartor.onnx_model.rewrites.number_types.widen_halves import fits_widened, widen_halves
 from sartor.onnx_model.states.call_sizes import has_several
 from sartor.onnx_model.states.cut_caches import CutModel, cut_caches
 from sartor.onnx_model.states.explicit_appends import append_explicitly
@@ -31,6 +35,22 @@ class CutFile:
     path: Path
     cut: CutModel
     external: tuple[Path, ...]
+
+
+def _widened(model: ModelProto, cut: CutModel) -> CutModel:
+    """Compute a model of half precision in float32, as CPUs do, with caches of float32: those of the model's own type
+    would be converted whole in each call. Files for any size are for CPUs alone."""
+    if not half_types(model) or not fits_widened(model):
+        return cut
+    record_widened(model, model)
+    dtypes, names = dict[str, str](), {name for each in cut.caches for name in (each.input, each.output)}
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        kind = value.type.tensor_type
+        if value.name in names and kind.elem_type in HALVES:
+            dtypes[value.name] = helper.tensor_dtype_to_np_dtype(kind.elem_type).name
+            kind.elem_type = TensorProto.FLOAT
+    widen_halves(model)
+    return replace(cut, dtypes=dtypes)
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,7 @@ def cut_file(path: Path, policy: StatePolicy, given: OpenShapes, directory: Path
                 if declared:
                     raise
                 return Cutting(reason=str(error))
+            cut = _widened(model, cut)
             target = directory / path.name
             with target.open("wb") as file:
                 for piece in serialised(model):

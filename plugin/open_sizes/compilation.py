@@ -226,7 +226,8 @@ class _Making:
         """The same of a file that keeps caches, of the user's model."""
         (symbol,) = self.opened.symbols
         opened = replace(self.opened, model=replace(self.opened.model, caches=cut.caches))
-        return replace(self, opened=opened, sources=cut.sources, cached=CachingModel(model, cut.caches, symbol.most))
+        cached = CachingModel(model, cut.caches, symbol.most, cut.dtypes)
+        return replace(self, opened=opened, sources=cut.sources, cached=cached)
 
     def tuned_with(self, prompts: _Making | None) -> Artifact:
         """Tune a plan, and a second one for prompts; publish their file, or that of the first if there is no other."""

@@ -6,7 +6,7 @@ The reference takes caches that are its own, never the module's, and grow as the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +35,13 @@ class CachingModel:
         path: the user's file, which takes and gives caches.
         caches: as the module has them.
         most: positions that there is room for.
+        dtypes: numpy's names of the element types that the model's caches have, where the module has others.
     """
 
     path: Path
     caches: tuple[Cache, ...]
     most: int
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
 
 def verify_caches(check: Check, model: CachingModel) -> CallErrors | WorkerError:
@@ -111,7 +113,7 @@ class _Calls:
 
     def _sequence(self, steps: Sequence[_Step], samples: Sequence[Mapping[str, Array]]) -> Iterator[ComparedCall]:
         """For each call what the module gave, with its caches among the outputs, and what was expected."""
-        held, before = {name: np.zeros_like(array) for name, array in self._session.save().items()}, 0
+        held, before = {name: self._begun(name, array) for name, array in self._session.save().items()}, 0
         for number, step in enumerate(steps):
             feeds = {
                 each.name: self._given(each, samples, number, before, step.filled)
@@ -127,6 +129,10 @@ class _Calls:
             scales = [output_scale(each, lenience=LAYER) for each in expected]
             yield [given[name] for name in self._outputs], expected, scales
             held, before = {cache.input: right[cache.output] for cache in self._model.caches}, before + step.count
+
+    def _begun(self, name: str, kept: Array) -> Array:
+        """A cache without positions as the model takes it, which may be kept in a wider type."""
+        return np.zeros(kept.shape, self._model.dtypes.get(name, kept.dtype))
 
     def _run(self, feeds: Mapping[str, Array], step: _Step, before: int) -> dict[str, Array]:
         """Run the module, and forget what a call is filled up with.

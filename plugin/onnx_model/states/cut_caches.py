@@ -48,6 +48,7 @@ class CutModel:
         caches: the inputs and outputs that they are.
         shapes: of the inputs that have the number of positions.
         sources: what sizes were bound to, and why, in sentences.
+        dtypes: numpy's names of the element types that caches have in the model, where they are kept in float32.
         prompt: shapes of inputs with which a call has several tokens in place of one; empty if it cannot.
     """
 
@@ -55,6 +56,7 @@ class CutModel:
     shapes: OpenShapes
     sources: tuple[str, ...]
     prompt: OpenShapes = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
 
 def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CutModel:
