@@ -2,8 +2,8 @@
 
     python -m benchmarks.greedy --tokens 512 -o build/greedy
 
-The decoder is written as Optimum exports them: keys and values are appended by Concat, lengths are open, positions
-follow from the caches. ONNX Runtime gets the caches that it gave for the token before. Exit code 1 if a token differs.
+The decoder is written as Optimum exports them: keys and values are appended by Concat, and lengths are open. ONNX
+Runtime gets the caches that it gave for the token before. Exit code 1 if a token differs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 
 Array = NDArray[Any]
+Step = Callable[[int, int], Array]
+"""Logits behind a token at a position."""
 HEADS, HEAD, LAYERS, WORDS, POSITIONS = 8, 64, 4, 4096, 1024
 WIDTH = HEADS * HEAD
+_PLACES = ("input_ids", "position_ids")
 _BEGIN = (3, 1415, 92, 653, 5)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -71,12 +74,7 @@ class _Writer:
 def decoder() -> onnx.ModelProto:
     """The model: tokens and caches to logits and caches."""
     write = _Writer()
-    past, new = (
-        write("Gather", write("Shape", name), write.hold(axis))
-        for name, axis in (("past_key_values.0.key", 2), ("input_ids", 1))
-    )
-    places = write("Range", past, write("Add", past, new), write.hold(1))
-    x = write("Add", write.rows(WORDS, "input_ids"), write.rows(POSITIONS, places))
+    x = write("Add", write.rows(WORDS, "input_ids"), write.rows(POSITIONS, "position_ids"))
     for layer in range(LAYERS):
         x = _layer(write, x, layer)
     write("Identity", write.product(write.normalised(x), WIDTH, WORDS), output="logits")
@@ -100,7 +98,7 @@ def _layer(write: _Writer, x: str, layer: int) -> str:
 
 
 def _model(write: _Writer) -> onnx.ModelProto:
-    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", 1])
+    given = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", 1]) for name in _PLACES]
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 1, WORDS])
     caches = [
         [
@@ -110,7 +108,7 @@ def _model(write: _Writer) -> onnx.ModelProto:
         ]
         for name, length in (("past_key_values", "past"), ("present", "past + 1"))
     ]
-    graph = helper.make_graph(write.nodes, "decoder", [ids, *caches[0]], [logits, *caches[1]], write.held)
+    graph = helper.make_graph(write.nodes, "decoder", [*given, *caches[0]], [logits, *caches[1]], write.held)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
@@ -119,29 +117,33 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
 
 
-def continued(step: Callable[[int], Array], count: int) -> tuple[list[int], int, float]:
+def continued(step: Step, count: int) -> tuple[list[int], int, float]:
     """Tokens, each the likeliest behind those before; the memory added behind the first of them, and the seconds."""
-    for token in _BEGIN:
-        logits = step(token)
+    for place, token in enumerate(_BEGIN):
+        logits = step(token, place)
     tokens, before, begin = list[int](), resident(), time.perf_counter()
-    for _ in range(count):
+    for place in range(len(_BEGIN), len(_BEGIN) + count):
         tokens.append(int(logits.argmax()))
-        logits = step(tokens[-1])
+        logits = step(tokens[-1], place)
     return tokens, resident() - before, time.perf_counter() - begin
 
 
-def _by_onnx_runtime(path: Path) -> Callable[[int], Array]:
+def _by_onnx_runtime(path: Path) -> Step:
     reference = OnnxRuntimeReference(path, threads=1)
     names = [name for name in reference.input_names if name.startswith("past")]
     held: dict[str, Array] = {name: np.zeros((1, HEADS, 0, HEAD), np.float32) for name in names}
 
-    def step(token: int) -> Array:
-        outputs = reference({"input_ids": np.array([[token]], np.int64), **held})
+    def step(token: int, place: int) -> Array:
+        outputs = reference({**_numbers(token, place), **held})
         found = dict(zip(reference.output_names, outputs, strict=True))
         held.update((name, found[name.replace("past_key_values", "present")]) for name in names)
         return found["logits"]
 
     return step
+
+
+def _numbers(token: int, place: int) -> dict[str, Array]:
+    return {name: np.array([[number]], np.int64) for name, number in zip(_PLACES, (token, place), strict=True)}
 
 
 def _first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
@@ -159,7 +161,7 @@ def main(
     onnx.save(decoder(), source)
     sartor.compile(source, CompileConfig(threads=1, time_budget=0, database=output / "tuning.db"), output=module)
     with Session(module, threads=1) as session:
-        ours = continued(lambda token: session.run(["logits"], {"input_ids": np.array([[token]])})[0], tokens)
+        ours = continued(lambda token, place: session.run(["logits"], _numbers(token, place))[0], tokens)
     theirs = continued(_by_onnx_runtime(source), tokens)
     live = tokens * LAYERS * 2 * WIDTH * 4
     for name, (_, grown, seconds) in (("Sartor", ours), ("ONNX Runtime", theirs)):
