@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from iree._runtime.libs import _runtime as rt  # noqa: TID251
+from iree._runtime.libs import _runtime  # noqa: TID251
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array
 
+rt: Any = _runtime
+"""IREE's bindings, which have no types."""
 # Flags of IREE for the whole process, which the package ``iree.runtime`` reads when it is loaded.
 _FLAGS = "IREE_PY_RUNTIME_FLAGS"
 # The exceptions of IREE's bindings; NotImplementedError is a RuntimeError.
