@@ -15,8 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.counts import check_counts
-from sartor.runtime.driver.signature import HOW_TO_GIVE, Signature, TensorSpec, parse_declaration
+from sartor.runtime.driver.signature import Signature, TensorSpec
 from sartor.runtime.files.json_fields import FieldError, Fields, checked, listed, named, record, text, whole
+from sartor.runtime.files.rare_records import (
+    read_alternatives,
+    read_bound,
+    read_caches,
+    read_noise,
+    read_prompt,
+    read_segments,
+    read_sizes,
+    read_states,
+    read_successor,
+)
 from sartor.runtime.module import Module, open_module
 
 if TYPE_CHECKING:
@@ -47,13 +58,12 @@ MANIFEST_FORMAT = 3
 """The format of manifests with a network."""
 SEGMENTS_FORMAT = 2
 ONE_DEVICE_FORMAT = 1
-DECLARATION_KEY = "iree.abi.declaration"
 ASYNC_SUFFIX = "$async"
 BOUND_SUFFIX = "$bound"
-INITIALIZER = "__init"
 
 _SHOWN_DIGITS = 40
-_MOST_BYTES = 1 << 63
+# Without them, older versions read the modules that need none.
+_LATER_FIELDS = ("segments", "alternatives", "successor", "sizes", "noise", "states", "caches", "prompt")
 _SHA256_DIGITS, _HEXADECIMAL = 64, frozenset("0123456789abcdef")
 
 
@@ -138,22 +148,34 @@ class Manifest:
             ValueError: if they contradict each other.
         """
         check_counts(self.outputs)
-        ranks = {spec.name: len(spec.shape) for spec in self.inputs}
-        for size in self.sizes:
-            if not size.places or any(place.axis >= ranks.get(place.input, 0) for place in size.places):
-                raise ValueError(f"no input has the size '{size.name}'")
-            if size.multiple < 1:
-                raise ValueError(f"the size '{size.name}' is a multiple of {size.multiple}")
-        if unknown := sorted({each.name for each in self.noise} - set(ranks)):
-            raise ValueError(f"no input '{unknown[0]}' takes the noise of that name")
         if not self.devices:
             raise ValueError("it is for no device")
+        self._check_inputs()
+        self._check_states()
         if self.segments:
             from sartor.runtime.segments.record import check_order
 
             if unknown := sorted({segment.device for segment in self.segments} - {*self.devices}):
                 raise ValueError(f"a segment is for the device '{unknown[0]}', which is not among the module's devices")
             check_order(self.segments, *((spec.name for spec in specs) for specs in (self.inputs, self.outputs)))
+        if self.alternatives:
+            from sartor.runtime.several.record import check_alternatives
+
+            check_alternatives(self.alternatives, self.inputs, self.outputs, self.devices)
+
+    def _check_inputs(self) -> None:
+        """Check that open sizes, and noise, are those of inputs."""
+        ranks = {spec.name: len(spec.shape) for spec in self.inputs}
+        for size in self.sizes:
+            if not size.places or any(place.axis >= ranks.get(place.input, 0) for place in size.places):
+                raise ValueError(f"no input has the size '{size.name}'")
+            if size.multiple < 1:
+                raise ValueError(f"the size '{size.name}' is a multiple of {size.multiple}")
+        if unknown := sorted({noise.name for noise in self.noise} - set(ranks)):
+            raise ValueError(f"no input '{unknown[0]}' takes the noise of that name")
+
+    def _check_states(self) -> None:
+        """Check that states, caches and the function that fills them are made of inputs and outputs."""
         if self.states:
             from sartor.runtime.driver.state import check_states
 
@@ -167,10 +189,6 @@ class Manifest:
         if self.prompt is not None:
             own = self.stateful_signature
             self.prompt.check(own.inputs, own.outputs)
-        if self.alternatives:
-            from sartor.runtime.several.record import check_alternatives
-
-            check_alternatives(self.alternatives, self.inputs, self.outputs, self.devices)
 
     @property
     def signature(self) -> Signature:
@@ -243,25 +261,11 @@ class Manifest:
             ValueError: if the plan has a number that JSON cannot represent.
         """
         content = asdict(self)
-        if not self.segments:
-            # Older versions, which know no segments, read the modules of one device.
-            del content["segments"]
         # In a line of its own, which no session parses: that would take a tenth of the time to load a small network.
         network = content.pop("network")
-        if not self.alternatives:
-            del content["alternatives"]
-        if self.successor is None:
-            del content["successor"]
-        if not self.sizes:
-            del content["sizes"]
-        if not self.noise:
-            del content["noise"]
-        if not self.states:
-            del content["states"]
-        if not self.caches:
-            del content["caches"]
-        if self.prompt is None:
-            del content["prompt"]
+        for name in _LATER_FIELDS:
+            if not content[name]:
+                del content[name]
         lines = [content, network] if network else [content]
         return "\n".join(json.dumps(line, sort_keys=True, separators=(",", ":"), allow_nan=False) for line in lines)
 
@@ -308,90 +312,20 @@ def _read(content: object) -> Manifest:
         plan=fields.take("plan", record),
         parameters=fields.take("parameters", named(checked(text, _check_file_name)), {}),
         features=fields.take("features", names, ()),
-        bound=fields.take("bound", _read_bound, ()),
-        segments=fields.take("segments", _read_segments, ()),
+        bound=fields.take("bound", read_bound, ()),
+        segments=fields.take("segments", read_segments, ()),
         network=fields.take("network", record, {}),
-        alternatives=fields.take("alternatives", _read_alternatives, ()),
-        successor=fields.take("successor", _read_successor, None),
-        sizes=fields.take("sizes", _read_sizes, ()),
-        noise=fields.take("noise", _read_noise, ()),
-        states=fields.take("states", _read_states, ()),
-        caches=fields.take("caches", _read_caches, ()),
-        prompt=fields.take("prompt", _read_prompt, None),
+        alternatives=fields.take("alternatives", read_alternatives, ()),
+        successor=fields.take("successor", read_successor, None),
+        sizes=fields.take("sizes", read_sizes, ()),
+        noise=fields.take("noise", read_noise, ()),
+        states=fields.take("states", read_states, ()),
+        caches=fields.take("caches", read_caches, ()),
+        prompt=fields.take("prompt", read_prompt, None),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
     return found
-
-
-# Few manifests have these, and each kind of record takes as long to define as a small layer to run.
-def _read_bound(content: object, where: str) -> tuple[BoundInput, ...]:
-    if content == []:
-        return ()
-    from sartor.runtime.driver.bound_input import BoundInput
-
-    return listed(BoundInput.read)(content, where)
-
-
-def _read_segments(content: object, where: str) -> tuple[Segment, ...]:
-    from sartor.runtime.segments.record import Segment
-
-    return listed(Segment.read)(content, where)
-
-
-def _read_alternatives(content: object, where: str) -> tuple[Alternative, ...]:
-    if content == []:
-        return ()
-    from sartor.runtime.several.record import Alternative
-
-    return listed(Alternative.read)(content, where)
-
-
-def _read_sizes(content: object, where: str) -> tuple[OpenSize, ...]:
-    from sartor.runtime.files.open_sizes import OpenSize
-
-    return listed(OpenSize.read)(content, where)
-
-
-def _read_noise(content: object, where: str) -> tuple[Noise, ...]:
-    from sartor.runtime.driver.noise import Noise
-
-    return listed(Noise.read)(content, where)
-
-
-def _read_states(content: object, where: str) -> tuple[State, ...]:
-    from sartor.runtime.driver.state import State
-
-    return listed(State.read)(content, where)
-
-
-def _read_prompt(content: object, where: str) -> Prompt:
-    from sartor.runtime.driver.cache import Prompt
-
-    return Prompt.read(content, where)
-
-
-def _read_caches(content: object, where: str) -> tuple[Cache, ...]:
-    from sartor.runtime.driver.cache import Cache
-
-    return listed(Cache.read)(content, where)
-
-
-def _read_successor(content: object, where: str) -> dict[str, Any]:
-    """The record of a plan for later inferences: its function, the bytes of weights that only it reads, and itself."""
-    fields = Fields(content, where)
-    found = {
-        "entry": fields.take("entry", text),
-        "weight_bytes": fields.take("weight_bytes", checked(whole, _check_bytes)),
-        "plan": fields.take("plan", record),
-    }
-    fields.end()
-    return found
-
-
-def _check_bytes(count: int) -> None:
-    if not 0 <= count < _MOST_BYTES:
-        raise ValueError(f"{count} is no number of bytes")
 
 
 def _finite(text: str) -> float:
@@ -427,25 +361,3 @@ def find_manifest(module: Module, *, whole: bool = True) -> Manifest | None:
         if text is not None:
             return Manifest.from_json(text, whole=whole)
     return None
-
-
-def read_signature(module: Module, entry: str | None = None) -> Signature:
-    """The signature of a module without a manifest, as IREE's compiler recorded it; ``entry`` selects the function.
-
-    Raises:
-        UsageError: if there is no such function, several to choose from, or no recorded signature.
-    """
-    others = ASYNC_SUFFIX, BOUND_SUFFIX
-    candidates = [name for name in module.functions if name != INITIALIZER and not name.endswith(others)]
-    if entry is None and len(candidates) != 1:
-        raise UsageError(
-            f"{module.label} exports {candidates or 'nothing'}; name the entry function to run, with --signature NAME "
-            "or as Session(entry=...)"
-        )
-    name = entry or candidates[0]
-    if name not in candidates:
-        raise UsageError(f"{module.label} exports no function '{name}'; it exports {candidates}")
-    declaration = module.reflection(name).get(DECLARATION_KEY)
-    if declaration is None:
-        raise UsageError(f"{module.label} does not record what '{name}' takes and gives; {HOW_TO_GIVE}")
-    return parse_declaration(declaration)

@@ -12,7 +12,8 @@ from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.noise import Noise
 from sartor.runtime.driver.signature import Signature, parse_signature
 from sartor.runtime.files.checksums import checksum, wrong_weights
-from sartor.runtime.manifest import Manifest, find_manifest, read_signature
+from sartor.runtime.foreign import read_signature
+from sartor.runtime.manifest import Manifest, find_manifest
 from sartor.runtime.module import beside, open_module
 from sartor.runtime.opening import ONLY_KEPT
 from sartor.runtime.several.choice import FIRST, LevelHere, PlanChoice, check_known, chosen_plan

@@ -14,7 +14,8 @@ from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.program import Program, Weights
 from sartor.runtime.driver.signature import Signature
-from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
+from sartor.runtime.foreign import read_signature
+from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest
 from sartor.runtime.mapping.mapped_file import MappedFile
 from sartor.runtime.mapping.overlap import Overlap, Takeover
 from sartor.runtime.module import Module, beside, has_huge_pages, load_module, load_weights

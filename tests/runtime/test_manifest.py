@@ -15,13 +15,13 @@ from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declaration
 from sartor.runtime.driver.state import State
+from sartor.runtime.foreign import read_signature
 from sartor.runtime.manifest import (
     PROMPTS_FORMAT,
     STATES_FORMAT,
     Manifest,
     find_manifest,
     read_manifest,
-    read_signature,
 )
 from sartor.runtime.module import open_module
 from sartor.runtime.several.record import Alternative
