@@ -17,7 +17,7 @@ from sartor.errors import UsageError
 from sartor.runtime.driver.counts import check_counts
 from sartor.runtime.driver.signature import Signature, TensorSpec
 from sartor.runtime.files.json_fields import FieldError, Fields, checked, listed, named, record, text, whole
-from sartor.runtime.files.rare_records import (
+from sartor.runtime.manifest_records import (
     read_alternatives,
     read_bound,
     read_caches,
