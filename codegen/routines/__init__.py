@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.kernels.isa.amx import INTEGER
+from sartor.codegen.kernels.isa.byte_pairs import BYTE_PAIRS
 from sartor.codegen.kernels.isa.half_pairs import HALF_PAIRS
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.kernels.isa.pairs import PAIRS
@@ -48,7 +49,7 @@ from sartor.codegen.routines.storing.table import TableLookUp
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd, WordPairWinograd
 from sartor.codegen.routines.vector.join import Join, JoinEnlarged, JoinSlices
-from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
+from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS, SDOT
 from sartor.codegen.routines.vector.product import Product, RowScaledProduct
 from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.codegen.routines.vector.rowwise import Rowwise
@@ -205,6 +206,8 @@ ROUTINES: tuple[Routine, ...] = (
     Product("dots_to_f32", storage="i8", element=INTEGER_DOTS, output="f32"),
     RowScaledProduct(),
     BlockDotProduct(),
+    BlockDotProduct("block_byte_pairs", element=BYTE_PAIRS),
+    BlockDotProduct("block_neon_dots", element=SDOT),
     # With filters in 8 bits, which are widened where they are read, and all else in the model's own types.
     Direct("direct_by_i8", weights="i8"),
     Direct("direct_by_i8_blocked", blocked=True, weights="i8"),

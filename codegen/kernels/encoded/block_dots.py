@@ -19,7 +19,7 @@ from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.loops.nest import NestKernel, Starts, Tile
 from sartor.codegen.kernels.loops.partition import workgroup_range
-from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
+from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 
 _BYTES_OF_WORD = 4
 
@@ -97,11 +97,13 @@ class _TileWriter:
         """Add the products of the words at one position of a block."""
         asm, of = self._asm, self._of.blocks
         words = self._parts.words(asm.add(self._parts.codes(block), asm.mul(word, of.word_step)))
-        for place in range(of.encoding.codes_of_byte):
-            codes = [self._bytes(each, place) for each in words]
-            factors = [self._factor(row, block, word, place) for row in self._rows]
-            pairs = ((code, factor) for factor in factors for code in codes)
-            sums = [self._multiplied(*pair, total) for pair, total in zip(pairs, sums, strict=True)]
+        together, count = self._of.element.together, of.encoding.codes_of_byte
+        for start in range(0, count, together):
+            places = range(start, min(start + together, count))
+            codes = [[self._bytes(each, place) for place in places] for each in words]
+            factors = [[self._factor(row, block, word, place) for place in places] for row in self._rows]
+            groups = ([*zip(code, factor, strict=True)] for factor in factors for code in codes)
+            sums = [self._of.element.added(asm, group, total) for group, total in zip(groups, sums, strict=True)]
         return sums
 
     def _bytes(self, words: ir.Value, place: int) -> ir.Value:
@@ -138,10 +140,6 @@ class _TileWriter:
         loaded = asm.load_words(self._space, offset, ir.VectorType.get([1], word_type))
         kind = ir.VectorType.get([asm.lanes * _BYTES_OF_WORD], ir.IntegerType.get_signless(8))
         return vector.bitcast(kind, vector.broadcast(asm.vector_type(word_type), loaded))
-
-    def _multiplied(self, codes: ir.Value, factor: ir.Value, total: ir.Value) -> ir.Value:
-        name = self._of.element.product.format(bits=self._asm.lanes * WORD_BITS)
-        return llvm.call_intrinsic(total.type, name, [total, codes, factor], [], [])
 
 
 def _splat(asm: Assembler, number: int) -> ir.Value:

@@ -15,7 +15,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
-from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, PackedBlocks
+from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts, build_kernel
@@ -167,8 +167,8 @@ class EncodedProduct:
 def refused_dots(weight: EncodedWeight, element: DotElement, machine: Machine) -> Rejected | None:
     """Why rows that are rounded to 8 bits cannot be multiplied by codes; None if they can."""
     of = weight.encoding
-    if machine.lanes % (WORD_BITS // of.bits):
-        return Rejected("a vector holds fewer numbers than a word has codes")
+    if of.bits > element.most_bits:
+        return Rejected(f"its codes of {of.bits} bits are too large for the instruction")
     if min(of.block, of.depth) * _MOST_INTEGER * ((1 << of.bits) - 1) > _MOST_SUM:
         return Rejected(f"sums of {min(of.block, of.depth)} products of a block may exceed 32 bits")
     return element.refusal(machine)

@@ -6,7 +6,7 @@ out of words: the first codes of each byte of a word, then the second ones, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -127,61 +127,87 @@ class RoundedRows:
         for vector_of in numbers:
             most = arith.maximumf(most, functions.absf(vector_of))
         scale, inverse = _scale_of(asm, most)
-        total = asm.splat(ir.IntegerAttr.get(_integer(32), 0))
-        for index, vector_of in enumerate(numbers):
+        total, together = asm.splat(ir.IntegerAttr.get(_integer(32), 0)), self._together(asm)
+        for index in range(0, len(numbers), together):
             place = target[0], asm.add(target[1], index * lanes)
-            total = arith.addi(total, self._stored(asm, vector_of, inverse, place))
+            total = self._stored(asm, numbers[index : index + together], inverse, place, total)
         return scale, _across(asm, total, arith.addi)
+
+    def _together(self, asm: Assembler) -> int:
+        """Vectors whose integers are stored together, as they go with the codes of one word."""
+        return -(-self.blocks.codes_of_word // asm.lanes)
 
     def _long_block(
         self, asm: Assembler, source: tuple[ir.Value, Index], target: tuple[ir.Value, Index], size: int
     ) -> tuple[ir.Value, ir.Value]:
         """As ``_block``, by loops that read all numbers twice: so many would fill a worker thread's stack."""
-        lanes, zero = asm.lanes, _splat(asm, 0.0)
-        whole = size - size % lanes
+        lanes, zero, together = asm.lanes, _splat(asm, 0.0), self._together(asm)
+        step = lanes * together
+        whole = size - size % step
 
-        def read(start: Index, count: int) -> ir.Value:
-            return asm.load(source[0], asm.add(source[1], start), count)
+        def read(start: Index, count: int) -> list[ir.Value]:
+            counts = [max(0, min(lanes, count - before)) for before in range(0, step, lanes)]
+            places = [asm.add(source[1], start, index * lanes) for index in range(together)]
+            return [asm.load(source[0], *each) if each[1] else zero for each in zip(places, counts, strict=True)]
 
-        def larger(start: Index, carried: list[ir.Value], count: int = lanes) -> list[ir.Value]:
-            return [arith.maximumf(carried[0], functions.absf(read(start, count)))]
+        def larger(start: Index, carried: list[ir.Value], count: int = step) -> list[ir.Value]:
+            most = carried[0]
+            for numbers in read(start, count):
+                most = arith.maximumf(most, functions.absf(numbers))
+            return [most]
 
-        most = asm.loop(0, whole, lanes, [zero], larger)
+        most = asm.loop(0, whole, step, [zero], larger)
         most = larger(whole, most, size - whole) if whole < size else most
         scale, inverse = _scale_of(asm, most[0])
 
-        def rounded(start: Index, carried: list[ir.Value], count: int = lanes) -> list[ir.Value]:
+        def rounded(start: Index, carried: list[ir.Value], count: int = step) -> list[ir.Value]:
             place = target[0], asm.add(target[1], start)
-            return [arith.addi(carried[0], self._stored(asm, read(start, count), inverse, place))]
+            return [self._stored(asm, read(start, count), inverse, place, carried[0])]
 
-        total = asm.loop(0, whole, lanes, [asm.splat(ir.IntegerAttr.get(_integer(32), 0))], rounded)
+        total = asm.loop(0, whole, step, [asm.splat(ir.IntegerAttr.get(_integer(32), 0))], rounded)
         filled = whole
         if whole < size:
-            total, filled = rounded(whole, total, size - whole), whole + lanes
+            total, filled = rounded(whole, total, size - whole), whole + step
 
         def fill(start: Index) -> None:
-            self._stored(asm, zero, inverse, (target[0], asm.add(target[1], start)))
+            self._stored(asm, [zero] * together, inverse, (target[0], asm.add(target[1], start)), total[0])
 
-        asm.repeat(filled, self.blocks.encoding.block, lanes, fill)
+        asm.repeat(filled, self.blocks.encoding.block, step, fill)
         return scale, _across(asm, total[0], arith.addi)
 
-    def _stored(self, asm: Assembler, numbers: ir.Value, inverse: ir.Value, place: tuple[ir.Value, Index]) -> ir.Value:
-        """Store the integers of a vector of numbers; returns them."""
-        nearest = arith.addf(arith.mulf(numbers, inverse), _splat(asm, _LARGE))
+    def _stored(
+        self,
+        asm: Assembler,
+        numbers: Sequence[ir.Value],
+        inverse: ir.Value,
+        place: tuple[ir.Value, Index],
+        total: ir.Value,
+    ) -> ir.Value:
+        """Store the integers of some vectors of numbers; returns ``total`` with them added."""
         origin = asm.splat(ir.IntegerAttr.get(_integer(32), _LARGE_BITS))
-        integers = arith.subi(arith.bitcast(asm.vector_type(_integer(32)), nearest), origin)
-        stored = arith.trunci(asm.vector_type(_integer(8)), self._ordered(asm, integers))
-        asm.store_all(stored, *place, asm.lanes)
-        return integers
+        joined: list[ir.Value] = []
+        for each in numbers:
+            nearest = arith.addf(arith.mulf(each, inverse), _splat(asm, _LARGE))
+            joined.append(arith.subi(arith.bitcast(asm.vector_type(_integer(32)), nearest), origin))
+            total = arith.addi(total, joined[-1])
+        while len(joined) > 1:
+            count = ir.VectorType(joined[0].type).shape[0]
+            pairs = zip(joined[::2], joined[1::2], strict=True)
+            joined = [vector.shuffle(*pair, range(2 * count)) for pair in pairs]
+        integers = self._ordered(joined[0])
+        count = ir.VectorType(integers.type).shape[0]
+        stored = arith.trunci(ir.VectorType.get([count], _integer(8)), integers)
+        asm.store_all(stored, *place, count)
+        return total
 
-    def _ordered(self, asm: Assembler, integers: ir.Value) -> ir.Value:
+    def _ordered(self, integers: ir.Value) -> ir.Value:
         """Integers in the order in which codes come out of words."""
         size, parts = self.blocks.codes_of_word, self.blocks.encoding.codes_of_byte
         if parts == 1:
             return integers
         order = [
             start + byte * parts + part
-            for start in range(0, asm.lanes, size)
+            for start in range(0, ir.VectorType(integers.type).shape[0], size)
             for part in range(parts)
             for byte in range(WORD_BYTES)
         ]

@@ -211,11 +211,13 @@ class DotElement(MultiplyInstruction):
             needs all features of one set.
         bias: what is added to the image's numbers: 128 if the instruction takes them without a sign, else 0.
         operands: vector registers that it needs besides one for each vector of sums and of filters.
+        most_bits: of codes without a sign that are multiplied by signed numbers of 8 bits without a bias.
     """
 
     extensions: tuple[tuple[int, tuple[Extensions, ...]], ...]
     bias: int = 0
     operands: int = 0
+    most_bits: int = 8
 
     @property
     def rate(self) -> int:
@@ -245,6 +247,18 @@ class DotElement(MultiplyInstruction):
         if any(machine.features.issuperset(each) for each in sets):
             return None
         return Rejected(f"the CPU has no {_alternatives(sets)}")
+
+    @property
+    def together(self) -> int:
+        """Groups of which ``added`` is best given so many."""
+        return 1
+
+    def added(self, asm: Assembler, groups: Iterable[tuple[ir.Value, ir.Value]], total: ir.Value) -> ir.Value:
+        """A vector of sums with the products of pairs of vectors of groups added, in the order of the operands."""
+        name = self.product.format(bits=asm.lanes * _WORD_BITS)
+        for lhs, rhs in groups:
+            total = llvm.call_intrinsic(total.type, name, [total, lhs, rhs], [], [])
+        return total
 
     def core(self, core: Core) -> Core:
         """The core as the analytic models see it, with the rate and latency of this instruction."""

@@ -100,7 +100,8 @@ class Rows(ByInstruction):
         ]
 
 
-SDOT = DotElement("i8", 4, "i32", "llvm.aarch64.neon.sdot.v4i32.v16i8", ((_BYTES, (("dotprod",),)),))
+# It takes codes of fewer than 8 bits as numbers above zero.
+SDOT = DotElement("i8", 4, "i32", "llvm.aarch64.neon.sdot.v4i32.v16i8", ((_BYTES, (("dotprod",),)),), most_bits=7)
 SMMLA = MatrixElement(
     "i8", 8, "i32", "llvm.aarch64.neon.smmla.v4i32.v16i8", ((_BYTES, (("i8mm",),)),), operands=_MORE_OPERANDS
 )
