@@ -68,13 +68,13 @@ def described(descriptor: str) -> DescribedVariant:
 @functools.cache
 def routine_names() -> frozenset[str]:
     """Names of all routines, without the operations they compute."""
-    return frozenset(each.name for each in all_routines())
+    return frozenset(routine.name for routine in all_routines())
 
 
 @functools.cache
 def families() -> tuple[str, ...]:
     """Families of all routines, in the order of the list of routines."""
-    found = (each.traits.family for each in all_routines())
+    found = (routine.traits.family for routine in all_routines())
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
@@ -92,7 +92,7 @@ def may_name(glob: str) -> bool:
 @functools.cache
 def _heads() -> tuple[str, ...]:
     """Descriptors that there can be, without parameters."""
-    names = dict.fromkeys(each.name for each in all_routines())
+    names = dict.fromkeys(routine.name for routine in all_routines())
     types = dict.fromkeys((*ELEMENT_TYPES, *low_precision()))
     parts = itertools.product(DEVICES, types, OPERATIONS, names)
     return tuple(f"{device}:{dtype}/{operation}.{name}" for device, dtype, operation, name in parts)
@@ -101,7 +101,7 @@ def _heads() -> tuple[str, ...]:
 @functools.cache
 def size_names() -> tuple[str, ...]:
     """Names of the sizes of all routines, in the order of the list of routines."""
-    return tuple(dict.fromkeys(name for each in all_routines() for name in each.traits.sizes))
+    return tuple(dict.fromkeys(name for routine in all_routines() for name in routine.traits.sizes))
 
 
 @functools.cache
@@ -111,8 +111,8 @@ def _traits() -> dict[tuple[str, str | None], Traits]:
     Routines for different layers may share both; then their traits agree.
     """
     found: dict[tuple[str, str | None], Traits] = {}
-    for each in all_routines():
-        found.setdefault((each.name, _computes_in(each)), each.traits)
+    for routine in all_routines():
+        found.setdefault((routine.name, _computes_in(routine)), routine.traits)
     return found
 
 

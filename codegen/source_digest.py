@@ -45,7 +45,7 @@ def source_digest(*modules: str) -> str:
 @functools.cache
 def package_digest() -> str:
     """Hash the package's version and all of its source, whoever imports it, which takes some hundredths of a second."""
-    return digest_of_folders([path.parent for each in _FOLDERS if (path := locate(f"{_PACKAGE}{each}"))])
+    return digest_of_folders([path.parent for folder in _FOLDERS if (path := locate(f"{_PACKAGE}{folder}"))])
 
 
 def digest_of_folders(folders: Sequence[Path]) -> str:
@@ -101,7 +101,7 @@ def _imported(path: Path, locate: Locate) -> tuple[str, ...]:
     """Modules of this package that a file imports, or imports names from."""
     found: list[str] = []
     for module, names in imports_of(path.read_bytes()):
-        inside = [f"{module}.{each}" for each in names]
+        inside = [f"{module}.{name}" for name in names]
         modules = [each for each in inside if locate(each) is not None]
         found.extend(modules if names and len(modules) == len(inside) else [module, *modules])
     return tuple(found)
@@ -122,7 +122,7 @@ def imports_of(source: bytes) -> list[tuple[str, tuple[str, ...]]]:
         if module is not None:
             found.append((module.decode(), _names(plain if listed is None else listed)))
         elif modules is not None:
-            found.extend((each, ()) for each in _names(modules) if each.partition(".")[0] == _PACKAGE)
+            found.extend((name, ()) for name in _names(modules) if name.partition(".")[0] == _PACKAGE)
         else:
             skipped = _end_of_block(source, match.end(), len(indentation))
     return found
@@ -130,8 +130,8 @@ def imports_of(source: bytes) -> list[tuple[str, tuple[str, ...]]]:
 
 def _names(listed: bytes) -> tuple[str, ...]:
     """The names in a list with commas, without those that they get and without comments."""
-    parts = (each.split() for each in _COMMENT.sub(b"", listed).split(b","))
-    return tuple(each[0].decode() for each in parts if each)
+    parts = (part.split() for part in _COMMENT.sub(b"", listed).split(b","))
+    return tuple(part[0].decode() for part in parts if part)
 
 
 def _end_of_block(source: bytes, begin: int, indentation: int) -> int:

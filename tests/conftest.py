@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     places = {Path(__file__).parent / name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
     renamed = mark_thorough(items)
-    if renamed and not any("::" in each for each in config.args):
+    if renamed and not any("::" in arg for arg in config.args):
         raise pytest.UsageError(f"tests/thorough.py names tests that there are not: {', '.join(sorted(renamed))}")
     for item in items:
         if "vulkan" in getattr(item, "fixturenames", ()):

@@ -42,7 +42,7 @@ class Emulator:
 
         A result in bf16 needs its type, as IREE's program writes none of that type as a numpy array.
         """
-        given = [_written(module.parent / f"in{index}", each) for index, each in enumerate(arguments)]
+        given = [_written(module.parent / f"in{index}", argument) for index, argument in enumerate(arguments)]
         is_raw = result is not None and result.dtype == _RAW
         wanted = module.parent / ("out.bin" if is_raw else "out.npy")
         command = [self.qemu, "-L", str(_LIBRARIES), str(self.program), "--device=local-sync", f"--module={module}"]

@@ -17,7 +17,7 @@ _IS_THERE: Mapping[str, Callable[[], bool]] = {
     "vulkan": lambda: is_available("vulkan"),
     "ptxas": lambda: assembler() is not None,
 }
-_NEEDED = [each for each in os.environ.get("SARTOR_TESTS_NEED", "").split(",") if each]
+_NEEDED = [part for part in os.environ.get("SARTOR_TESTS_NEED", "").split(",") if part]
 
 
 @pytest.mark.vulkan

@@ -120,7 +120,9 @@ def _fold_broadcasts(rewrite: Rewrite) -> None:
             if op is None or not copies(op):
                 continue
             source, inner = indexing_maps(op)[0], list(maps[index].results)
-            read = [inner[each.position] if isinstance(each, ir.AffineDimExpr) else each for each in source.results]
+            read = [
+                inner[result.position] if isinstance(result, ir.AffineDimExpr) else result for result in source.results
+            ]
             if index and not _are_of_a_matrix(read[-2:], maps[index].n_dims):
                 # A transposition that no RHS may have: its strides follow from the op instead.
                 continue
@@ -131,7 +133,7 @@ def _fold_broadcasts(rewrite: Rewrite) -> None:
 
 def _are_of_a_matrix(loops: Sequence[ir.AffineExpr], count: int) -> bool:
     """Whether loops are those over columns and over the reduction, the last two of ``count``."""
-    return {each.position for each in loops if isinstance(each, ir.AffineDimExpr)} == {count - 2, count - 1}
+    return {loop.position for loop in loops if isinstance(loop, ir.AffineDimExpr)} == {count - 2, count - 1}
 
 
 def _fold_reshapes(rewrite: Rewrite) -> None:

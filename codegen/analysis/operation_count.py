@@ -26,7 +26,7 @@ def operation_count(task: Task) -> int:
     the machine's peak.
     """
     if task.stages:
-        return sum(operation_count(each.task) for each in task.stages)
+        return sum(operation_count(stage.task) for stage in task.stages)
     if task.kind not in _PER_ITERATION:
         return 0
     rewrite = Rewrite.plain(task)

@@ -65,9 +65,9 @@ def _ragged_panel(columns: int, lanes: int) -> int:
     """All columns if they are few; else a divisor of them, preferably a multiple of half or a quarter of a vector."""
     if columns <= _MOST_PANEL:
         return columns
-    divisors = [each for each in range(2, _MOST_PANEL * 4) if columns % each == 0]
+    divisors = [index for index in range(2, _MOST_PANEL * 4) if columns % index == 0]
     for unit in (lanes // 2, lanes // 4, 1):
-        if whole := [each for each in divisors if unit and each % unit == 0 and each >= lanes]:
+        if whole := [divisor for divisor in divisors if unit and divisor % unit == 0 and divisor >= lanes]:
             return whole[-1]
     return columns
 
@@ -94,8 +94,8 @@ def row_block(rows: int, groups: int, most: int = _MOST_ROWS) -> int:
         groups: workgroups that partition the columns.
         most: upper bound.
     """
-    divisors = [each for each in range(1, min(rows, most) + 1) if rows % each == 0]
-    enough = [each for each in divisors if (rows // each) * groups >= _WORKGROUPS]
+    divisors = [index for index in range(1, min(rows, most) + 1) if rows % index == 0]
+    enough = [divisor for divisor in divisors if (rows // divisor) * groups >= _WORKGROUPS]
     return enough[-1] if enough else 1
 
 

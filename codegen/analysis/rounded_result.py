@@ -53,17 +53,19 @@ def _is_rounded(value: ir.Value) -> bool:
     op = defining_op(value)
     if op is None or op.name != "linalg.generic":
         return False
-    names = {each.operation.name for each in body_of(op).operations}
+    names = {operation.operation.name for operation in body_of(op).operations}
     return _ROUND in names or (names <= _SATURATING and _is_rounded(op.operands[0]))
 
 
 def _factor(op: ir.Operation) -> float | None:
     """The constant of an op that only multiplies its operand by it; None for other ops."""
-    if op.name != "linalg.generic" or [each.operation.name for each in body_of(op).operations] != _PRODUCT:
+    if op.name != "linalg.generic" or [operation.operation.name for operation in body_of(op).operations] != _PRODUCT:
         return None
-    constants = [found for each in used_values(op) if (found := defining_op(each)) and found.name == "arith.constant"]
-    numbers = [_number(each.attributes["value"]) for each in constants]
-    return next((each for each in numbers if each is not None), None)
+    constants = [
+        found for used_value in used_values(op) if (found := defining_op(used_value)) and found.name == "arith.constant"
+    ]
+    numbers = [_number(constant.attributes["value"]) for constant in constants]
+    return next((number for number in numbers if number is not None), None)
 
 
 def _number(attribute: ir.Attribute) -> float | None:

@@ -74,5 +74,5 @@ def _range_at(one: range | None, other: range | None, fit: Fit, sizes: Sizes) ->
         ends = [fit.dim(*pair) for pair in ((one.start, other.start), (one.stop, other.stop))]
     except ValueError:
         return range(1)
-    start, stop = (each if isinstance(each, int) else each.at(sizes) for each in ends)
+    start, stop = (end if isinstance(end, int) else end.at(sizes) for end in ends)
     return range(start, stop)

@@ -27,10 +27,10 @@ def read_facts(text: str) -> tuple[str, Numbers]:
     """
     kind, *pairs = text.split(" ")
     numbers = {}
-    for each in pairs:
-        name, equals, value = each.partition("=")
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise ValueError(f"'{each}' is not a fact about a task")
+            raise ValueError(f"'{pair}' is not a fact about a task")
         numbers[name] = int(value)
     return kind, numbers
 

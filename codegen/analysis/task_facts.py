@@ -62,6 +62,6 @@ def _amounts(task: Task) -> Numbers:
         "operations": operation_count(task),
         "operands": len(task.inputs),
         "read": sum(each.bytes for each in task.inputs),
-        "weights": sum(each.bytes for each in task.weights),
-        "written": sum(each.bytes for each in task.results),
+        "weights": sum(weight.bytes for weight in task.weights),
+        "written": sum(result.bytes for result in task.results),
     }

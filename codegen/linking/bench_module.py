@@ -25,7 +25,7 @@ def physical_signature(
 ) -> tuple[list[TensorType], list[TensorType]]:
     """Types in memory of all arguments (activations, packed weights, ranges) and of the results."""
     arguments = physical_types(inputs, implementation.inputs)
-    arguments += [packing.type_of(each) for each, packing in zip(weights, implementation.packings, strict=True)]
+    arguments += [packing.type_of(weight) for weight, packing in zip(weights, implementation.packings, strict=True)]
     arguments += [RANGE] * len(implementation.ranges)
     return arguments, physical_types(results, implementation.outputs)
 
@@ -91,7 +91,7 @@ def _wrapper(name: str, piece: Piece, calls: int, arguments: list[TensorType], r
     """
     taken, made = len(arguments), len(results)
     symbols = piece.implementation.symbols
-    sizes = SizeText({each: f"%symbol{index}" for index, each in enumerate(symbols)})
+    sizes = SizeText({symbol: f"%symbol{index}" for index, symbol in enumerate(symbols)})
     given = "\n".join(
         f"  %symbol{index} = hal.buffer_view.dim<%n{index} : !hal.buffer_view>[0] : index"
         for index in range(len(symbols))
@@ -112,10 +112,10 @@ def _wrapper(name: str, piece: Piece, calls: int, arguments: list[TensorType], r
         for call in range(calls)
     )
     exports = "\n".join(
-        f"  %o{call * made + index} = hal.tensor.export %r{call}{f'#{index}' if many else ''} : {sizes.typed(each)} -> "
+        f"  %o{call * made + index} = hal.tensor.export %r{call}{f'#{index}' if many else ''} : {sizes.typed(result)} -> "
         "!hal.buffer_view"
         for call in range(calls)
-        for index, each in enumerate(results)
+        for index, result in enumerate(results)
     )
     values = ", ".join(f"%o{index}" for index in range(calls * made))
     computed = "".join(f"  {line}\n" for line in sizes.lines)

@@ -46,7 +46,7 @@ def overwriting_layers(
         for ref in layer.inputs:
             readers[ref].append(layer.name)
     order = {layer.name: index for index, layer in enumerate(layers)}
-    kept = {each.source for each in outputs}
+    kept = {output.source for output in outputs}
     found: dict[str, Overwriting] = {}
     for layer in layers:
         code = implementations[layer.name]
@@ -56,7 +56,7 @@ def overwriting_layers(
         ref = layer.inputs[operand]
         is_free = ref not in kept and _is_written(ref, code.inputs[operand], implementations)
         others = [each for each in readers[ref] if each != layer.name]
-        is_seen = any(implementations[each].kernel is None for each in others)
+        is_seen = any(implementations[other].kernel is None for other in others)
         if is_free and not is_seen and _is_last(layer, readers[ref], layers, order):
             found[layer.name] = code.overwriting
     return found
@@ -68,10 +68,10 @@ def _is_last(layer: Layer, readers: list[str], layers: Sequence[Layer], order: M
     What comes before the first of these in the order is not looked at: a set of all that each layer depends on would
     take memory by the square of the number of layers.
     """
-    others = {each for each in readers if each != layer.name}
-    if readers.count(layer.name) > 1 or any(order[each] > order[layer.name] for each in others):
+    others = {reader for reader in readers if reader != layer.name}
+    if readers.count(layer.name) > 1 or any(order[other] > order[layer.name] for other in others):
         return False
-    first = min((order[each] for each in others), default=len(order))
+    first = min((order[other] for other in others), default=len(order))
     seen: set[str] = set()
     pending = [layer]
     while pending:

@@ -50,7 +50,7 @@ class _Hollow:
             raise ValueError("the body dispatches no kernel")
         name = found["name"]
         # A result that overwrites an argument shares its buffer, and is named like it.
-        results = [each for each in found["results"].strip("() ").split(", ") if not each.startswith("%")]
+        results = [part for part in found["results"].strip("() ").split(", ") if not part.startswith("%")]
         buffers = len(found["arguments"].split(", ")) + len(results)
         layout = ", ".join(["#hal.pipeline.binding<storage_buffer>"] * buffers)
         export = f"hal.executable.export public @{name} ordinal(0) layout(#hal.pipeline.layout<bindings = [{layout}]>)"

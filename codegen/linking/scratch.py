@@ -29,8 +29,16 @@ def scratch_of(implementations: Mapping[int, Implementation], target: Target) ->
         CompileError: if any of them does not lower.
     """
     # Kernels are single dispatches without intermediate tensors, and emitting them takes long.
-    functions = {number: each.body for number, each in implementations.items() if each.kernel is not None}
-    others = {f"s{number}": each for number, each in implementations.items() if each.kernel is None}
+    functions = {
+        number: implementation.body
+        for number, implementation in implementations.items()
+        if implementation.kernel is not None
+    }
+    others = {
+        f"s{number}": implementation
+        for number, implementation in implementations.items()
+        if implementation.kernel is None
+    }
     functions |= {int(symbol[1:]): code.function for symbol, code in lower(others, target).items()}
     return {number: scratch_bytes(function) for number, function in functions.items()}
 

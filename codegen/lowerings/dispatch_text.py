@@ -61,12 +61,12 @@ class Grid:
 
 def dispatch_text(operands: Sequence[Operand], result: Operand, grid: Grid) -> str:
     """A function of the operands that returns the result of a dispatch, which stores an empty tensor."""
-    arguments = ", ".join(f"%arg{index}: {each.tensor}" for index, each in enumerate(operands))
+    arguments = ", ".join(f"%arg{index}: {operand.tensor}" for index, operand in enumerate(operands))
     names = ", ".join(f"%arg{index}" for index in range(len(operands)))
-    types = ", ".join(each.tensor for each in operands)
-    blocks = [f"%in{index}: {_reference('readonly', each)}" for index, each in enumerate(operands)]
+    types = ", ".join(operand.tensor for operand in operands)
+    blocks = [f"%in{index}: {_reference('readonly', operand)}" for index, operand in enumerate(operands)]
     blocks.append(f"%out: {_reference('writeonly', result)}")
-    lines = [line for index, each in enumerate(operands) for line in _load(index, each, grid)]
+    lines = [line for index, operand in enumerate(operands) for line in _load(index, operand, grid)]
     return "\n".join(
         [
             f"util.func private @dispatch({arguments}) -> {result.tensor} {{",

@@ -182,7 +182,7 @@ def _two_dimensional(matrix: Matrix, window: int, element: str) -> tuple[list[st
     """Lines that compute M d M^T from scalars ``%d<row>_<column>``, and the names of its elements."""
     lines: list[str] = []
     half = [
-        [_combine(row, [f"%d{each}_{column}" for each in range(window)], element, lines) for column in range(window)]
+        [_combine(row, [f"%d{index}_{column}" for index in range(window)], element, lines) for column in range(window)]
         for row in matrix
     ]
     return lines, [_combine(column, row, element, lines) for row in half for column in matrix]

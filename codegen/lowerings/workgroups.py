@@ -102,11 +102,11 @@ class _Dispatch:
         """Find the tensors that ``op`` reads from outside."""
         inside = {each.results[0] for each in self._chain.ops}
         tiles = self._tiles(op)
-        for position, each in enumerate(indexing_maps(op)[:-1]):
+        for position, indexing_map in enumerate(indexing_maps(op)[:-1]):
             value = op.operands[position]
             if value in inside or not isinstance(value.type, ir.RankedTensorType) or _is_constant(value):
                 continue
-            part = tiles.slice_of(list(each.results))
+            part = tiles.slice_of(list(indexing_map.results))
             self._slots[op, position] = value, part
             self._operands[value, part] = Operand(*tensor_parts(value), part)
 

@@ -30,11 +30,11 @@ class AskedChildren:
     def __call__(self, layer: str, net: Childnet) -> bool:
         """Whether a childnet of a layer is asked for."""
         children = [each.name for each in net.graph.layers]
-        return any(each in self.named for each in children) or any(
+        return any(child in self.named for child in children) or any(
             self._asks(pin, layer, net.descriptor, children) for pin in self.pins
         )
 
     def _asks(self, pin: Pin, layer: str, descriptor: str, children: Sequence[str]) -> bool:
         if fnmatchcase(layer, pin.layers):
             return f"{CHILDNET}." in pin.routines and fnmatchcase(descriptor, pin.routines)
-        return any(fnmatchcase(each, pin.layers) for each in children)
+        return any(fnmatchcase(child, pin.layers) for child in children)

@@ -105,7 +105,7 @@ class _Finder:
                 self._readers[ref].add(layer.name)
                 if ref.source is not None:
                     self._successors[ref.source].add(layer.name)
-        self._outputs = {(each.source, each.name) for each in graph.outputs}
+        self._outputs = {(output.source, output.name) for output in graph.outputs}
 
     def result(self, layer: Layer, index: int, type_: TensorType) -> str | None:
         """Name of the tensor that holds a layer's result; None if there is none."""

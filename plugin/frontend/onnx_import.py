@@ -81,7 +81,7 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
     copy.graph.name = "main_graph"
     # Descriptions of constants, which need none, would describe what takes their names.
     constants = {tensor.name for tensor in copy.graph.initializer}
-    described = [each for each in copy.graph.value_info if each.name not in constants]
+    described = [value_info for value_info in copy.graph.value_info if value_info.name not in constants]
     del copy.graph.value_info[:]
     copy.graph.value_info.extend(described)
     renamed = dict(zip([tensor.name for tensor in copy.graph.initializer], _free_names(copy.graph), strict=False))
@@ -159,7 +159,7 @@ def _refusal(diagnostic: str, model: onnx.ModelProto, find: Callable[[], onnx.No
         return f"{describe_node(node)} is not valid: {invalid.rstrip('.')}; export the model again"
     editor = GraphEditor(model.graph)
     read, written = (
-        ", ".join(_described(each, editor) for each in names if each) for names in (node.input, node.output)
+        ", ".join(_described(name, editor) for name in names if name) for names in (node.input, node.output)
     )
     if _NO_LOWERING in diagnostic:
         reason, advice = f"{COMPILER} has no lowering for it", "replace the operator before exporting"

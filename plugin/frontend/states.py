@@ -46,11 +46,11 @@ class DeclaredStates:
         """
         inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
         pairs = [pair for pattern in policy.declared for pair in pattern.pairs(outputs, inputs)]
-        for kind, names in (("output", [each[0] for each in pairs]), ("input", [each[1] for each in pairs])):
+        for kind, names in (("output", [pair[0] for pair in pairs]), ("input", [pair[1] for pair in pairs])):
             if twice := next((name for name in names if names.count(name) > 1), None):
                 raise UsageError(f"--state names the {kind} '{twice}' twice; a state is one output and one input")
         states = {name for _, name in pairs}
-        starts = {**_defaults(model, states), **{name: each for name, each in bindings.items() if name in states}}
+        starts = {**_defaults(model, states), **{name: binding for name, binding in bindings.items() if name in states}}
         others = {name: values for name, values in bindings.items() if name not in states}
         return DeclaredStates(tuple(pairs), starts, others)
 
@@ -88,17 +88,17 @@ def states_of(
 
 def state_pairs(imported: ImportedModel) -> tuple[StatePair, ...]:
     """The positions of a model's states among its inputs and outputs, and what they begin with."""
-    inputs, outputs = ([each.name for each in values] for values in (imported.graph.inputs, imported.graph.outputs))
+    inputs, outputs = ([value.name for value in values] for values in (imported.graph.inputs, imported.graph.outputs))
     return tuple(
-        StatePair(inputs.index(each.input), outputs.index(each.output), _array(each, imported))
-        for each in imported.states
+        StatePair(inputs.index(state.input), outputs.index(state.output), _array(state, imported))
+        for state in imported.states
     )
 
 
 def cache_pairs(imported: ImportedModel) -> tuple[CachePair, ...]:
     """The positions of a model's caches among its inputs and outputs."""
-    inputs, outputs = ([each.name for each in values] for values in (imported.graph.inputs, imported.graph.outputs))
-    return tuple(CachePair(inputs.index(each.input), outputs.index(each.output)) for each in imported.caches)
+    inputs, outputs = ([value.name for value in values] for values in (imported.graph.inputs, imported.graph.outputs))
+    return tuple(CachePair(inputs.index(cache.input), outputs.index(cache.output)) for cache in imported.caches)
 
 
 def _array(state: State, imported: ImportedModel) -> np.ndarray | None:
@@ -134,7 +134,7 @@ def _found(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], declared
 
 
 def _names(values: Sequence[TensorInfo]) -> list[str]:
-    return [each.name for each in values]
+    return [value.name for value in values]
 
 
 def _check(input: TensorInfo, output: TensorInfo, start: tuple[Number, ...] | None) -> None:

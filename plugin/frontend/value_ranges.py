@@ -40,7 +40,9 @@ def with_children(graph: LayerGraph, ranges: Mapping[ValueRef, QuantisedRange]) 
         for fusion in net.graph.fusions:
             last = ValueRef(fusion.members[-1], 0)
             inside |= {ValueRef(fusion.layer.name, 0): inside[last]} if last in inside else {}
-        found |= {ref: each for ref, each in with_children(net.graph, inside).items() if ref.source is not None}
+        found |= {
+            ref: with_child for ref, with_child in with_children(net.graph, inside).items() if ref.source is not None
+        }
     return found
 
 
@@ -61,7 +63,7 @@ class Values:
         self._parents = {
             child.name: layers[net.layer]
             for net in graph.all_childnets()
-            for child in (*net.graph.layers, *(each.layer for each in net.graph.fusions))
+            for child in (*net.graph.layers, *(fusion.layer for fusion in net.graph.fusions))
         }
 
     def read(self, layer: Layer, slot: int) -> ValueRef:

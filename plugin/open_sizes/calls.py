@@ -60,15 +60,15 @@ class CallLog:
         example = " ".join(f"{each.name}={each.most}" for each in symbols)
         match = _LINE.fullmatch(line)
         texts = match["sizes"].split() if match else []
-        sizes = [size for each in texts if (size := _SIZE.fullmatch(each))]
-        named = {(each["name"] or (names[0] if len(names) == 1 else "")): int(each["size"]) for each in sizes}
+        sizes = [size for text in texts if (size := _SIZE.fullmatch(text))]
+        named = {(size["name"] or (names[0] if len(names) == 1 else "")): int(size["size"]) for size in sizes}
         if match is None or len(sizes) < len(texts) or len(named) < len(texts) or named.keys() != set(names):
             raise UsageError(
                 f"{where} is '{line}', expected the sizes of a call such as '{example}', or '{example}: 12'"
             )
-        for each in symbols:
-            if not each.allows(named[each.name]):
-                raise UsageError(f"{where} has {each.name}={named[each.name]}, which is not in the range {each}")
+        for symbol in symbols:
+            if not symbol.allows(named[symbol.name]):
+                raise UsageError(f"{where} has {symbol.name}={named[symbol.name]}, which is not in the range {symbol}")
         return tuple((name, named[name]) for name in names), int(match["count"] or 1)
 
 
@@ -116,7 +116,7 @@ def odd_size(symbol: Symbol, share: float) -> int:
 
 
 def _sizes(symbols: Sequence[Symbol], share: float) -> Sizes:
-    return tuple((each.name, odd_size(each, share)) for each in symbols)
+    return tuple((symbol.name, odd_size(symbol, share)) for symbol in symbols)
 
 
 def _middle(part: Sequence[Sizes], counts: Mapping[Sizes, int]) -> Sizes:

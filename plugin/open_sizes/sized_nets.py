@@ -61,7 +61,7 @@ class SizedNets(NetRunner):
         super().__init__(builder, samples, budget, is_hurried=True)
         self._share, self._caching = share, caching
         self.others = tuple(others)
-        self._timed = tuple(each for each in others if each.call.share)
+        self._timed = tuple(other for other in others if other.call.share)
         # Of each build with the largest sizes, and with those of others.
         self._seconds: dict[str, list[float]] = {}
 
@@ -74,9 +74,9 @@ class SizedNets(NetRunner):
         """As ``NetRunner.profile``; times are means over calls, and the first failure at any size counts."""
         found = [(self._share, super().profile(builds))]
         found += [(each.call.share, each.runner.profile(builds)) for each in self._timed]
-        for each in builds:
-            own = [runs[each.digest] for _, runs in found]
-            self._seconds[each.digest] = [run.seconds if run.samples else math.inf for run in own]
+        for build in builds:
+            own = [runs[build.digest] for _, runs in found]
+            self._seconds[build.digest] = [run.seconds if run.samples else math.inf for run in own]
         return {each.digest: _mean([(share, runs[each.digest]) for share, runs in found]) for each in builds}
 
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
@@ -162,8 +162,8 @@ def _mean_dispatches(parts: Iterable[tuple[float, Iterable[Dispatch]]]) -> tuple
     seconds: dict[str, float] = defaultdict(float)
     calls: dict[str, int] = {}
     for share, dispatches in parts:
-        for each in dispatches:
-            seconds[each.name] += share * each.seconds
-            calls[each.name] = each.calls
+        for dispatch in dispatches:
+            seconds[dispatch.name] += share * dispatch.seconds
+            calls[dispatch.name] = dispatch.calls
     found: Mapping[str, float] = seconds
     return tuple(Dispatch(name, calls[name], found[name]) for name in sorted(found, key=lambda each: -found[each]))

@@ -55,7 +55,7 @@ class OpenDims:
                 self._note(name, symbol, size, sizes)
         for name in {**declared, **shapes}:
             dims = declared.get(name) or self._named(declared, name, shapes[name])
-            self._dims[name] = [sizes.get(each, each) if isinstance(each, str) else each for each in dims]
+            self._dims[name] = [sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
 
     @staticmethod
     def _named(declared: DeclaredDims, name: str, shape: tuple[int | SizeRange, ...]) -> tuple[int | str, ...]:
@@ -88,8 +88,8 @@ class OpenDims:
         """The shapes of the inputs for sizes of the symbols, without those that need none, or have other free sizes."""
         found: dict[str, tuple[int, ...]] = {}
         for name, dims in self._dims.items():
-            bound = [sizes.get(each, each) if isinstance(each, str) else each for each in dims]
+            bound = [sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
             known = tuple(each for each in bound if isinstance(each, int))
-            if len(known) == len(dims) and any(isinstance(each, str) for each in dims):
+            if len(known) == len(dims) and any(isinstance(dim, str) for dim in dims):
                 found[name] = known
         return found

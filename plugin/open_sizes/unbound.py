@@ -61,4 +61,4 @@ def compile_unbound(
 def _options(shapes: Mapping[str, tuple[int | SizeRange, ...]]) -> str:
     """The options of the command line that ask for the same."""
     texts = (f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
-    return " ".join(f"--shape {shlex.quote(each)}" for each in texts)
+    return " ".join(f"--shape {shlex.quote(text)}" for text in texts)

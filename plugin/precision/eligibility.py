@@ -43,7 +43,7 @@ def eligible_routines(
 ) -> tuple[Routine, ...]:
     """The routines of the precision that the user allows, and 8-bit routines if the model is quantised; weights in
     blocks of 4 bits have the given numbers of rows."""
-    asked = tuple(each for each in routines_for(precision.types_in(blocks)) if _is_asked_for(each, precision))
+    asked = tuple(routine for routine in routines_for(precision.types_in(blocks)) if _is_asked_for(routine, precision))
     if imported.is_quantised and not precision.quantises_values:
         own = (each for each in low_precision()[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
         asked = (*asked, *own)
@@ -183,9 +183,9 @@ class _ExactIntegers:
         self._integers = {value for value, numbers in imported.ranges.items() if numbers.is_integer}
         self._values = values
         layers = list(imported.graph.all_layers()) if self._integers else []
-        readers = {each.name for each in layers if not self._integers.isdisjoint(self._read(each))}
+        readers = {layer.name for layer in layers if not self._integers.isdisjoint(self._read(layer))}
         touching = readers | {value.source for value in self._integers if value.source is not None}
-        feeding = {value.source for each in layers if each.name in touching for value in self._read(each)}
+        feeding = {value.source for layer in layers if layer.name in touching for value in self._read(layer)}
         scalars = self._leading_to_scalars(layers)
         self._exact = readers | _children(imported.graph, readers)
         self._own_types = self._exact | touching | feeding | scalars
@@ -220,7 +220,7 @@ class _ExactIntegers:
 
 def _children(graph: LayerGraph, layers: set[str]) -> set[str]:
     """Layers in the childnets of ``layers``."""
-    nets = [each.graph for each in graph.all_childnets() if each.layer in layers]
+    nets = [childnet.graph for childnet in graph.all_childnets() if childnet.layer in layers]
     return {child.name for net in nets for child in net.all_layers()}
 
 

@@ -89,15 +89,15 @@ def exponents_of(sizes: ChannelSizes, nodes: Sequence[NodeProto], model: ModelPr
         return ()
     editor = GraphEditor(model.graph)
     weights = [editor.constant(node.input[1]) for node in nodes]
-    known = [each for each in weights if each is not None]
+    known = [weight for weight in weights if weight is not None]
     rows = [weight_rows(node, each).astype(np.float64) for node, each in zip(nodes, known, strict=True)]
-    if not all(np.isfinite(each).all() for each in rows):
+    if not all(np.isfinite(row).all() for row in rows):
         return ()
     exponents = _balanced(sizes.largest, rows)
     squares = sizes.squares / max(sizes.count, 1)
     plain = np.zeros(len(exponents), np.int64)
     gain = _noise(sizes.largest, squares, rows, exponents) / max(_noise(sizes.largest, squares, rows, plain), 1e-300)
-    found = tuple(int(each) for each in exponents)
+    found = tuple(int(exponent) for exponent in exponents)
     return found if gain < _WORTH and _are_exact(nodes, known, found) else ()
 
 
@@ -107,7 +107,7 @@ def _are_exact(nodes: Iterable[NodeProto], weights: Iterable[Array], exponents: 
 
 def _balanced(largest: Array, rows: Sequence[Array]) -> Array:
     """Powers of two near the square root of activations' sizes over weights' (SmoothQuant with a strength of 0.5)."""
-    weight = np.max([np.abs(each).max(1) for each in rows], 0)
+    weight = np.max([np.abs(row).max(1) for row in rows], 0)
     logs = np.log2(np.maximum(largest, _LEAST_SIZE) / np.maximum(weight, _LEAST_SIZE)) / 2
     return np.asarray(np.clip(np.rint(logs - logs.mean()), -MOST_EXPONENT, MOST_EXPONENT), np.int64)
 
@@ -117,8 +117,8 @@ def _noise(largest: Array, squares: Array, rows: Sequence[Array], exponents: Arr
     scale = np.ldexp(1.0, exponents)
     step = 2 * (largest / scale).max() / _STEPS
     total = 0.0
-    for each in rows:
-        weight = each * scale[:, np.newaxis]
+    for row in rows:
+        weight = row * scale[:, np.newaxis]
         steps = 2 * np.abs(weight).max(0) / _STEPS
         total += step**2 * (weight**2).sum() + (steps**2).sum() * (squares / scale**2).sum()
     return float(total)

@@ -95,7 +95,7 @@ class FakeQuantiser:
     def _rounded_weight(self, value: str, tensor: str, axis: int) -> str:
         """Round a weight without DequantizeLinear: ONNX Runtime would quantise what is multiplied by its result."""
         scales = channel_scales(self.editor.constant(tensor), axis)
-        others = [each for each in range(self.editor.rank(tensor) or 0) if each != axis]
+        others = [index for index in range(self.editor.rank(tensor) or 0) if index != axis]
         factors = self._constant(np.expand_dims(scales, others))
         return self.node("Mul", self.node("Round", self.node("Div", value, factors)), factors)
 
@@ -207,7 +207,7 @@ def channel_scales(weight: Array | None, axis: int) -> Array:
     """The symmetric 8-bit scale of each index of ``axis`` (Krishnamoorthi 2018, section 3.1.1)."""
     if weight is None:
         raise ValueError("only constants have scales per channel")
-    others = tuple(each for each in range(weight.ndim) if each != axis)
+    others = tuple(index for index in range(weight.ndim) if index != axis)
     largest = np.max(np.abs(weight.astype(np.float32)), axis=others, initial=0.0)
     return np.where(largest > 0, np.maximum(largest / _SYMMETRIC_MOST, np.finfo(np.float32).tiny), 1).astype(np.float32)
 

@@ -93,7 +93,9 @@ class PrecisionSwitches:
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """Every layer's name with every type that it can be switched to."""
-        return [(layer.layer, each) for layer, dtypes in zip(self.layers, self.dtypes, strict=True) for each in dtypes]
+        return [
+            (layer.layer, dtype) for layer, dtypes in zip(self.layers, self.dtypes, strict=True) for dtype in dtypes
+        ]
 
     def codes(self, assignment: Mapping[str, str]) -> np.ndarray:
         """The value of the switches' input: an ``int64`` code for each of ``layers``, from types by layer name."""

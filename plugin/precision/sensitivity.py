@@ -90,7 +90,7 @@ class Sensitivities:
             known |= {_named(pair): found[pair].samples if pair in found else () for pair in missing}
             self.cache.put(known, *key)
         errors = {pair: known[_named(pair)] for pair in sorted(pairs)}
-        return {pair: layer_error(self.measure, max(each)) for pair, each in errors.items() if each}
+        return {pair: layer_error(self.measure, max(error)) for pair, error in errors.items() if error}
 
     def _key(self, *what: str) -> tuple[str, ...]:
         return (*what, self.imported.sha256, *self.calibration.key)

@@ -106,7 +106,7 @@ def test_files_are_prepared_and_timed_apart(made: Path, monkeypatch: pytest.Monk
     names = plans | {"onnxruntime", "onnxruntime, .ort"}
     assert {row["runtime"] for row in rows} == names
     assert len(rows) == 2 * len(names)
-    assert [row["plan"] for row in _rows(made / "sizes.csv")] == [str(each) for each in PLANS]
+    assert [row["plan"] for row in _rows(made / "sizes.csv")] == [str(plan) for plan in PLANS]
 
 
 def test_no_round_begins_after_the_limit(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def test_a_sample_ends_as_it_is_listed(tests: dict[str, OnnxTest]) -> None:
     sample = [test for test in tests.values() if test.category == "node"][::_STRIDE]
     outcomes = list(batches.run(sample))
     assert len(outcomes) == len(sample)
-    assert sum(each.status is Status.PASSED for each in outcomes) > len(sample) / 2
+    assert sum(outcome.status is Status.PASSED for outcome in outcomes) > len(sample) / 2
     assert expected.surprises(outcomes, expected.load()) == []
 
 

@@ -72,7 +72,7 @@ def test_errors_are_of_inputs_that_calibrate_nobody(model: Path, monkeypatch: py
     loaded = load_model(model)
     first, second = (sample_inputs(loaded, EVALUATED_FROM + number)["input"] for number in range(2))
     assert {feeds["input"].tobytes() for feeds in seen} == {first.tobytes(), second.tobytes()}
-    calibrating = {each["input"].tobytes() for each in calibration_samples(model, 16)}
+    calibrating = {calibration_sample["input"].tobytes() for calibration_sample in calibration_samples(model, 16)}
     assert not calibrating & {first.tobytes(), second.tobytes()}
     assert timed.timings["right"].error < 1e-6
     assert timed.timings["wrong"].error == pytest.approx(0.5, rel=1e-3)

@@ -112,7 +112,7 @@ def test_each_module_is_timed_once_it_is_there(tmp_path: Path, monkeypatch: pyte
     assert "--iree-cuda-target=sm_89" in commands.seen[2]
     assert "--signature func @lenet5(%x: tensor<2x3xf32>) -> (%y: tensor<2x3xf32>)" in commands.seen[3]
     assert "--arch sm_90 --time-budget" in commands.seen[5]
-    peers = [each for each in PEERS if each != "onnxruntime"]
+    peers = [peer for peer in PEERS if peer != "onnxruntime"]
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     ours = {kind: {"seconds": 1.0, "launches": 3} for kind in ("stock", "tuned", "tf32", "f16")}
     assert results == {"lenet5": {**ours, **{peer: {"seconds": 1.0} for peer in peers}}}

@@ -67,7 +67,7 @@ def test_recorded_rows_have_samples_and_circumstances() -> None:
         assert row.made is not None
         assert row.made.command.startswith("python -m benchmarks.gpu ")
         assert row.made.commit in table([row])
-        assert {name: min(each) * 1e3 for name, each in row.samples.items()} == row.milliseconds
+        assert {name: min(sample) * 1e3 for name, sample in row.samples.items()} == row.milliseconds
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

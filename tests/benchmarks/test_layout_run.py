@@ -59,7 +59,7 @@ def test_every_convolution_hands_on_to_a_layer_in_plain_layout(graph: LayerGraph
     seams = set(names) - {layer.name for layer in graph.layers}
     readers = [layer for layer in held.layers if layer.name not in seams]
     assert {ref.source for layer in readers for ref in layer.inputs} <= {None, *seams}
-    assert [each.name for each in held.outputs] == [each.name for each in graph.outputs]
+    assert [output.name for output in held.outputs] == [output.name for output in graph.outputs]
 
 
 def test_fewer_candidates_keep_their_times(graph: LayerGraph, tables: Tables) -> None:

@@ -30,6 +30,6 @@ def test_what_is_fitted_is_heard_and_nothing_afterwards() -> None:
 def test_a_network_counts_once_and_is_not_among_those_that_it_is_compared_with() -> None:
     assert of_networks(FOUND) == pytest.approx({"a": 0.2, "b": 0.05, "c": 0.6})
     *rows, last = rows_of(FOUND)
-    assert [each[-1] for each in rows] == pytest.approx([0.325, 0.325, 0.4, 0.125])
+    assert [row[-1] for row in rows] == pytest.approx([0.325, 0.325, 0.4, 0.125])
     assert (last[0], last[-1]) == ("median of networks", None)
     assert last[-2] == pytest.approx(0.2)

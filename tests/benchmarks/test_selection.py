@@ -287,8 +287,8 @@ def test_times_of_another_machine_join_those_of_tasks_that_the_package_lacks_at_
     variants = [described(f"cpu:f32/conv2d.direct{{vectors={number}}}") for number in range(1, 5)]
     facts = [task_facts(_times(f"c{number}", LayerKind.CONVOLUTION, 1).task) for number in range(1)]
     sizes = [facts[0].replace("channels=", f"channels={number}") for number in range(1, 11)]
-    known = [Sample(each, variant, 1.0) for each in sizes[:-1] for variant in variants]
-    other = [Sample(each, variant, 3.0) for each in sizes for variant in variants]
+    known = [Sample(size, variant, 1.0) for size in sizes[:-1] for variant in variants]
+    other = [Sample(size, variant, 3.0) for size in sizes for variant in variants]
     found = joined(known, other)
     assert found[: len(known)] == known
     assert [each.facts for each in found[len(known) :]] == [sizes[-1]] * len(variants)

@@ -41,7 +41,7 @@ def _numbers(settings: SearchSettings) -> dict[str, object]:
 
 def test_the_best_of_others_is_chosen_if_it_does_not_measure_many_more() -> None:
     assert best_setting(ROWS, KNOWN) == "share 0.5"
-    assert best_setting([each for each in ROWS if each.network == "lenet5"], KNOWN) == OWN
+    assert best_setting([row for row in ROWS if row.network == "lenet5"], KNOWN) == OWN
 
 
 def test_a_family_is_held_out_together() -> None:
@@ -54,4 +54,4 @@ def test_what_is_shown_is_a_share_and_the_losses() -> None:
     shown = {setting: (share, mean, most) for setting, share, mean, most in summaries(ROWS, KNOWN)}
     assert shown[OWN] == pytest.approx((17.5, 5 / 3, 2.0))
     _, rows = settings_summary(ROWS)
-    assert [each[:2] for each in rows] == [(KNOWN, each) for each in LOSSES]
+    assert [row[:2] for row in rows] == [(KNOWN, each) for each in LOSSES]

@@ -30,9 +30,9 @@ def test_shares_by_speed_are_best_as_long_as_the_speeds_are_as_expected() -> Non
 
 
 def test_short_layers_lose_more_by_many_workgroups() -> None:
-    claims = [1e-7 / each for each in SECONDS]
+    claims = [1e-7 / second for second in SECONDS]
     many, few = (
-        [relative(f"in turn, {count} shrinking for each core", "4 + 4, 3 to 1", each) for each in claims]
+        [relative(f"in turn, {count} shrinking for each core", "4 + 4, 3 to 1", claim) for claim in claims]
         for count in (7, 2)
     )
     assert many[0] > few[0]

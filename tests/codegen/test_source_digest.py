@@ -90,7 +90,7 @@ def test_a_constant_in_any_module_changes_the_key(roots: tuple[str, ...], locate
 )
 def test_what_networks_are_made_by_takes_part(module: str) -> None:
     assert f"sartor.codegen.{module}" in import_closure(NETS, locate) | import_closure(
-        tuple(type(each).__module__ for each in ROUTINES), locate
+        tuple(type(routine).__module__ for routine in ROUTINES), locate
     )
 
 
@@ -102,7 +102,7 @@ def test_how_networks_are_run_and_judged_takes_part() -> None:
 
 
 def test_each_routine_has_its_own_source_and_not_that_of_others() -> None:
-    closures = {name: import_closure((name,), locate) for name in {type(each).__module__ for each in ROUTINES}}
+    closures = {name: import_closure((name,), locate) for name in {type(routine).__module__ for routine in ROUTINES}}
     for name, found in closures.items():
         assert "sartor.codegen.routines" not in found, f"{name} imports the list of all routines"
         assert "sartor.codegen.ir.packing" in found
@@ -135,9 +135,9 @@ def parsed_imports(source: bytes) -> list[tuple[str, tuple[str, ...]]]:
     found: list[tuple[str, tuple[str, ...]]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(each.name, ()) for each in node.names if id(node) not in left_out]
+            found += [(name.name, ()) for name in node.names if id(node) not in left_out]
         elif isinstance(node, ast.ImportFrom) and node.module is not None and id(node) not in left_out:
-            found.append((node.module, tuple(each.name for each in node.names)))
+            found.append((node.module, tuple(name.name for name in node.names)))
     return sorted(each for each in found if each[0].partition(".")[0] == "sartor")
 
 
@@ -192,5 +192,5 @@ def test_what_a_routine_wraps_counts_in_its_kernels(routine: Routine) -> None:
 
 
 def test_some_routines_wrap_others_of_other_modules() -> None:
-    outer = [each for each in ROUTINES if len(modules_of(each)) > 1]
+    outer = [routine for routine in ROUTINES if len(modules_of(routine)) > 1]
     assert {"whole_dots", "whole_tiles", "rowwise_to_whole"} <= {each.name for each in outer}

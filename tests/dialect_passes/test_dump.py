@@ -52,5 +52,5 @@ def test_the_model_is_kept_as_it_was_loaded_and_as_it_is_imported(tmp_path: Path
     assert onnx.load(folder / "model-loaded.onnx") == onnx.load(path)
     assert (folder / "model-prepared.onnx").read_bytes() == imported.prepared
     rewrites = (folder / "model-rewrites.txt").read_text(encoding="utf-8").splitlines()
-    assert any(each.startswith("eliminate_identity: ") for each in rewrites)
+    assert any(rewrite.startswith("eliminate_identity: ") for rewrite in rewrites)
     assert all(is_dumped(each, folder) for each in folder.iterdir())

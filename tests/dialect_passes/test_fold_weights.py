@@ -35,7 +35,7 @@ def test_a_transposed_weight_becomes_a_weight() -> None:
     module, weights = imported(transposed())
     (original,) = weights.values()
     fold_weights(module, weights, evaluate)
-    folded = [each for each in weights.values() if each is not original]
+    folded = [weight for weight in weights.values() if weight is not original]
     assert any(np.allclose(each, np.exp(original).T, rtol=1e-5) for each in folded if each.shape == (8, 6))
     run_passes(module, "builtin.module(util.func(canonicalize,cse))")
     text = str(module)
@@ -69,13 +69,13 @@ def test_a_weight_that_would_grow_stays_small() -> None:
     b.op("Add", "y", "x", b.op("Expand", "big", b.weight(32), shape))
     module, weights = imported(b.model([("x", (64, 64, 32))], [("y", (64, 64, 32))]))
     fold_weights(module, weights, evaluate)
-    assert max(each.size for each in weights.values()) == 32
+    assert max(weight.size for weight in weights.values()) == 32
 
 
 def test_a_bias_is_not_repeated_over_a_small_image() -> None:
     module, weights = imported(residual())
     fold_weights(module, weights, evaluate)
-    assert {each.shape for each in weights.values()} == {(16, 16, 3, 3), (16,)}
+    assert {weight.shape for weight in weights.values()} == {(16, 16, 3, 3), (16,)}
 
 
 def test_a_small_weight_may_grow_by_its_type() -> None:
@@ -84,7 +84,7 @@ def test_a_small_weight_may_grow_by_its_type() -> None:
     b.op("Add", "y", "x", small)
     module, weights = imported(b.model([("x", (256,))], [("y", (256,))]))
     fold_weights(module, weights, evaluate)
-    assert any(each.dtype == np.float32 for each in weights.values())
+    assert any(weight.dtype == np.float32 for weight in weights.values())
 
 
 def test_folding_gives_every_dense_constant_a_name() -> None:
@@ -92,7 +92,7 @@ def test_folding_gives_every_dense_constant_a_name() -> None:
     b.op("Add", "y", "x", b.constant(np.arange(6, dtype=np.float32)))
     module, weights = imported(b.model([("x", (6,))], [("y", (6,))]))
     fold_weights(module, weights, evaluate)
-    assert any(np.array_equal(each, np.arange(6)) for each in weights.values())
+    assert any(np.array_equal(weight, np.arange(6)) for weight in weights.values())
     assert "dense<[" not in str(module)
 
 
@@ -118,4 +118,4 @@ def test_outputs_are_folded_however_large_they_become() -> None:
     b.op("Relu", "y", "x")
     module, weights = imported(b.model([("x", (4,))], [("y", (4,)), (large, (1000, 1000))]))
     fold_weights(module, weights, evaluate)
-    assert (1000, 1000) in [each.shape for each in weights.values()]
+    assert (1000, 1000) in [weight.shape for weight in weights.values()]

@@ -40,7 +40,7 @@ def test_layers_come_after_what_they_read(name: str, imported_of: ImportedOf) ->
         for ref, wanted in zip(layer.inputs, layer.task.inputs, strict=True):
             assert made[ref.source, ref.index] == wanted
         assert layer.task.results, f"{layer.name} computes nothing"
-        made |= {(layer.name, index): each for index, each in enumerate(layer.task.results)}
+        made |= {(layer.name, index): result for index, result in enumerate(layer.task.results)}
     for output in graph.outputs:
         if output.source is None:
             assert output.constant is not None
@@ -115,13 +115,13 @@ def test_added_channels_and_images_are_a_layer_of_their_own(pads: tuple[int, ...
     path = tmp_path / "padded.onnx"
     onnx.save(b.model([("x", (1, 8, 5, 5))], [("y", (images, 16, size, size))]), path)
     imported = imported_model(path)
-    assert [each.nodes for each in imported.graph.layers] == [("pad",), ("y",)]
+    assert [layer.nodes for layer in imported.graph.layers] == [("pad",), ("y",)]
 
 
 def test_a_value_that_is_an_output_too_ends_its_layer(imported_of: ImportedOf) -> None:
     graph = imported_of("inner_output").graph
-    assert [each.source.source for each in graph.outputs if each.source] == ["conv2", "conv1"]
-    assert [each.name for each in graph.outputs] == ["y", "inner"]
+    assert [output.source.source for output in graph.outputs if output.source] == ["conv2", "conv1"]
+    assert [output.name for output in graph.outputs] == ["y", "inner"]
 
 
 def test_a_softmax_over_the_last_dimension_of_an_image_is_one_layer(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_softmax_over_the_last_dimension_of_an_image_is_one_layer(tmp_path: Pa
     path = tmp_path / "softmax.onnx"
     onnx.save(b.model([("x", (2, 3, 8, 8))], [("y", (2, 3, 8, 8))]), path)
     imported = imported_model(path)
-    assert [(each.name, each.task.kind) for each in imported.graph.layers] == [
+    assert [(layer.name, layer.task.kind) for layer in imported.graph.layers] == [
         ("scores", LayerKind.CONTRACTION),
         ("y", LayerKind.FIXED),
     ]
@@ -211,7 +211,7 @@ def test_no_layer_has_the_name_of_a_network_value(tmp_path: Path) -> None:
         value = b.op("MatMul", name, value, b.weight(4, 4))
     onnx.save(b.model([("x", (4, 4))], [("y", (4, 4))]), tmp_path / "net.onnx")
     imported = imported_model(tmp_path / "net.onnx")
-    assert [each.name for each in imported.graph.layers] == ["output:y#2", "input:x#2", "y"]
+    assert [layer.name for layer in imported.graph.layers] == ["output:y#2", "input:x#2", "y"]
 
 
 def test_one_value_used_twice_is_one_input(imported_of: ImportedOf) -> None:

@@ -94,8 +94,8 @@ def _check_order(graph: LayerGraph) -> None:
     for layer in graph.layers:
         assert [made[ref] for ref in layer.inputs] == list(layer.task.inputs)
         assert len(layer.weights) == len(layer.task.weights)
-        made |= {ValueRef(layer.name, index): each for index, each in enumerate(layer.task.results)}
-    assert all(made[each.source] == each.type for each in graph.outputs if each.source)
+        made |= {ValueRef(layer.name, index): result for index, result in enumerate(layer.task.results)}
+    assert all(made[output.source] == output.type for output in graph.outputs if output.source)
 
 
 def test_a_window_and_the_product_after_it_may_be_fused(imported_of: ImportedOf) -> None:
@@ -106,7 +106,7 @@ def test_a_window_and_the_product_after_it_may_be_fused(imported_of: ImportedOf)
         first, second = (layers[name] for name in fusion.members)
         assert fusion.layer.nodes == (*first.nodes, *second.nodes)
         assert fusion.layer.weights == (*first.weights, *second.weights)
-        assert [each.task for each in fusion.layer.task.stages] == [first.task, second.task]
+        assert [stage.task for stage in fusion.layer.task.stages] == [first.task, second.task]
     residual, strided = (each.layer.inputs for each in graph.fusions)
     assert residual == (ValueRef(None, 0), ValueRef(None, 0))
     assert strided == (ValueRef("joined1", 0),)
@@ -115,7 +115,7 @@ def test_a_window_and_the_product_after_it_may_be_fused(imported_of: ImportedOf)
 def test_tasks_of_fusions_come_last(imported_of: ImportedOf) -> None:
     graph = imported_of("separable").graph
     keys = list(graph.tasks())
-    assert keys[-2:] == [each.layer.task.key for each in graph.fusions]
+    assert keys[-2:] == [fusion.layer.task.key for fusion in graph.fusions]
     assert keys[:-2] == [layer.task.key for layer in graph.layers]
 
 
@@ -147,7 +147,7 @@ def test_fused_layers_stand_for_their_members(imported_of: ImportedOf) -> None:
     fused = apply_fusions(graph, PAIRS)
     assert [layer.name for layer in fused.layers] == list(PAIRS)
     assert fused.layers[1].inputs == (ValueRef("apart1+joined1", 0),)
-    assert [each.source for each in fused.outputs] == [ValueRef("apart2+joined2", 0)]
+    assert [output.source for output in fused.outputs] == [ValueRef("apart2+joined2", 0)]
     assert fused.outputs[0] == replace(graph.outputs[0], source=ValueRef("apart2+joined2", 0))
     assert (fused.inputs, fused.fusions) == (graph.inputs, ())
     _check_order(fused)
@@ -167,7 +167,7 @@ def test_only_what_was_chosen_is_fused(imported_of: ImportedOf, chosen: tuple[st
     fused = apply_fusions(graph, chosen)
     assert [layer.name for layer in fused.layers] == layers
     _check_order(fused)
-    assert [each.name for each in fused.outputs] == ["y"]
+    assert [output.name for output in fused.outputs] == ["y"]
 
 
 def test_a_fused_layer_comes_after_all_that_it_reads() -> None:

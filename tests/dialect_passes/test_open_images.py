@@ -53,7 +53,7 @@ class Fused:
 def fused(graph: LayerGraph, number: int) -> Fused:
     variants = list_candidates(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
     kernels = {key: [each for each in found if each.implementation.kernel] for key, found in variants.items()}
-    made = [each for each in graph.fusions if kernels[each.layer.task.key]]
+    made = [fusion for fusion in graph.fusions if kernels[fusion.layer.task.key]]
     found = apply_fusions(graph, [each.layer.name for each in made])
     code = {}
     for layer in found.layers:
@@ -79,8 +79,8 @@ def windows() -> tuple[ModelProto, dict[str, str]]:
         "mean": build.op("AveragePool", "mean", x, count_include_pad=1, **around),
     }
     names = [build.op("Identity", f"y_{name}", value) for name, value in outputs.items()]
-    model = build.model([("x", [1] * 4)], [(each, [1] * 4) for each in names])
-    shapes = {each: [f"{dim}_{each}" for dim in "nchw"] for each in names}
+    model = build.model([("x", [1] * 4)], [(name, [1] * 4) for name in names])
+    shapes = {name: [f"{dim}_{name}" for dim in "nchw"] for name in names}
     products = dict.fromkeys(("stem", "skewed", "added", "strided"), "open_convolution")
     return named(model, {"x": ["n", 3, "height", "width"], **shapes}), products | dict.fromkeys(
         ("deep", "apart", "largest", "mean"), "fused_open_window"
@@ -121,7 +121,7 @@ def test_a_border_that_is_off_by_one_is_wrong(tmp_path: Path, monkeypatch: pytes
     def hits(side: Side, asm: Assembler, pixel: Index) -> object:
         return asm.all_of(asm.less(0, pixel), asm.less(pixel, asm.size(side.input)))
 
-    assert [each.layer.nodes for each in graph.fusions] == [("x1",), ("y",)]
+    assert [fusion.layer.nodes for fusion in graph.fusions] == [("x1",), ("y",)]
     monkeypatch.setattr(Side, "hits", hits)
     assert wrong_sizes(fused(graph, 0).session(given, tmp_path / "wrong.vmfb"), path, SIZES) == SIZES
 

@@ -51,7 +51,7 @@ def imported(path: Path, shapes: dict[str, tuple[int, ...]]) -> ImportedModel:
 
 def opened(path: Path, symbols: Sequence[Symbol], shapes: Shapes) -> tuple[LayerGraph, ImportedModel]:
     fit = Fit.of(symbols)
-    most = {each.name: each.most for each in symbols}
+    most = {symbol.name: symbol.most for symbol in symbols}
     one, other = (imported(path, shapes(sizes)) for sizes in (most, fit.twin_sizes))
     turned, twin = (channels_last((each.graph, each.weights)) for each in (one, other))
     return open_graph(turned, twin, fit), replace(one, weights=turned[1])
@@ -63,7 +63,7 @@ def chosen(graph: LayerGraph, by_kernels: bool) -> dict[str, Variant]:
     found = {}
     for layer in graph.layers:
         stock, *others = variants[layer.task.key]
-        kernels = [each for each in others if each.implementation.kernel is not None]
+        kernels = [other for other in others if other.implementation.kernel is not None]
         found[layer.name] = kernels[0] if by_kernels and kernels else stock
     return found
 
@@ -130,7 +130,7 @@ def test_attention_is_one_kernel_for_any_number_of_queries_and_keys(
     assert turned.members == (*attention.members, "l0out_product.turned")
     fusion = (attention, turned)[number % 2]
     kernels = [each for each in variants[fusion.layer.task.key] if each.implementation.kernel is not None]
-    assert [each.routine for each in kernels] == ["open_attention"] * 4
+    assert [kernel.routine for kernel in kernels] == ["open_attention"] * 4
     fused = apply_fusions(graph, [fusion.layer.name])
     code = {layer.name: variants[layer.task.key][0] for layer in fused.layers} | {fusion.layer.name: kernels[number]}
     build_net(SplitNetwork(fused, code), model.weights, TARGET, "", NetFiles(tmp_path / "model.vmfb", None))
@@ -159,9 +159,9 @@ def test_a_detector_is_right_for_any_height_and_width(tmp_path: Path) -> None:
     graph, model = opened(path, symbols, lambda sizes: {"x": (sizes["n"], 3, sizes["height"], sizes["width"])})
     products = {"stem.nhwc", "wide.nhwc", "coarse.nhwc", "boxes.nhwc"}
     routines = {name: each.routine for name, each in chosen(graph, by_kernels=True).items()}
-    assert {name for name, each in routines.items() if each == "product"} == products
+    assert {name for name, routine in routines.items() if routine == "product"} == products
     patches = {"stem.patches", "deep.patches", "coarse.patches"}
-    assert {name for name, each in routines.items() if each == "open_patches"} == patches
+    assert {name for name, routine in routines.items() if routine == "open_patches"} == patches
     assert routines["pooled.nhwc"] == "open_window"
     session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=True)
     reference = OnnxRuntimeReference(path, threads=1)
@@ -232,7 +232,7 @@ def test_a_number_that_follows_from_sizes_in_another_way_is_refused(tmp_path: Pa
 
 def _first_rows(build: Builder) -> str:
     """The first four rows, or all if there are fewer: four for both sizes of most imports."""
-    ends = [build.constant(np.array([each])) for each in (0, 4, 0)]
+    ends = [build.constant(np.array([number])) for number in (0, 4, 0)]
     return build.op("Relu", "r", build.op("Slice", "few", "x", *ends))
 
 
@@ -271,8 +271,8 @@ def test_a_third_import_tells_what_only_seems_to_be_constant(
             unconfirmed(graph, *networks, fit)
         return
     assert unconfirmed(graph, *networks, fit) == ()
-    other = replace(small.graph, layers=tuple(replace(each, name="other") for each in small.graph.layers))
-    assert unconfirmed(graph, networks[0], (other, small.weights), fit) == tuple(each.name for each in graph.layers)
+    other = replace(small.graph, layers=tuple(replace(layer, name="other") for layer in small.graph.layers))
+    assert unconfirmed(graph, networks[0], (other, small.weights), fit) == tuple(layer.name for layer in graph.layers)
 
 
 def test_weights_that_depend_on_sizes_are_refused(tmp_path: Path) -> None:

@@ -41,17 +41,17 @@ def _check_types(graph: LayerGraph) -> None:
     for layer in graph.layers:
         assert [made[ref] for ref in layer.inputs] == list(layer.task.inputs)
         assert len(layer.weights) == len(layer.task.weights)
-        made |= {ValueRef(layer.name, index): each for index, each in enumerate(layer.task.results)}
-    assert all(made[each.source] == each.type for each in graph.outputs if each.source)
+        made |= {ValueRef(layer.name, index): result for index, result in enumerate(layer.task.results)}
+    assert all(made[output.source] == output.type for output in graph.outputs if output.source)
     for net in graph.childnets:
         (layer,) = (each for each in graph.layers if each.name == net.layer)
         assert [each.type for each in net.graph.inputs] == list(layer.task.inputs)
-        assert [each.type for each in net.graph.outputs] == list(layer.task.results)
+        assert [output.type for output in net.graph.outputs] == list(layer.task.results)
         _check_types(net.graph)
 
 
 def _methods(graph: LayerGraph) -> list[str]:
-    return [each.descriptor.partition("/childnet.")[2] for each in graph.all_childnets()]
+    return [childnet.descriptor.partition("/childnet.")[2] for childnet in graph.all_childnets()]
 
 
 def test_groups_with_all_around_them_are_one_layer() -> None:
@@ -69,8 +69,8 @@ def test_groups_become_dense_parts() -> None:
     (net,) = graph.childnets
     assert (net.layer, net.descriptor) == ("conv2", f"cpu:f32/childnet.parts{{parts={PARTS}}}")
     names = [f"conv2/part{index}" for index in range(PARTS)]
-    assert [each.name for each in net.graph.layers] == ["conv2/split", *names, "conv2/join"]
-    tasks = {each.task.key for each in net.graph.layers}
+    assert [layer.name for layer in net.graph.layers] == ["conv2/split", *names, "conv2/join"]
+    tasks = {layer.task.key for layer in net.graph.layers}
     assert len(tasks) == 3, "all parts are one task"
     part = net.graph.layers[1].task
     assert part.kind is LayerKind.CONVOLUTION
@@ -87,14 +87,14 @@ def test_children_have_the_types_of_what_they_compute(make: Callable[[], ModelPr
     _check_types(imported.graph)
     for layer in imported.graph.all_layers():
         shapes = [imported.weights[name].shape for name in layer.weights]
-        assert shapes == [each.shape for each in layer.task.weights]
+        assert shapes == [weight.shape for weight in layer.task.weights]
 
 
 def test_what_fills_no_vector_is_left_to_a_product() -> None:
     graph = _graph(models.odd_groups)
     (net,) = graph.childnets
     assert net.descriptor == "cpu:f32/childnet.patches"
-    assert [each.name for each in net.graph.layers] == ["conv/patches", "conv/product"]
+    assert [layer.name for layer in net.graph.layers] == ["conv/patches", "conv/product"]
     patches = net.graph.layers[0].task.results[0]
     assert patches.shape == (11, 3 * 9, models.SIZE**2)
     _check_types(graph)
@@ -117,9 +117,11 @@ def test_winograds_method_is_three_layers_on_request() -> None:
     assert 1e-7 < first.error < second.error < 1e-5
     _check_types(imported.graph)
     for layer in imported.graph.all_layers():
-        assert [imported.weights[name].shape for name in layer.weights] == [each.shape for each in layer.task.weights]
+        assert [imported.weights[name].shape for name in layer.weights] == [
+            weight.shape for weight in layer.task.weights
+        ]
     replayed = imported_model(models.dense(), asked=AskedChildren(named=frozenset({"conv/product5x5"})))
-    assert [each.descriptor for each in replayed.graph.childnets] == [second.descriptor]
+    assert [childnet.descriptor for childnet in replayed.graph.childnets] == [second.descriptor]
 
 
 def test_pins_ask_for_childnets_only_if_they_name_them() -> None:
@@ -149,7 +151,7 @@ def test_children_have_childnets_of_their_own() -> None:
     assert [each.descriptor.partition(".")[2] for each in (parts, patches)] == ["parts{parts=16}", "patches"]
     inner = list(parts.graph.childnets)
     assert [each.layer for each in inner] == [f"y/part{index}" for index in range(16)]
-    assert [each.name for each in inner[3].graph.layers] == ["y/part3/patches", "y/part3/product"]
+    assert [layer.name for layer in inner[3].graph.layers] == ["y/part3/patches", "y/part3/product"]
     _check_types(graph)
 
 
@@ -158,7 +160,7 @@ def test_names_of_other_layers_are_not_taken() -> None:
     (layer,) = graph.layers
     taken = replace(layer, name="conv/product", inputs=(ValueRef(None, 0),))
     again, _ = find_childnets(replace(graph, layers=(layer, taken)), {}, CPU)
-    assert [each.layer for each in again.childnets] == ["conv/product"]
+    assert [childnet.layer for childnet in again.childnets] == ["conv/product"]
 
 
 def test_children_take_the_place_of_their_layer() -> None:

@@ -46,7 +46,7 @@ def refusal(words: list[str]) -> str | None:
             if found is None:
                 return f"there is no command '{name}'"
             command = found
-        known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help"}
+        known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)} | {"--help"}
     used = [word.partition("=")[0] for word in arguments if re.fullmatch(r"--?[a-z][\w-]*(=.*)?", word)]
     unknown = [word for word in used if word not in known]
     return f"'{program}' has no option {unknown[0]}" if unknown else None
@@ -54,7 +54,9 @@ def refusal(words: list[str]) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_command_of_a_page_exists(page: Path) -> None:
-    refused = [f"{shlex.join(each)}: {why}" for each in commands(page.read_text("utf-8")) if (why := refusal(each))]
+    refused = [
+        f"{shlex.join(command)}: {why}" for command in commands(page.read_text("utf-8")) if (why := refusal(command))
+    ]
     assert refused == []
 
 

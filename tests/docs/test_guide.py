@@ -78,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.parametrize("page", [*(f"docs/guide/{each}" for each in GUIDES), *PAGES])
+@pytest.mark.parametrize("page", [*(f"docs/guide/{guide}" for guide in GUIDES), *PAGES])
 def test_every_command_of_the_page_runs(page: str, folder: Path) -> None:
     for name in NEEDS.get(page, ()):
         pytest.importorskip(name, reason=f"the page's examples need {name}")
@@ -106,7 +106,7 @@ def test_commands_that_take_long_have_tests_of_their_own(test: str) -> None:
 
 def test_no_page_with_commands_is_left_out() -> None:
     shown = {path for path in documents(ROOT) if _BLOCK.search(path.read_text(encoding="utf-8"))}
-    tested = {f"docs/guide/{each}" for each in GUIDES} | {*PAGES, *test_devices_and_machines.PAGES}
+    tested = {f"docs/guide/{guide}" for guide in GUIDES} | {*PAGES, *test_devices_and_machines.PAGES}
     assert {path.relative_to(ROOT).with_suffix("").as_posix() for path in shown} <= tested
     assert {path.stem for path in (DOCS / "guide").glob("*.md")} == set(GUIDES)
 

@@ -88,7 +88,7 @@ def damaged(seed: int, number: int, corpus: Path) -> tuple[int, bytes]:
     random = Random(f"{seed}/{number}")
     index = random.choices(range(len(SUBJECTS)), [each.share for each in SUBJECTS])[0]
     subject = SUBJECTS[index]
-    files = sorted(each for each in (corpus / subject.kind).iterdir() if each.suffix == subject.suffix)
+    files = sorted(path for path in (corpus / subject.kind).iterdir() if path.suffix == subject.suffix)
     return index, subject.damage(random.choice(files).read_bytes(), random)
 
 
@@ -152,8 +152,8 @@ def _serve(connection: Connection, seed: int, numbers: Sequence[int], corpus: Pa
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     os.environ["TMPDIR"] = str(folder / "tmp")
-    for each in ("cache", "tmp"):
-        (folder / each).mkdir(parents=True, exist_ok=True)
+    for name in ("cache", "tmp"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
     watch = _Watch()
     with open(folder / "output.txt", "w", encoding="utf-8") as output:
         os.dup2(output.fileno(), 1)

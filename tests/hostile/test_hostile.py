@@ -31,9 +31,9 @@ def test_damaged_files_are_refused_or_read(corpus: Path, tmp_path: Path) -> None
     report = Report()
     for outcome in run(_SEED, range(_COUNT), corpus, tmp_path):
         report.add(outcome)
-    assert [f"#{each.number}: {each.finding}" for each in report.findings] == []
+    assert [f"#{finding.number}: {finding.finding}" for finding in report.findings] == []
     assert sum(report.counts.values()) == _COUNT
-    assert {line.partition(":")[0] for line in report.counts} == {label(each) for each in SUBJECTS}
+    assert {line.partition(":")[0] for line in report.counts} == {label(subject) for subject in SUBJECTS}
     assert any("taken" in line for line in report.counts)
     assert any("UnsupportedModelError" in line for line in report.counts)
 
@@ -87,7 +87,7 @@ def test_what_must_not_happen_is_noticed(
     read: Callable[[Path, Path], None],
     said: str,
 ) -> None:
-    monkeypatch.setattr(runner, "SUBJECTS", [replace(each, read=read) for each in SUBJECTS])
+    monkeypatch.setattr(runner, "SUBJECTS", [replace(subject, read=read) for subject in SUBJECTS])
     watch = runner._Watch()
     with watch:
         outcome = runner._one(0, 0, corpus, tmp_path, watch)

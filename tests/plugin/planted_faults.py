@@ -19,7 +19,9 @@ def copy_of(model: ModelProto) -> ModelProto:
 
 def constant(model: ModelProto, name: str) -> Array:
     """The values of a weight."""
-    return numpy_helper.to_array(next(each for each in model.graph.initializer if each.name == name)).copy()
+    return numpy_helper.to_array(
+        next(initializer for initializer in model.graph.initializer if initializer.name == name)
+    ).copy()
 
 
 def _set(model: ModelProto, name: str, values: Array) -> str:

@@ -36,5 +36,5 @@ class FailingFusion:
         built = Stock().build(task, parameters, target)
         if isinstance(built, Rejected):
             return built
-        failing = tuple(Packing((*each.steps, self.fault)) for each in built.packings)
+        failing = tuple(Packing((*packing.steps, self.fault)) for packing in built.packings)
         return replace(built, packings=failing)

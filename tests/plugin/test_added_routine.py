@@ -106,7 +106,7 @@ def test_it_is_compiled_and_measured(added: Added, tmp_path: Path) -> None:
     script = "from sartor.cli.main import compile_main; compile_main()"
     added.run(script, added.model, "--threads", 1, "--tuning-db", tmp_path / "tuning.db", "-o", tmp_path / "pool.vmfb")
     with Store.open(tmp_path / "tuning.db") as store:
-        found = [each for each in store.measurements() if each.key.variant == DESCRIPTOR]
+        found = [measurement for measurement in store.measurements() if measurement.key.variant == DESCRIPTOR]
     assert [each.status for each in found] == [Status.OK]
     assert found[0].samples
 

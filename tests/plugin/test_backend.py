@@ -63,7 +63,7 @@ def test_an_input_that_a_node_names_twice_is_fed_once_or_twice(monkeypatch: pyte
     node, x, low = helper.make_node("Clip", ["x", "m", "m"], ["y"], name="clip"), np.ones(3), np.zeros(())
     for inputs in ([x, low, low], [x, low]):
         sartor.backend.run_node(node, inputs)
-    assert [{name: each.shape for name, each in feeds.items()} for feeds in fed] == [{"x": (3,), "m": ()}] * 2
+    assert [{name: feed.shape for name, feed in feeds.items()} for feeds in fed] == [{"x": (3,), "m": ()}] * 2
     with pytest.raises(UsageError, match=r"1 inputs are given, but the node 'clip' \(Clip\) has \['x', 'm', 'm'\]"):
         sartor.backend.run_node(node, [x])
 

@@ -14,7 +14,7 @@ from tests.plugin.onnx_model.builders import Array, run
 _HEADER = '<ir_version: 9, opset_import: ["" : 17]> '
 _X = np.linspace(-1.0, 1.0, 20).astype(np.float32)
 _BODY = "body = b (int64 i, bool on, float[20] s) => (bool on2, float[20] w) { on2 = Identity(on) w = Add(s, x) }"
-_SCALE = "{" + ", ".join(str(each / 8) for each in range(20)) + "}"
+_SCALE = "{" + ", ".join(str(index / 8) for index in range(20)) + "}"
 
 
 def _model(text: str) -> ModelProto:
@@ -41,12 +41,12 @@ def test_a_value_of_a_branch_may_be_called_as_the_importer_calls_weights() -> No
             >
         }}"""
     )
-    _is_right(model, *({"x": _X, "c": np.array(each)} for each in (True, False)))
+    _is_right(model, *({"x": _X, "c": np.array(number)} for number in (True, False)))
 
 
 def test_a_state_may_be_called_like_what_it_begins_with() -> None:
     model = _counted("b (int64 i, bool c, float[20] v) => (bool c, float[20] w) { w = Add(v, x) }")
-    _is_right(model, *({"x": _X, "n": np.array(each)} for each in (0, 1, 3)))
+    _is_right(model, *({"x": _X, "n": np.array(number)} for number in (0, 1, 3)))
 
 
 def test_a_body_may_have_the_constant_that_goes_on() -> None:
@@ -63,12 +63,12 @@ def test_a_short_loop_may_not_begin() -> None:
             >
         }"""
     )
-    _is_right(model, *({"x": _X, "c": np.array(each)} for each in (True, False)))
+    _is_right(model, *({"x": _X, "c": np.array(number)} for number in (True, False)))
 
 
 def test_a_loop_of_any_count_may_not_begin() -> None:
     model = _model(f"g (float[20] x, bool c, int64 n) => (float[20] y) {{ y = Loop (n, c, x) <{_BODY}> }}")
-    _is_right(model, *({"x": _X, "c": np.array(each), "n": np.array(3)} for each in (True, False)))
+    _is_right(model, *({"x": _X, "c": np.array(number), "n": np.array(3)} for number in (True, False)))
 
 
 def test_loops_within_branches_that_end_by_data_are_refused() -> None:

@@ -55,11 +55,11 @@ def _error(artifact: Artifact, model: Path) -> float:
 
 
 def test_the_plan_has_the_children(artifact: Artifact) -> None:
-    names = [each.layer for each in artifact.plan.layers]
+    names = [layer.layer for layer in artifact.plan.layers]
     assert (names[0], names[-1]) == ("conv1", "conv3")
     assert len(names) >= 4
     assert all(name.startswith("conv2/") for name in names[1:-1])
-    assert all(each.nodes == ("conv2", "relu2") for each in artifact.plan.layers[1:-1])
+    assert all(layer.nodes == ("conv2", "relu2") for layer in artifact.plan.layers[1:-1])
 
 
 def test_the_module_computes_what_the_reference_does(artifact: Artifact, model: Path) -> None:
@@ -78,7 +78,7 @@ def test_replaying_the_plan_gives_the_same_bytes(
 def test_a_plan_without_one_of_the_children_is_refused(
     artifact: Artifact, model: Path, config: CompileConfig, tmp_path: Path
 ) -> None:
-    kept = tuple(each for each in artifact.plan.layers if each.layer != artifact.plan.layers[1].layer)
+    kept = tuple(layer for layer in artifact.plan.layers if layer.layer != artifact.plan.layers[1].layer)
     with pytest.raises(UsageError, match="conv2/"):
         replay_plan(model, replace(artifact.plan, layers=kept), tmp_path / "net.vmfb", config)
 
@@ -88,7 +88,7 @@ def test_inspect_and_routines_show_children(artifact: Artifact, model: Path) -> 
     shown = call("sartor", "inspect", artifact.path, "--json")
     assert child in json.dumps(parsed(shown))
     layers = parsed(call("sartor", "routines", model, "--json"))["layers"]
-    by_name = {each["layer"]: each for each in layers}
+    by_name = {layer["layer"]: layer for layer in layers}
     assert by_name[child]["candidates"]
     assert by_name["conv2"]["candidates"][0] == "cpu:f32/conv2d.stock"
     assert any(name.startswith("cpu:f32/childnet.") for name in by_name["conv2"]["candidates"])
@@ -100,9 +100,9 @@ def test_children_compute_in_8_bits(model: Path, config: CompileConfig, tmp_path
     narrow = replace(config, precision=Precision.INT8, max_error=allowed, pins=(Pin("conv2/*", "cpu:i8/*"),))
     artifact = compile_model(model, tmp_path / "net.vmfb", narrow)
     plan = artifact.plan
-    children = [each for each in plan.layers if each.layer.startswith("conv2/")]
+    children = [layer for layer in plan.layers if layer.layer.startswith("conv2/")]
     assert len(children) >= 4
-    assert {each.dtype for each in children} == {"i8"}
+    assert {child.dtype for child in children} == {"i8"}
     ranges = {name: each for name, each in plan.ranges.items() if name.startswith("conv2/")}
     assert {each for name, each in ranges.items() if "/split:" in name} == {plan.ranges["conv1:0"]}
     assert len({each for name, each in ranges.items() if "/split:" not in name}) == 1
@@ -117,6 +117,6 @@ def test_pins_name_children(artifact: Artifact, model: Path, config: CompileConf
     child = artifact.plan.layers[1].layer
     pins = (Pin(child, "*.stock"),)
     plan = compile_model(model, tmp_path / "net.vmfb", replace(config, pins=pins)).plan
-    assert {each.layer: each.variant for each in plan.layers}[child].endswith(".stock")
+    assert {layer.layer: layer.variant for layer in plan.layers}[child].endswith(".stock")
     whole = compile_model(model, tmp_path / "net.vmfb", replace(config, pins=(Pin("conv2", "*.stock"),))).plan
-    assert [each.layer for each in whole.layers] == ["conv1", "conv2", "conv3"]
+    assert [layer.layer for layer in whole.layers] == ["conv1", "conv2", "conv3"]

@@ -84,7 +84,7 @@ def _made(**values: Any) -> CompileConfig:
 
 
 def test_every_field_is_tried() -> None:
-    assert WRONG.keys() == {each.name for each in fields(CompileConfig)}
+    assert WRONG.keys() == {field.name for field in fields(CompileConfig)}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])

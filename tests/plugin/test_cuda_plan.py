@@ -84,8 +84,8 @@ def _measured_elsewhere(model: Path, config: CompileConfig, database: Path, besi
     """Note in a database that a GPU ran all variants of the only layer, and another one than ``besides`` fastest."""
     imported = imported_model(model)
     (case,) = tuned_cases(imported.graph, find_candidates(imported, config.planning, everything=False).variants)
-    tilings = (each.descriptor for each in case.variants if ".implicit{" in each.descriptor)
-    fastest = next(each for each in tilings if each != besides)
+    tilings = (variant.descriptor for variant in case.variants if ".implicit{" in variant.descriptor)
+    fastest = next(tiling for tiling in tilings if tiling != besides)
     with Store.open(database) as store, WorkerPool(1) as pool:
         tuner = make_tuner(store, pool, config.planning.target, silent)
         for each in case.variants:
@@ -138,7 +138,7 @@ def test_a_network_is_planned_by_the_model(tmp_path: Path, caplog: pytest.LogCap
     artifact = compile_model(model, module, config)
     assert artifact.plan.basis == "predicted by the cost model for sm_90, nothing was measured"
     assert artifact.plan.basis in caplog.text
-    found = {each.layer: each.variant.partition("/")[2].partition("{")[0] for each in artifact.plan.layers}
+    found = {layer.layer: layer.variant.partition("/")[2].partition("{")[0] for layer in artifact.plan.layers}
     assert found["wide"] == "conv2d.implicit"
     assert found["deep"] == "depthwise.thread_window"
     (text,) = ptx_of(module.read_bytes())

@@ -52,7 +52,7 @@ def test_it_finds_what_onnx_runtime_finds(folder: Path, level: float) -> None:
 def test_what_stays_on_the_device_has_full_length(folder: Path) -> None:
     count = count_name("boxes", 0)
     with Session(folder / "detector.vmfb") as session:
-        names = [each.name for each in session.get_outputs()]
+        names = [output.name for output in session.get_outputs()]
         assert names == ["boxes", "scores", "classes"]
         assert session.get_outputs()[0].shape == [None, 4]
         boxes, number = session.run_device(["boxes", count], {"image": image(0.2)})
@@ -63,7 +63,7 @@ def test_what_stays_on_the_device_has_full_length(folder: Path) -> None:
 
 
 def test_the_manifest_tells(folder: Path) -> None:
-    outputs = [(each.name, each.shape) for each in read_manifest(folder / "detector.vmfb").outputs]
+    outputs = [(output.name, output.shape) for output in read_manifest(folder / "detector.vmfb").outputs]
     assert outputs[0] == ("boxes", (BOUND, 4))
     assert outputs[3] == (count_name("boxes", 0), ())
     shown = call("sartor", "inspect", folder / "detector.vmfb")
@@ -72,7 +72,7 @@ def test_the_manifest_tells(folder: Path) -> None:
 
 def test_the_front_is_tuned(folder: Path) -> None:
     layers = read_manifest(folder / "detector.vmfb").plan["layers"]
-    assert "conv2d.direct" in next(each["variant"] for each in layers if each["layer"] == "cells")
+    assert "conv2d.direct" in next(layer["variant"] for layer in layers if layer["layer"] == "cells")
 
 
 def test_without_time_to_measure_it_still_compiles(folder: Path) -> None:
@@ -121,13 +121,13 @@ def test_layers_are_compared_in_full_length() -> None:
     right = reference_tensors(prepared, names, feeds)
     assert right["boxes"].shape == (BOUND, 4)
     scales = _scales(prepared, right, feeds)
-    assert {name: each.shape for name, each in scales.items()} == {"boxes": (BOUND, 4), "scores": (BOUND,)}
+    assert {name: scale.shape for name, scale in scales.items()} == {"boxes": (BOUND, 4), "scores": (BOUND,)}
 
 
 def test_another_number_of_boxes_is_seen(folder: Path) -> None:
     """A planted fault: the model that is compared with selects more boxes of a class."""
     other = detector()
-    limit = next(each for each in other.graph.initializer if each.name == "most")
+    limit = next(initializer for initializer in other.graph.initializer if initializer.name == "most")
     limit.CopyFrom(onnx.numpy_helper.from_array(np.array([MOST + 1]), "most"))
     onnx.save(other, folder / "other.onnx")
     compared = call("sartor", "compare", "detector.vmfb", "--vs", "other.onnx", folder=folder)

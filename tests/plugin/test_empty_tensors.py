@@ -104,7 +104,7 @@ def _model(graph: str) -> ModelProto:
     drawn = re.compile(r"(?:, )?float\[([\d,]+)\] w(?=>)")
     built = parser.parse_model(_HEADER + "graph " + drawn.sub("", graph).replace("<>", ""))
     for shape in drawn.findall(graph):
-        weights = np.random.default_rng(0).standard_normal([int(each) for each in shape.split(",")])
+        weights = np.random.default_rng(0).standard_normal([int(part) for part in shape.split(",")])
         built.graph.initializer.append(numpy_helper.from_array(weights.astype(np.float32), "w"))
     for index, node in enumerate(built.graph.node):
         node.name = f"n{index}"

@@ -42,7 +42,7 @@ def test_quantised_models_are_right_under_emulation(
     target = Target.create("cpu", f"aarch64:{cpu}")
     config = CompileConfig(threads=1, jobs=2, database=tmp_path / "tuning.db", target=target, pins=pins)
     plan = compile_model(model, module, config).plan
-    chosen = {each.layer: each.variant.partition(".")[2].partition("{")[0] for each in plan.layers}
+    chosen = {layer.layer: layer.variant.partition(".")[2].partition("{")[0] for layer in plan.layers}
     assert {layer: chosen[layer] for layer in routines} == routines
     if not isinstance(EMULATOR, Emulator):
         pytest.skip(EMULATOR)

@@ -52,7 +52,7 @@ def test_networks_are_right_under_emulation(name: str, tmp_path: Path) -> None:
     config = CompileConfig(threads=1, jobs=2, database=tmp_path / "tuning.db", target=target)
     plan = compile_model(model, module, config).plan
     assert plan.basis == f"predicted by the cost model for aarch64:{cpu}, nothing was measured"
-    assert routines <= {each.variant.partition(".")[2].partition("{")[0] for each in plan.layers}
+    assert routines <= {layer.variant.partition(".")[2].partition("{")[0] for layer in plan.layers}
     feeds = sample_inputs(network, 3)
     arguments = [feeds[each.name] for each in network.graph.input]
     found = EMULATOR.run(module, "main_graph", arguments)

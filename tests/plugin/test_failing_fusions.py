@@ -72,6 +72,6 @@ def test_tuning_goes_on_without_the_pair(fault: str, tmp_path: Path, monkeypatch
     assert ends == {status} or (fault == "hang" and not ends and any(starved))
     assert {each.status for each in found if ".failing" not in each.key.variant} == {Status.OK}
     # The unsplit model, whose plan has no layers, may be the fastest of so small a network.
-    assert not any(".failing" in each.variant for each in artifact.plan.layers)
+    assert not any(".failing" in layer.variant for layer in artifact.plan.layers)
     assert artifact.error is not None
     assert artifact.error < 1e-4

@@ -68,7 +68,7 @@ class Bench:
     def verdicts(self) -> dict[tuple[str, str], Status]:
         """What the database says of every variant of every layer: what plans are selected from, times aside."""
         with Store.open(self.database) as store:
-            found = {each.key: each.status for each in store.measurements()}
+            found = {measurement.key: measurement.status for measurement in store.measurements()}
         return {(key.task, key.variant): status for key, status in found.items() if not _follows_from_times(key)}
 
     def left(self) -> list[Path]:

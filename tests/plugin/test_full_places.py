@@ -101,7 +101,7 @@ def test_a_database_that_may_only_be_read_is_read(model_file: ModelFile, tmp_pat
     assert "it is only read, and what is measured now is not kept" in result.stderr
     assert "profiling plans" not in result.stderr, "how the network ran is known"
     assert (tmp_path / "second.vmfb").exists()
-    assert {each.name: each.read_bytes() for each in folder.iterdir()} == {"t.db": before}
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"t.db": before}
 
 
 @pytest.mark.parametrize("kibibytes", [8, 12, 16, 20, 256])

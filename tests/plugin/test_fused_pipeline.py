@@ -49,9 +49,9 @@ def artifact(
 
 def test_every_pair_is_one_kernel(artifact: Artifact) -> None:
     assert [each.layer for each in artifact.plan.layers] == FUSED
-    for each in artifact.plan.layers:
-        assert each.variant.startswith("cpu:f32/fused.separable")
-        assert each.operations > 0
+    for layer in artifact.plan.layers:
+        assert layer.variant.startswith("cpu:f32/fused.separable")
+        assert layer.operations > 0
     assert artifact.plan.layers[0].nodes == ("apart1", "relu1", "joined1", "add")
 
 
@@ -89,7 +89,7 @@ def test_a_pin_may_keep_a_pair_apart(
     assert artifact.path.exists(), "all is measured already"
     pins = Pin("joined1", "*/conv2d.direct{*"), Pin("apart2", "*/fused.separable{*")
     plan = compile_model(model_file(MODEL), tmp_path / "net.vmfb", replace(config, pins=pins)).plan
-    assert [each.layer for each in plan.layers] == ["apart1", "joined1", FUSED[1]]
+    assert [layer.layer for layer in plan.layers] == ["apart1", "joined1", FUSED[1]]
     both = Pin("apart1", "*/fused.*"), Pin("joined1", "*.stock")
     with pytest.raises(InfeasibleError, match="'apart1' fits its pins"):
         compile_model(model_file(MODEL), tmp_path / "none.vmfb", replace(config, pins=both))
@@ -113,10 +113,10 @@ def test_inspect_shows_what_is_fused(artifact: Artifact) -> None:
 
 def test_routines_show_candidates_of_pairs(model_file: ModelFile) -> None:
     layers = parsed(call("sartor", "routines", model_file(MODEL), "--json"))["layers"]
-    pairs = {each["layer"]: each for each in layers if each["kind"] == "fused"}
+    pairs = {layer["layer"]: layer for layer in layers if layer["kind"] == "fused"}
     assert list(pairs) == FUSED
-    for each in pairs.values():
-        assert any("/fused.separable{" in name for name in each["candidates"])
+    for pair in pairs.values():
+        assert any("/fused.separable{" in name for name in pair["candidates"])
     known = parsed(call("sartor", "routines", "--json"))["routines"]
     names = [(each["name"], each["type"]) for each in known]
     assert {("stock", None), ("separable", None), ("separable_blocked", None)} <= set(names)

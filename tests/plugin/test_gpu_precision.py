@@ -63,7 +63,7 @@ def compiled(model: Path, folder: Path, max_error: float) -> tuple[set[str], flo
     feeds = {"x": np.random.default_rng(7).standard_normal(SHAPE, np.float32)}
     with Session(module, device="vulkan") as session:
         error = relative_error(session.run(None, feeds), ReferenceModel(model)(feeds))
-    return {each.dtype for each in artifact.plan.layers}, error
+    return {layer.dtype for layer in artifact.plan.layers}, error
 
 
 @needs_vulkan
@@ -86,8 +86,8 @@ def test_a_model_in_f16_has_kernels_of_its_own_type(model: Path, tmp_path: Path)
     onnx.save(in_half(onnx.load(model)), half)
     config = CompileConfig(target=Target.create("vulkan"), database=tmp_path / "tuning.db")
     artifact = compile_model(half, tmp_path / "net.vmfb", config)
-    assert {each.dtype for each in artifact.plan.layers} == {"f16"}
-    assert any("half_" in each.variant for each in artifact.plan.layers)
+    assert {layer.dtype for layer in artifact.plan.layers} == {"f16"}
+    assert any("half_" in layer.variant for layer in artifact.plan.layers)
     feeds = {"x": np.random.default_rng(7).standard_normal(SHAPE, np.float32).astype(np.float16)}
     with Session(tmp_path / "net.vmfb", device="vulkan") as session:
         (result,) = session.run(None, feeds)

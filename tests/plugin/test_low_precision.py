@@ -108,7 +108,7 @@ def test_a_trained_network_keeps_its_accuracy(digits: Trained, precision: Precis
     assert before > 0.97
     budget = BUDGETS[precision]
     artifact = within_budget(precision)
-    assert {each.dtype for each in artifact.plan.layers} == set(TYPES[precision].values())
+    assert {layer.dtype for layer in artifact.plan.layers} == set(TYPES[precision].values())
     assert artifact.error is not None
     assert 0 < artifact.error <= budget
     assert artifact.samples == CALIBRATED
@@ -120,15 +120,15 @@ def test_the_plan_says_what_each_layer_gives_up_for_what(
 ) -> None:
     artifact = within_budget(Precision.BF16)
     module = artifact.path
-    assert all(each.error and each.saved is not None for each in artifact.plan.layers)
-    assert sum(each.error or 0 for each in artifact.plan.layers) > (artifact.error or 0)
+    assert all(layer.error and layer.saved is not None for layer in artifact.plan.layers)
+    assert sum(layer.error or 0 for layer in artifact.plan.layers) > (artifact.error or 0)
     shown = call("sartor", "inspect", module)
     assert all(column in shown.stdout for column in ("type", "saves ms", "bf16"))
     # What the module may err by without a word is what is usual in bf16.
     options = ["--vs", digits.model, "--inputs", digits.image(tmp_path), "--threads", 1, "--layers", "--json"]
     layers = parsed(call("sartor", "compare", module, *options))["layers"]
-    assert [each["contribution"] for each in layers] == [each.error for each in artifact.plan.layers]
-    assert all(each["saved_ms"] is not None for each in layers)
+    assert [layer["contribution"] for layer in layers] == [layer.error for layer in artifact.plan.layers]
+    assert all(layer["saved_ms"] is not None for layer in layers)
 
 
 def test_layers_in_8_bits_are_compared_each_with_its_own_ranges(
@@ -149,8 +149,8 @@ def test_a_chain_in_8_bits_stays_in_8_bits(digits: Trained, tmp_path: Path) -> N
     pins = (Pin("conv*", "cpu:i8/*[!8d]{*"), Pin("[!c]*", "cpu:i8/*"))
     config = replace(digits.narrow(Precision.INT8, max_error=BUDGETS[Precision.INT8]), pins=pins)
     plan = compile_model(digits.model, tmp_path / "net.vmfb", config).plan
-    layers = {each.layer for each in plan.layers if not any(part in each.variant for part in ("row_dots", "_by_i8"))}
-    between = [each for each in plan.adapts if {each.producer, each.consumer} <= layers]
+    layers = {layer.layer for layer in plan.layers if not any(part in layer.variant for part in ("row_dots", "_by_i8"))}
+    between = [adapt for adapt in plan.adapts if {adapt.producer, adapt.consumer} <= layers]
     assert len(layers) > 2
     assert all(schema.startswith("cpu:i8@") for each in between for schema in (each.source, each.target))
     assert len(between) < len(plan.layers) - 1
@@ -210,10 +210,10 @@ def test_a_tight_budget_leaves_exact_layers(digits: Trained, tmp_path: Path) -> 
     artifact = compile_model(digits.model, tmp_path / "net.vmfb", config)
     assert artifact.error is not None
     assert 0 < artifact.error <= 4e-3
-    assert {each.layer for each in artifact.plan.layers if each.dtype == "bf16"} >= {"pool1", "pool2"}
+    assert {layer.layer for layer in artifact.plan.layers if layer.dtype == "bf16"} >= {"pool1", "pool2"}
     assert artifact.pareto is not None
     assert artifact.pareto.points
-    assert all(each.error is not None and 0 < each.error <= 4e-3 for each in artifact.pareto.points)
+    assert all(point.error is not None and 0 < point.error <= 4e-3 for point in artifact.pareto.points)
 
 
 @pytest.mark.parametrize("measure", [MeasureKind.COSINE, MeasureKind.TOP1, MeasureKind.USER])
@@ -238,11 +238,11 @@ def test_f32_is_verified_on_all_samples_too(digits: Trained, tmp_path: Path) -> 
         assert session.manifest is not None
         plan = Plan.from_json(session.manifest.plan, "the module")
         features = session.manifest.features
-    assert {each.dtype for each in plan.layers} == {"f32"}
-    assert all(each.error is None and each.saved is None for each in plan.layers)
-    assert all(each.variant.startswith("cpu:f32/") for each in plan.layers)
-    schemas = {schema for each in plan.adapts for schema in (each.source, each.target)}
-    assert {each.partition("@")[0] for each in schemas} <= {"cpu:f32"}
+    assert {layer.dtype for layer in plan.layers} == {"f32"}
+    assert all(layer.error is None and layer.saved is None for layer in plan.layers)
+    assert all(layer.variant.startswith("cpu:f32/") for layer in plan.layers)
+    schemas = {schema for adapt in plan.adapts for schema in (adapt.source, adapt.target)}
+    assert {schema.partition("@")[0] for schema in schemas} <= {"cpu:f32"}
     assert (plan.ranges, features) == ({}, ())
 
 
@@ -256,9 +256,9 @@ def test_nothing_narrower_is_even_asked_for_in_f32(digits: Trained) -> None:
         for each in found
     ]
     assert len(variants) > len(imported.graph.layers)
-    for each in variants:
-        code = each.implementation
-        assert each.dtype == "f32"
+    for variant in variants:
+        code = variant.implementation
+        assert variant.dtype == "f32"
         assert {schema.dtype for schema in (*code.inputs, *code.outputs)} == {"f32"}
         assert not any(isinstance(step, Round | Quantise) for packing in code.packings for step in packing.steps)
         assert (code.ranges, code.needs) == ((), ())

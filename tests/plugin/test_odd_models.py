@@ -232,7 +232,9 @@ def test_results_are_written_in_the_middle_of_what_they_are_concatenated_to(tmp_
     text = f"g (float[1,16,13,13] x) => (float[1,507] y) <{declared}> {{ {' '.join(heads)} "
     model = parser.parse_model(_HEADER + text + "r = Concat <axis = 1> (s0, s1, s2) y = Flatten(r) }")
     weights = np.random.default_rng(0).standard_normal((3, 1, 16, 1, 1)).astype(np.float32)
-    model.graph.initializer.extend(numpy_helper.from_array(each, f"w{number}") for number, each in enumerate(weights))
+    model.graph.initializer.extend(
+        numpy_helper.from_array(weight, f"w{number}") for number, weight in enumerate(weights)
+    )
     for number, node in enumerate(model.graph.node):
         node.name = f"{node.op_type}_{number}"
     pins = ["--pin", "Conv_*=*.single{*", "--pin", "Concat_*=*.stock"]
@@ -251,7 +253,7 @@ def test_a_slice_without_channels_has_no_kernel() -> None:
     declared = "int64[1] from = {2}, int64[1] to = {2}, int64[1] axes = {1}"
     text = f"g (float[1,4,5,5] x) => (float[1,4,5,5] y, float[1,0,5,5] e) <{declared}> {{ {body}"
     imported = imported_model(parser.parse_model(_HEADER + text))
-    empty = [each for each in imported.graph.all_layers() if any(0 in one.shape for one in each.task.results)]
+    empty = [layer for layer in imported.graph.all_layers() if any(0 in one.shape for one in layer.task.results)]
     assert empty
     assert all(isinstance(JoinSlices().match(each.task), Rejected) for each in empty)
 

@@ -49,7 +49,7 @@ def check(imported: ImportedModel, model: Path, module: Path) -> None:
     with Session(module, threads=1) as session:
         outputs = session.run(None, imported.samples)
         assert [each.name for each in session.get_inputs()] == ["x"]
-        assert [each.name for each in session.get_outputs()] == ["y"]
+        assert [output.name for output in session.get_outputs()] == ["y"]
     assert relative_error(outputs, ReferenceModel(model, threads=1)(imported.samples)) < 1e-4
 
 
@@ -116,7 +116,7 @@ def searched(
 def _measured(config: CompileConfig) -> int:
     """How many variants have been compiled and run."""
     with Store.open_to_read(config.database) as store:
-        return sum(1 for each in store.measurements() if each.facts)
+        return sum(1 for measurement in store.measurements() if measurement.facts)
 
 
 def test_a_full_search_measures_all(
@@ -174,8 +174,8 @@ def test_who_replays_a_plan_is_told_what_is_not_checked(
     builder = Builder()
     builder.op("Relu", "y", builder.op("MatMul", "product", "x", builder.weight(16, 8)))
     named = builder.model([("x", (1, 16))], [("y", (1, 8))])
-    for each in named.graph.node:
-        each.name = "same"
+    for node in named.graph.node:
+        node.name = "same"
     onnx.save(named, tmp_path / "net.onnx")
     np.save(tmp_path / "zeros.npy", np.zeros((1, 16), np.float32))
     stock = replace(config, pins=(Pin("*", "*.stock"),), calibration=tmp_path / "zeros.npy")
@@ -200,7 +200,7 @@ def test_weights_beside_the_module(
     assert shipped.weights == tmp_path / "weights.irpa"
     assert shipped.size < artifact.size
     check(imported_of(MODEL), model_file(MODEL), shipped.path)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["net.vmfb", "weights.irpa"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.vmfb", "weights.irpa"]
     content = bytearray(shipped.weights.read_bytes())
     content[-1] ^= 1
     shipped.weights.write_bytes(content)
@@ -230,7 +230,7 @@ def test_a_failure_leaves_the_old_output_alone(config: CompileConfig, model_file
     with pytest.raises(UnsupportedModelError, match="the model computes nothing: its outputs 'y' are inputs"):
         compile_model(model_file("nothing_computed"), output, config)
     assert output.read_bytes() == b"old"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["broken.onnx", "net.vmfb"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.onnx", "net.vmfb"]
 
 
 def test_pins_that_leave_nothing_are_infeasible(
@@ -268,7 +268,7 @@ def test_code_that_does_not_run_here_is_made_by_predicted_costs(
     assert artifact.plan.basis in caplog.text
     assert read_manifest(artifact.path).plan["basis"] == artifact.plan.basis
     assert (artifact.plan.optimal, bool(artifact.plan.predicted)) == (True, True)
-    variants = {each.layer: each.variant.partition(".")[2].partition("{")[0] for each in artifact.plan.layers}
+    variants = {layer.layer: layer.variant.partition(".")[2].partition("{")[0] for layer in artifact.plan.layers}
     assert (variants["conv1"], variants["conv2"], variants["dense2"]) == ("direct", "direct", "product")
     again = replay_plan(model_file(MODEL), artifact.plan, tmp_path / "again.vmfb", foreign)
     assert again.path.read_bytes() == artifact.path.read_bytes()
@@ -280,11 +280,11 @@ def test_pins_hold_for_code_that_does_not_run_here(
 ) -> None:
     pinned = replace(config, target=Target.create("cpu", FOREIGN), pins=(Pin("conv1", "*.stock"),))
     plan = compile_model(model_file(MODEL), tmp_path / "net.vmfb", pinned).plan
-    assert next(each for each in plan.layers if each.layer == "conv1").variant.endswith(".stock")
+    assert next(layer for layer in plan.layers if layer.layer == "conv1").variant.endswith(".stock")
 
 
 def test_samples_are_what_the_model_takes(imported_of: ImportedOf) -> None:
     imported = imported_of(MODEL)
-    assert {name: (each.shape, each.dtype) for name, each in imported.samples.items()} == {
+    assert {name: (sample.shape, sample.dtype) for name, sample in imported.samples.items()} == {
         "x": ((1, 1, 8, 8), np.dtype(np.float32))
     }

@@ -162,7 +162,7 @@ def network(path: Path) -> Path:
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in (("x", [1, 16, 24, 24]), ("y", [1, 10]))
     ]
-    arrays = [numpy_helper.from_array(each.astype(np.float32), name) for name, each in weights.items()]
+    arrays = [numpy_helper.from_array(weight.astype(np.float32), name) for name, weight in weights.items()]
     graph = helper.make_graph(nodes, "faults", values[:1], values[1:], arrays)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     return path

@@ -162,7 +162,7 @@ PLANTED: list[tuple[str, int, Plant]] = [
 
 
 def _wrong(expected: Expected, index: int, plant: Plant) -> list[Array]:
-    outputs = [each.copy() for each in expected.outputs]
+    outputs = [output.copy() for output in expected.outputs]
     if isinstance(plant, np.ufunc):
         outputs[index] = plant(outputs[index])
     else:

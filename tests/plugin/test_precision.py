@@ -86,7 +86,7 @@ def _pinned(database: Path, model_file: ModelFile, name: str, pin: str) -> Compi
 
 
 def _texts(plan: Plan) -> list[str]:
-    return [*(each.variant for each in plan.layers), *(f"{each.source} {each.target}" for each in plan.adapts)]
+    return [*(layer.variant for layer in plan.layers), *(f"{adapt.source} {adapt.target}" for adapt in plan.adapts)]
 
 
 def test_a_network_in_bf16_is_as_exact_as_that_allows(
@@ -103,20 +103,20 @@ def test_a_network_in_bf16_is_as_exact_as_that_allows(
     assert 1e-5 < found <= worst * (1 + 1e-6)
     assert worst < NARROW_ERROR
     plan = Plan.load(pinned.plan)
-    assert all(each.variant.startswith("cpu:bf16/") for each in plan.layers)
-    assert {(each.source, each.target) for each in plan.adapts} >= {("cpu:bf16@nhwc", "cpu:f32@nchw")}
+    assert all(layer.variant.startswith("cpu:bf16/") for layer in plan.layers)
+    assert {(adapt.source, adapt.target) for adapt in plan.adapts} >= {("cpu:bf16@nhwc", "cpu:f32@nchw")}
 
 
 def test_bf16_is_taken_only_where_it_is_asked_for(compile_: Callable[..., Result], tmp_path: Path) -> None:
     summary = parsed(compile_("--save-plan", tmp_path / "plan.json"))
-    assert not [each for each in _texts(Plan.load(tmp_path / "plan.json")) if "bf16" in each]
+    assert not [text for text in _texts(Plan.load(tmp_path / "plan.json")) if "bf16" in text]
     assert summary["relative_error"] < 1e-5
 
 
 def test_what_bf16_cannot_keep_is_left_to_f32(compile_: Callable[..., Result], tmp_path: Path) -> None:
     options = ("--precision", "bf16", "--max-error", "1e-5", "--save-plan", tmp_path / "plan.json")
     summary = parsed(compile_(*options))
-    assert not [each for each in _texts(Plan.load(tmp_path / "plan.json")) if "bf16" in each]
+    assert not [text for text in _texts(Plan.load(tmp_path / "plan.json")) if "bf16" in text]
     assert summary["relative_error"] < 1e-5
 
 
@@ -177,7 +177,7 @@ def test_options_that_do_not_fit_are_refused(
 def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
     known = {(each["type"], each["name"]): each for each in parsed(call("sartor", "routines", "--json"))["routines"]}
     narrow = [each for several in LOW_PRECISION.values() for each in several]
-    fused = [each for each in FUSED_ROUTINES if each.traits.precision is not None]
+    fused = [fused_routine for fused_routine in FUSED_ROUTINES if fused_routine.traits.precision is not None]
     assert {key for key in known if key[0]} == {
         (dtype, each.name)
         for each in (*narrow, *fused)
@@ -236,7 +236,7 @@ class TestTiles:
         shown = call("sartor", "inspect", tiled.module)
         assert "needs of the CPU" in shown.stdout
         assert "amx-bf16" in shown.stdout
-        has_tiles = any(".tiles{" in each.variant for each in Plan.load(pinned.plan).layers)
+        has_tiles = any(".tiles{" in layer.variant for layer in Plan.load(pinned.plan).layers)
         assert read_manifest(pinned.module).features == (("amx-bf16",) if has_tiles else ())
 
     def test_stock_tools_run_it_in_a_process_that_never_asked(
@@ -263,13 +263,13 @@ class TestTiles:
     def test_where_they_are_refused_layers_have_other_routines(self, refused: None, imported_of: ImportedOf) -> None:
         config = CompileConfig(threads=1, precision=Precision.BF16)
         found = find_candidates(imported_of(MODEL), config.planning)
-        reasons = {each.reason for each in found.rejections if each.routine == "tiles"}
+        reasons = {rejection.reason for rejection in found.rejections if rejection.routine == "tiles"}
         assert "the operating system does not let programs use the CPU's amx-bf16" in reasons
-        assert not [each for each in _variants(found) if each.implementation.needs]
-        assert any(each.dtype == "bf16" for each in _variants(found))
+        assert not [variant for variant in _variants(found) if variant.implementation.needs]
+        assert any(variant.dtype == "bf16" for variant in _variants(found))
         granted = replace(config, target=replace(config.target, architecture="sapphirerapids", withheld=()))
         assert any(
-            each.implementation.needs for each in _variants(find_candidates(imported_of(MODEL), granted.planning))
+            variant.implementation.needs for variant in _variants(find_candidates(imported_of(MODEL), granted.planning))
         )
 
     @pytest.fixture
@@ -279,7 +279,7 @@ class TestTiles:
 
 
 def _variants(found: Candidates) -> list[Variant]:
-    return [each for variants in found.variants.values() for each in variants]
+    return [variant for variants in found.variants.values() for variant in variants]
 
 
 def test_the_plan_in_the_module_is_the_plan_that_was_saved(pinned: Compiled) -> None:

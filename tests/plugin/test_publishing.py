@@ -39,7 +39,7 @@ def test_a_published_file_replaces_the_old_one(tmp_path: Path) -> None:
         os.umask(mask)
     assert target.read_bytes() == b"new"
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["new", "out.vmfb"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "out.vmfb"]
 
 
 def test_a_failed_publication_leaves_what_was_there(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_failed_publication_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         publish(tmp_path / "absent", target)
     assert target.read_bytes() == b"old"
-    assert [each.name for each in tmp_path.iterdir()] == ["out.vmfb"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.vmfb"]
 
 
 def test_places_that_cannot_be_written_are_found_early(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_links_are_followed_and_stay(tmp_path: Path) -> None:
         _write(link)
         assert link.is_symlink()
         assert target.read_bytes() == b"new"
-    assert sorted(each.name for each in (tmp_path / "elsewhere").iterdir()) == ["not yet", "there"]
+    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == ["not yet", "there"]
 
 
 def test_what_fails_while_it_is_written_leaves_what_was_there(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_what_fails_while_it_is_written_leaves_what_was_there(tmp_path: Path) ->
     with pytest.raises(SystemRefusedError, match=r"plan.json' cannot be written: No space left"):
         _write_half(target)
     assert target.read_bytes() == b"old"
-    assert [each.name for each in tmp_path.iterdir()] == ["plan.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
 def test_no_two_files_of_a_command_coincide(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_files_are_published_together_or_not_at_all(tmp_path: Path, old: bytes |
             module.mkdir()
             stack.enter_context(pytest.raises(UsageError, match=r"net.vmfb' is a directory"))
         publish_together(copies)
-    left = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    left = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     before = {} if old is None else {"net.irpa": old}
     assert left == (before if fails else {"net.irpa": b"new", "net.vmfb": b"new"})
 
@@ -187,7 +187,7 @@ def module(tmp_path: Path) -> Path:
 
 
 def _names(folder: Path) -> list[str]:
-    return sorted(each.name for each in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def _stage(files: Publication, source: Path, module: Path) -> None:

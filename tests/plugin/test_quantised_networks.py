@@ -86,7 +86,7 @@ def test_a_pair_that_is_lost_is_seen(tmp_path: Path, prepare_quickly: Prepare) -
 def test_ties_move_outputs_by_few_steps(tmp_path: Path, prepare_quickly: Prepare) -> None:  # noqa: F811
     path = quantised(BY_CHANNEL, tmp_path)
     prepared = _prepared(path, prepare_quickly)
-    steps = {each.name: onnx.numpy_helper.to_array(each) for each in prepared.graph.initializer}
+    steps = {initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in prepared.graph.initializer}
     (scale,) = (steps[each.input[1]] for each in prepared.graph.node if "y" in each.output)
     smallest = min(float(np.abs(run(prepared, {"x": image(seed)})["y"]).max()) for seed in SEEDS[:4])
     spread = tie_spread(prepared.SerializeToString(), [{"x": image(seed)} for seed in SEEDS[:4]])
@@ -109,7 +109,7 @@ def _built(path: Path, folder: Path, pins: dict[str, str], cpu: str = "host") ->
 def _assert_equal(session: Session, path: Path, prepared: ModelProto) -> None:
     """Outputs are ONNX Runtime's to the last bit, with its optimisations or without; only samples with a number next to
     a tie may differ, and few of them do."""
-    references = [ReferenceModel(path, threads=1, optimises=each) for each in (True, False)]
+    references = [ReferenceModel(path, threads=1, optimises=number) for number in (True, False)]
     differing: list[int] = []
     for seed in SEEDS:
         feeds = {"x": image(seed)}
@@ -138,7 +138,7 @@ def test_modules_give_the_bits_of_onnx_runtime(
     prepared = _prepared(path, prepare_quickly)
     session, recipe = _built(path, tmp_path, pins)
     if pins is INTEGER:
-        assert sum(each.dtype == "i8" for each in recipe.variants.values()) >= len(INTEGER)
+        assert sum(variant.dtype == "i8" for variant in recipe.variants.values()) >= len(INTEGER)
     _assert_equal(session, path, prepared)
 
 
@@ -154,7 +154,9 @@ def test_code_without_vnni_gives_the_bits_of_code_with_it(form: Form, tmp_path: 
         sessions.append(session)
         if form.kind == "int8":
             # Both convolutions that are not depthwise, and the product.
-            found = [each.descriptor for each in recipe.variants.values() if each.traits.instruction is not None]
+            found = [
+                variant.descriptor for variant in recipe.variants.values() if variant.traits.instruction is not None
+            ]
             assert sum(name in each for each in found) == len(MULTIPLYING)
     for seed in SEEDS:
         one, other = (session.run(None, {"x": image(seed)})[0] for session in sessions)

@@ -36,7 +36,9 @@ class Case(NamedTuple):
     def model(self) -> ModelProto:
         header = f'<ir_version: 9, opset_import: ["" : {self.opset}]> '
         model: ModelProto = parser.parse_model(header + self.graph)
-        model.graph.initializer.extend(numpy_helper.from_array(each, name) for name, each in self.constants.items())
+        model.graph.initializer.extend(
+            numpy_helper.from_array(constant, name) for name, constant in self.constants.items()
+        )
         return model
 
 
@@ -51,7 +53,7 @@ def _f16(*shape: int) -> Array:
 
 
 CASES = {
-    **{f"{each}_of_nothing": _reduction(each) for each in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare")},
+    **{f"{name}_of_nothing": _reduction(name) for name in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare")},
     **{f"{each}_of_nothing": _reduction(each) for each in ("ReduceLogSumExp", "ReduceSum", "ReduceMax", "ReduceMean")},
     "no_axes": _reduction("ReduceL2", "<int64[0] a = {}>"),
     "norm_of_integers": Case(
@@ -176,7 +178,7 @@ def test_rows_that_are_no_floats_are_not_kept_as_floats(last: str, tmp_path: Pat
     onnx.save(case.model, tmp_path / "model.onnx")
     config = CompileConfig(threads=1, jobs=1, database=tmp_path / "t.db", pins=(Pin("*", "*rowwise{*"),))
     artifact = compile_model(tmp_path / "model.onnx", tmp_path / "m.vmfb", config)
-    assert all("rowwise" in each.variant for each in artifact.plan.layers)
+    assert all("rowwise" in layer.variant for layer in artifact.plan.layers)
     with Session(tmp_path / "m.vmfb", threads=1) as session:
         (found,) = session.run(None, dict(case.feeds))
     (right,) = ReferenceModel(tmp_path / "model.onnx", threads=1)(case.feeds)

@@ -39,7 +39,7 @@ def test_rounding_of_a_real_model_is_not_blamed_and_missing_slices_are(name: str
     exact = ModelProto()
     exact.CopyFrom(prepared)
     expand_sigmoid(exact)
-    full, narrow = (Expectation((path,), data, threads=1, narrow=each)(feeds) for each in (False, True))
+    full, narrow = (Expectation((path,), data, threads=1, narrow=number)(feeds) for number in (False, True))
     assert relative_error(list(run(exact, feeds).values()), full.outputs, scales=full.scales) < 1e-4
 
     outputs = list(run(rounded(exact, TensorProto.BFLOAT16), feeds).values())
@@ -56,6 +56,6 @@ def _missing_slices(expected: Expected) -> Iterator[float]:
     for right, scale in zip(expected.outputs, expected.scales, strict=True):
         for axis, size in enumerate(right.shape):
             if 1 < size <= right.size // _FEW:
-                others = tuple(each for each in range(right.ndim) if each != axis)
+                others = tuple(index for index in range(right.ndim) if index != axis)
                 errors: Array = np.max(np.abs(right) / scale, axis=others)
                 yield float(errors[np.max(np.abs(right), axis=others) > 0].min(initial=np.inf))

@@ -61,7 +61,7 @@ def follow(session: Session, model: Path, states: dict[str, str], calls: int) ->
         feeds = {free.name: random.standard_normal([size or 0 for size in free.shape]).astype(np.float32)}
         right = dict(zip(names, reference({**feeds, **held}), strict=True))
         found = session.run(None, feeds)
-        expected = [right[each.name] for each in session.get_outputs()]
+        expected = [right[output.name] for output in session.get_outputs()]
         held = {name: right[output] for name, output in states.items()}
         saved = session.save()
         worst = max(worst, relative_error([*found, *saved.values()], [*expected, *(held[name] for name in saved)]))
@@ -114,7 +114,7 @@ def test_what_is_no_state_is_refused(model: Path, tmp_path: Path) -> None:
 def test_a_detector_of_speech_keeps_its_states_with_weights_beside_it(tmp_path: Path) -> None:
     path = zoo.write("vad_lstm", tmp_path)
     imported = imported_model(path, states=StatePolicy((StatePattern.parse("next_*=*"),)))
-    states = {each.input: each.output for each in imported.states}
+    states = {state.input: state.output for state in imported.states}
     assert states == {f"{name}_{layer}": f"next_{name}_{layer}" for layer in range(2) for name in ("hidden", "memory")}
     files = NetFiles(tmp_path / "net.vmfb", tmp_path / "net.irpa")
     net = replace(split(imported), states=state_pairs(imported))

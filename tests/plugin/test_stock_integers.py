@@ -34,7 +34,7 @@ def _drawn(*shape: int, kind: str = "uint8") -> Array:
 def _check(left: Array, right: Array, points: list[Array], device: str) -> None:
     names = ["a", "b", "az", "bz"][: 2 + len(points)]
     model = _product([left, right, *points], names, left.ndim)
-    zeros = [*(each.astype(np.int64) for each in points), *(np.zeros(1, np.int64) for _ in range(2 - len(points)))]
+    zeros = [*(point.astype(np.int64) for point in points), *(np.zeros(1, np.int64) for _ in range(2 - len(points)))]
     row = zeros[0][:, None] if zeros[0].size > 1 else zeros[0]
     expected = (left.astype(np.int64) - row) @ (right.astype(np.int64) - zeros[1])
     ready = sartor.backend.prepare(model, device)
@@ -78,7 +78,7 @@ def _moved(way: str) -> ModelProto:
     nodes += longer
     nodes += [helper.make_node(*cut, ["part"]), helper.make_node("MatMul", ["part", "right"], ["y"])]
     numbers = {"zero": [0], "from": [start], "to": [start + 4], "around": [1, 0, 1, 0]}
-    constants = [helper.make_tensor(name, TensorProto.INT64, [len(each)], each) for name, each in numbers.items()]
+    constants = [helper.make_tensor(name, TensorProto.INT64, [len(number)], number) for name, number in numbers.items()]
     given = [helper.make_tensor_value_info(name, TensorProto.UINT8, [size, 3]) for name, size in (("a", 6), ("b", 3))]
     result = helper.make_tensor_value_info("y", TensorProto.INT32, [4, 3])
     graph = helper.make_graph(nodes, "graph", given, [result], constants)

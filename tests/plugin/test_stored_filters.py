@@ -70,7 +70,7 @@ def test_filters_alone_are_stored_in_8_bits(tmp_path: Path, caplog: pytest.LogCa
         database=tmp_path / "tuning.db",
     )
     artifact = sartor.compile(path, config, output=module)
-    assert [each.variant.split("{")[0] for each in artifact.plan.layers] == ["cpu:i8/conv2d.direct_by_i8"]
+    assert [layer.variant.split("{")[0] for layer in artifact.plan.layers] == ["cpu:i8/conv2d.direct_by_i8"]
     assert artifact.error is not None
     assert 1e-4 < artifact.error < 0.05
-    assert not [each for each in caplog.messages if "samples" in each]
+    assert not [message for message in caplog.messages if "samples" in message]

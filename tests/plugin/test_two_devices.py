@@ -28,10 +28,10 @@ def test_a_small_network_stays_on_the_cpu_because_of_what_was_measured(
     config = CompileConfig(target=target, threads=1, jobs=1, database=tmp_path / "tuning.db")
     plan = compile_model(model_file("softmax"), tmp_path / "net.vmfb", config).plan
     assert plan.target == "cpu:host,vulkan:llvmpipe"
-    assert {each.variant.partition(":")[0] for each in plan.layers} <= {"cpu"}
-    assert not any(each.is_transfer for each in plan.adapts)
+    assert {layer.variant.partition(":")[0] for layer in plan.layers} <= {"cpu"}
+    assert not any(adapt.is_transfer for adapt in plan.adapts)
     with Store.open_to_read(config.database) as store:
         backends = [each.backend for each in store.summary()]
-    assert {each.partition(":")[0] for each in backends} == {"cpu", "vulkan"}
+    assert {backend.partition(":")[0] for backend in backends} == {"cpu", "vulkan"}
     # Transfers name both devices, in either direction.
-    assert sum(" " in each for each in backends) == 2
+    assert sum(" " in backend for backend in backends) == 2

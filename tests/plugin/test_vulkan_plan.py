@@ -44,7 +44,7 @@ def test_a_network_is_planned_by_the_model(architecture: str, tmp_path: Path, ca
     plan = compile_model(model, tmp_path / "net.vmfb", _config(architecture, tmp_path / "tuning.db")).plan
     assert plan.basis == f"predicted by the cost model for {architecture}, nothing was measured"
     assert plan.basis in caplog.text
-    found = {each.layer: each.variant.partition("/")[2].partition("{")[0] for each in plan.layers}
+    found = {layer.layer: layer.variant.partition("/")[2].partition("{")[0] for layer in plan.layers}
     assert found["wide"] == "conv2d.direct"
     assert found["deep"] == "depthwise.window"
 
@@ -72,8 +72,8 @@ def _measured_elsewhere(model: Path, config: CompileConfig, database: Path, besi
     fastest = next(each.descriptor for each in case.variants if each.descriptor != besides)
     with Store.open(database) as store, WorkerPool(1) as pool:
         tuner = make_tuner(store, pool, config.planning.target, silent)
-        for each in case.variants:
-            seconds = 1e-6 if each.descriptor == fastest else 1e-3
-            key = replace(tuner.key(case, each.descriptor), hardware=GPU)
+        for variant in case.variants:
+            seconds = 1e-6 if variant.descriptor == fastest else 1e-3
+            key = replace(tuner.key(case, variant.descriptor), hardware=GPU)
             store.put(Measurement(key, Status.OK, (seconds,), facts=case.facts))
     return fastest

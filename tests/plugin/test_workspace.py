@@ -120,7 +120,7 @@ def test_what_is_not_provably_ours_stays(temporary: Path, tmp_path_factory: pyte
     before = sorted(temporary.iterdir())
     sweep(temporary)
     assert sorted(temporary.iterdir()) == before
-    assert sorted(each.name for each in elsewhere.iterdir()) == [".sartor-lock", "precious"]
+    assert sorted(path.name for path in elsewhere.iterdir()) == [".sartor-lock", "precious"]
 
 
 def age(path: Path, seconds: float) -> None:

@@ -40,7 +40,11 @@ def test_a_miscompiled_candidate_0_is_told_and_not_chosen(
     assert shipped.error is not None
     assert shipped.error < 1e-4
     with Store.open(config.database) as store:
-        found = {each.key.task: each for each in store.measurements() if each.status is Status.WRONG_RESULT}
+        found = {
+            measurement.key.task: measurement
+            for measurement in store.measurements()
+            if measurement.status is Status.WRONG_RESULT
+        }
     assert found
     assert all(each.key.variant.endswith(".stock") for each in found.values())
     told = [record.getMessage() for record in caplog.records if "stock IREE fails on layer" in record.getMessage()]

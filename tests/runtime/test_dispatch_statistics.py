@@ -63,7 +63,7 @@ def test_the_tool_keeps_the_memory_of_an_inference_for_the_next(compile_mlir: Ca
     def faults(iterations: int) -> int:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
         statistics = dispatch_statistics(path, "twice", [value], threads=1, iterations=iterations)
-        assert sum(each.calls for each in statistics.dispatches) == 2
+        assert sum(dispatch.calls for dispatch in statistics.dispatches) == 2
         return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before
 
     assert faults(40) < faults(2) + 4 * value.nbytes // resource.getpagesize()

@@ -20,7 +20,7 @@ def test_inputs_and_outputs_count_and_mapped_weights_do_not(imported_of: Importe
     imported, config = imported_of("residual"), CompileConfig(threads=1)
     image = 16 * 6 * 6 * 4
     (x,), (y,) = (
-        [TensorSpec(each.name, each.dtype, each.type.shape) for each in values]
+        [TensorSpec(value.name, value.dtype, value.type.shape) for value in values]
         for values in (imported.graph.inputs, imported.graph.outputs)
     )
     signature = Signature("main_graph", (x,), (y,))

@@ -39,8 +39,8 @@ def test_a_record_is_read_again_unless_the_code_changed(tmp_path: Path, monkeypa
 @pytest.fixture(autouse=True)
 def _three_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [Mock(), Mock(), Mock()]
-    for index, each in enumerate(layers):
-        each.name = f"layer{index}"
+    for index, layer in enumerate(layers):
+        layer.name = f"layer{index}"
     monkeypatch.setattr(command, "_layers", lambda name: iter(layers))
 
 

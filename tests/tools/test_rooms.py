@@ -23,7 +23,7 @@ def _checkout(root: Path, files: int = 1) -> Path:
     for folder in ("plugin", "plugin/cli", "codegen", "codegen/ir", "dialect_passes", "runtime", "tuning"):
         (root / folder).mkdir(parents=True)
         (root / folder / "__init__.py").write_text(f'"""What {folder} is for.\n\nMore."""\n', encoding="utf-8")
-    for name in ["plugin/api", "codegen/source_digest", *(f"codegen/ir/f{each}" for each in range(files))]:
+    for name in ["plugin/api", "codegen/source_digest", *(f"codegen/ir/f{index}" for index in range(files))]:
         (root / f"{name}.py").write_text('"""A file."""\n', encoding="utf-8")
     return root
 

@@ -70,7 +70,7 @@ class TileFinish:
         None."""
         of, asm = self._of, self._asm
         first = asm.mul(block.panel.index, of.tiling.vectors)
-        counts = [block.panel.count(each, of.lanes) for each in range(block.panel.vectors)]
+        counts = [block.panel.count(index, of.lanes) for index in range(block.panel.vectors)]
         origin = TileOrigin(self._batch, block.row, block.column, first)
         starts = self._starts(origin, counts) if of.epilogue.starts_alike else None
         weights = self._weights(block.panel) if of.element.is_quantised else None
@@ -93,11 +93,11 @@ class TileFinish:
     def fetch(self, block: Block, pixel: Index) -> None:
         """Prefetch the operands of the epilogue, and the result, at a pixel of each tile of a block."""
         of, asm = self._of, self._asm
-        images = [each for each in of.epilogue.images if each.memory != of.tied]
+        images = [image for image in of.epilogue.images if image.memory != of.tied]
         for origin in self._origins(block, pixel):
             for access in (*images, of.result):
-                for each in range(0, block.panel.vectors, _VECTORS_OF_LINE):
-                    offset = origin.offset(asm, access, TileVector(0, 0, each, of.lanes))
+                for index in range(0, block.panel.vectors, _VECTORS_OF_LINE):
+                    offset = origin.offset(asm, access, TileVector(0, 0, index, of.lanes))
                     asm.prefetch(self._memories[access.memory], offset, is_written=access == of.result)
 
     def _origins(self, block: Block, pixel: Index) -> list[TileOrigin]:
@@ -122,8 +122,8 @@ class TileFinish:
         start = asm.add(asm.mul(panel.index, of.panel), of.numbers)
         words = asm.vector_type(ir.IntegerType.get_signless(_WORD))
         shift, found = arith.fptosi(words, arith.negf(scale.zero)), []
-        for each in range(panel.vectors):
-            here = asm.add(start, each * of.lanes * _FLOAT_BYTES)
+        for index in range(panel.vectors):
+            here = asm.add(start, index * of.lanes * _FLOAT_BYTES)
             step = asm.load_floats(filters, here)
             total = asm.load_floats(filters, asm.add(here, of.tiling.vectors * of.lanes * _FLOAT_BYTES))
             found.append(Dequantisation(arith.mulf(step, scale.step), arith.muli(arith.fptosi(words, total), shift)))

@@ -154,7 +154,7 @@ def _code(
     instruction: MatrixInstruction,
 ) -> FusedAttention:
     given, taken = _wirings(task)
-    queries, keys = (given[each] for each in scores.memories)
+    queries, keys = (given[memory] for memory in scores.memories)
     probabilities, place = context.memories
     values = taken[place]
     if max(queries, keys, values) >= len(task.inputs) or attention_stages(task)[-1].inputs[probabilities] is not None:
@@ -183,7 +183,7 @@ def _code(
 
 
 def _read(epilogue: Epilogue) -> Iterator[Access]:
-    return (each for operands in epilogue.operands.values() for each in operands if isinstance(each, Access))
+    return (operand for operands in epilogue.operands.values() for operand in operands if isinstance(operand, Access))
 
 
 def _keys(product: ProductLayer) -> MatrixRows | PixelRows:

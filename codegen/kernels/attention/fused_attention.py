@@ -190,7 +190,7 @@ class _Writer:
         """Start copying a block of keys and of values."""
         code, asm = self.code, self.asm
         first = asm.mul(number, code.block)
-        keys, values = (self.memories[each] for each in code.memories[1:])
+        keys, values = (self.memories[memory] for memory in code.memories[1:])
         size = code.block * code.part
         for part in range(code.parts):
             target = asm.add(asm.mul(buffer, code.parts * size), part * size)
@@ -259,11 +259,11 @@ class _Writer:
         four apart; the RHS has its rows in the same order.
         """
         element = self.code.instruction.element_type
-        halves = [vector.extract(each, [], [half]) for each in blocks for half in range(2)]
+        halves = [vector.extract(block, [], [half]) for block in blocks for half in range(2)]
         if self.code.instruction.bytes == 2:
             kind = ir.VectorType.get([2], element)
-            parts = [arith.truncf(kind, each) for each in halves]
-            numbers = [vector.extract(each, [], [index]) for each in parts for index in range(2)]
+            parts = [arith.truncf(kind, half) for half in halves]
+            numbers = [vector.extract(part, [], [index]) for part in parts for index in range(2)]
             return vector.from_elements(ir.VectorType.get([4, 2], element), numbers)
-        numbers = [vector.extract(each, [], [index]) for index in range(2) for each in halves]
+        numbers = [vector.extract(half, [], [index]) for index in range(2) for half in halves]
         return vector.from_elements(ir.VectorType.get([4, 1], element), numbers)

@@ -70,7 +70,7 @@ class ScoreRows:
         nothing = _splat(asm, -math.inf)
         if self.extents[1] % _PAIR == 0:
             return arith.select(self._exists(column), scores, nothing)
-        bits = [self._exists(asm.add(column, each)) for each in range(_PAIR)]
+        bits = [self._exists(asm.add(column, index)) for index in range(_PAIR)]
         return arith.select(vector.from_elements(ir.VectorType.get([_PAIR], bits[0].type), bits), scores, nothing)
 
     def _exists(self, column: Index) -> ir.Value:
@@ -109,7 +109,7 @@ class SoftmaxRows:
         asm = self.asm
         maxima, totals = state[:_HALVES], state[_HALVES:]
         for half in range(_HALVES):
-            rows = [vector.extract(each, [], [half]) for each in scores]
+            rows = [vector.extract(score, [], [half]) for score in scores]
             largest = maxima[half]
             for each in rows:
                 largest = arith.maximumf(largest, each)

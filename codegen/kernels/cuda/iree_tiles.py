@@ -119,8 +119,8 @@ def _matrices(result: Sequence[int], depth: int, most: int) -> Iterator[Tiles]:
     if is_padded and width > _WIDEST_PADDED:
         return
     widths = [-(-width // ROWS) * ROWS] if is_padded else [each for each in _WIDTHS if width % each == 0]
-    rows = [[each for each in _ROWS_OF_GROUP if extent % each == 0] for extent in outer]
-    across = [each for each in _COLUMNS_OF_GROUP if channels % each == 0]
+    rows = [[row for row in _ROWS_OF_GROUP if extent % row == 0] for extent in outer]
+    across = [column for column in _COLUMNS_OF_GROUP if channels % column == 0]
     for *high, wide, many in itertools.product(*rows, widths, across):
         group = (*high, wide, many)
         own = _of_warp(group, _MOST_PADDED_MATRICES if is_padded else most)
@@ -164,4 +164,4 @@ def _waves(result: Sequence[int], tiles: Tiles, gpu: CudaArchitecture) -> int:
 
 
 def _largest_divisor(extent: int, most: int) -> int:
-    return next(each for each in range(min(extent, most), 0, -1) if extent % each == 0)
+    return next(index for index in range(min(extent, most), 0, -1) if extent % index == 0)

@@ -46,7 +46,7 @@ def gpu_of(task: Task, target: Target) -> CudaArchitecture | Rejected:
 
 def widest_vector(extent: int) -> int:
     """Elements of the vector that a thread computes: at most four, 16 bytes in f32, that divide an extent."""
-    return next(each for each in (4, 2, 1) if extent % each == 0)
+    return next(number for number in (4, 2, 1) if extent % number == 0)
 
 
 def lanes_for(columns: int) -> int:

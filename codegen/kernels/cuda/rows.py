@@ -89,7 +89,7 @@ class _Writer:
                 self._numbers[step.result] = self._folded(step)
             elif not step.is_wide:
                 self._numbers[step.result] = emit_region(
-                    asm, step.op, [self._operand(each, 0) for each in step.operands]
+                    asm, step.op, [self._operand(operand, 0) for operand in step.operands]
                 )
         base = asm.mul(self.row, form.length)
         for number in range(self.code.vectors):
@@ -117,7 +117,7 @@ class _Writer:
         lanes = self.code.lanes
         distance = lanes // 2
         while distance:
-            turned = vector.shuffle(total, total, [(each + distance) % lanes for each in range(lanes)])
+            turned = vector.shuffle(total, total, [(index + distance) % lanes for index in range(lanes)])
             total = self._combine(step, total, turned)
             distance //= 2
         distance = WARP // 2
@@ -132,7 +132,7 @@ class _Writer:
     def _term(self, step: Step, number: int) -> ir.Value:
         """The vector that a fold combines, neutral beyond the row's end."""
         assert step.fold is not None
-        inputs = [self._operand(each, number) for each in step.operands]
+        inputs = [self._operand(operand, number) for operand in step.operands]
         term = emit_region(self.asm, step.op, inputs, step.fold.term)
         inside = self._is_inside(number)
         if isinstance(inside, bool):
@@ -168,7 +168,7 @@ class _Writer:
         """A vector of a row that a step computes."""
         if (value, number) not in self._values:
             step = self.code.form.steps[value]
-            inputs = [self._operand(each, number) for each in step.operands]
+            inputs = [self._operand(operand, number) for operand in step.operands]
             self._values[value, number] = emit_region(self.asm, step.op, inputs)
         return self._values[value, number]
 

@@ -78,8 +78,8 @@ class ComputedRows:
         rows, columns = self.window.nest.rows, self.window.nest.columns
         pixels = rows.output * columns.output
         found = []
-        for each in range(self.passes):
-            row = asm.add(start, each * (self.tiling.threads // self._per_row))
+        for index in range(self.passes):
+            row = asm.add(start, index * (self.tiling.threads // self._per_row))
             pixel = asm.add(first, row)
             pixel = pixel if pixels % self.tiling.rows == 0 else asm.minimum(pixel, pixels - 1)
             line, column = asm.divide(pixel, columns.output)
@@ -116,10 +116,10 @@ class ComputedRows:
     def _totals(self, asm: ThreadAssembler, origins: Sequence[TileOrigin]) -> list[ir.Value]:
         """The windows' sums at some pixels of the same channels, so that filters are read once."""
         nest = self.window.nest
-        starts = [nest.epilogue.start(asm, self.memories, each, self._place) for each in origins]
+        starts = [nest.epilogue.start(asm, self.memories, origin, self._place) for origin in origins]
 
         def kernel_row(tap: Index, totals: list[ir.Value]) -> list[ir.Value]:
-            filters = [self._filter(asm, origins[0].vector, tap, each) for each in range(nest.columns.kernel)]
+            filters = [self._filter(asm, origins[0].vector, tap, index) for index in range(nest.columns.kernel)]
             return [
                 self._row_of(asm, origin, tap, filters, total) for origin, total in zip(origins, totals, strict=True)
             ]

@@ -102,7 +102,7 @@ class _Writer:
 
     def write(self) -> None:
         nest, asm = self.code.sliding.nest, self.asm
-        places = [TileVector(0, each, 0, self.code.lanes) for each in range(self.code.pixels)]
+        places = [TileVector(0, index, 0, self.code.lanes) for index in range(self.code.pixels)]
         starts = [nest.epilogue.start(asm, self.memories, self.origin, place) for place in places]
         taps = nest.rows.kernel * nest.columns.kernel
         if taps <= _MOST_WRITTEN_OUT:
@@ -133,7 +133,7 @@ class _Writer:
         rows, columns = nest.rows, nest.columns
         row = asm.add(asm.mul(self.origin.row, rows.stride), asm.mul(tap, rows.dilation), -rows.padding)
         is_row: Condition = asm.within(row, rows.input) if rows.is_padded else True
-        filters = [self._filter(tap, each) for each in range(columns.kernel)]
+        filters = [self._filter(tap, index) for index in range(columns.kernel)]
         uses: dict[int, list[tuple[int, int]]] = {}
         for pixel in range(self.code.pixels):
             for each in range(columns.kernel):

@@ -145,7 +145,7 @@ class Kernel:
         """The attribute that tells how bindings are used."""
         bindings = self._bindings
         written = set(bindings[len(self.reads) :])
-        flags = ["" if each in written else ", ReadOnly" for each in range(max(bindings) + 1)]
+        flags = ["" if index in written else ", ReadOnly" for index in range(max(bindings) + 1)]
         listed = ", ".join(f"#hal.pipeline.binding<storage_buffer{flag}>" for flag in flags)
         constants = f"constants = {len(self.symbols)}, " if self.symbols else ""
         return f"#hal.pipeline.layout<{constants}bindings = [{listed}]>"
@@ -163,15 +163,15 @@ class Kernel:
         is_invocation = self._is_invocation(target)
         space = ", #hal.descriptor_type<storage_buffer>" if is_invocation else ""
         lane = f"    %lane = {_LANE} x" if is_invocation else ""
-        extents = SizeText({each: f"%s{index}" for index, each in enumerate(self.symbols)})
+        extents = SizeText({symbol: f"%s{index}" for index, symbol in enumerate(self.symbols)})
         spans = "\n".join(
             f"    %m{index} = {_SUBSPAN} layout({layout}) binding({binding}) "
-            f"alignment({_alignment(target, each.dtype)}) offset(%c0) : "
-            f"{_memory(each, space, extents)}"
-            for index, (binding, each) in enumerate(zip(self._bindings, buffers, strict=True))
+            f"alignment({_alignment(target, buffer.dtype)}) offset(%c0) : "
+            f"{_memory(buffer, space, extents)}"
+            for index, (binding, buffer) in enumerate(zip(self._bindings, buffers, strict=True))
         )
         computed = "".join(f"    {line}\n" for line in extents.lines)
-        groups = "\n".join(f"    %g{each} = {_GROUP}[{each}] : index" for each in range(3))
+        groups = "\n".join(f"    %g{index} = {_GROUP}[{index}] : index" for index in range(3))
         sizes = "\n".join(f"    %s{axis} = arith.constant {size} : index" for axis, size in enumerate(self.groups))
         export = f"hal.executable.export public @{self.name} ordinal(0) layout({layout})"
         return f"""hal.executable private @{self.name} {{

@@ -131,7 +131,7 @@ class IndexArithmetic:
 
     def all_of(self, *conditions: Condition) -> Condition:
         """Whether all conditions hold."""
-        if any(each is False for each in conditions):
+        if any(condition is False for condition in conditions):
             return False
-        open_ones = [each for each in conditions if each is not True]
+        open_ones = [condition for condition in conditions if condition is not True]
         return functools.reduce(arith.andi, open_ones) if open_ones else True

@@ -35,4 +35,4 @@ def _declared(attribute: str) -> tuple[int, ...]:
     """The limits of a GPU, by the attribute of its executables."""
     found = _DECLARED.search(attribute)
     counts = _OF_GPU if found is None else map(int, found.groups())
-    return tuple(min(each, most) for each, most in zip(counts, _OF_GPU, strict=True))
+    return tuple(min(count, most) for count, most in zip(counts, _OF_GPU, strict=True))

@@ -41,7 +41,7 @@ class BlockParts:
 
     def over_words(self, count: int, carried: list[ir.Value], step: Step) -> list[ir.Value]:
         """Emit ``step`` for the numbers of a block's first ``count`` words, some of which are written out at once."""
-        written = next(each for each in range(min(_WRITTEN_OUT, max(count, 1)), 0, -1) if count % each == 0)
+        written = next(index for index in range(min(_WRITTEN_OUT, max(count, 1)), 0, -1) if count % index == 0)
 
         def some(number: Index, values: list[ir.Value]) -> list[ir.Value]:
             for place in range(written):

@@ -46,14 +46,14 @@ def _found(module: ir.Module, task: Task) -> EncodedWeight | Rejected:
     block = body_of(function)
     decoding = [view.operation for view in block.operations if ATTRIBUTE in view.operation.attributes]
     arguments = list(block.arguments)[len(task.inputs) :]
-    if len(decoding) != 1 or any(each not in arguments for each in list(decoding[0].operands)[:-1]):
+    if len(decoding) != 1 or any(operand not in arguments for operand in list(decoding[0].operands)[:-1]):
         return Rejected("its weights in blocks of integers are several, or computed")
     (op,) = decoding
     encoding = BlockEncoding.parse(ir.StringAttr(op.attributes[ATTRIBUTE]).value)
     chain = [op]
     while len(users := [use.owner.operation for use in chain[-1].results[0].uses]) == 1 and users[0].name in _RESHAPES:
         chain.append(users[0])
-    matrix, parts = chain[-1].results[0], [arguments.index(each) for each in list(op.operands)[:-1]]
+    matrix, parts = chain[-1].results[0], [arguments.index(operand) for operand in list(op.operands)[:-1]]
     if TensorType.parse(str(matrix.type)) != encoding.meaning:
         return Rejected("it reads its weight in blocks of integers in another shape")
     if any(len(list(arguments[part].uses)) != 1 for part in parts):

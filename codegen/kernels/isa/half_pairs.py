@@ -58,7 +58,7 @@ class HalfPairFma:
     def end(self, asm: Assembler, total: ir.Value, chained: ir.Value) -> ir.Value:
         """A sum in f32 with both sums in f16 added."""
         real = ir.F32Type.get()
-        even, odd = (arith.extf(real, vector.extract(chained, [], [each])) for each in range(_GROUP))
+        even, odd = (arith.extf(real, vector.extract(chained, [], [index])) for index in range(_GROUP))
         return arith.addf(total, arith.addf(even, odd))
 
     def factors(

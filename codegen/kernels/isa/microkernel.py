@@ -115,7 +115,7 @@ def multiply_add(
 
 def _divisor(count: int, most: int) -> int:
     """The largest divisor of ``count`` that is not above ``most``."""
-    return next(each for each in range(min(most, count), 0, -1) if count % each == 0)
+    return next(index for index in range(min(most, count), 0, -1) if count % index == 0)
 
 
 def _steps(
@@ -171,7 +171,7 @@ def _outer_products(
 
 def _offsets(asm: Assembler, lhs: Lhs, pixels: range) -> list[Index | None]:
     """Offsets of pixels that are multiplied at once; None for those that are left out."""
-    return [asm.add(lhs.start, lhs.rows[each]) if each in lhs.rows else None for each in pixels]
+    return [asm.add(lhs.start, lhs.rows[pixel]) if pixel in lhs.rows else None for pixel in pixels]
 
 
 def open_tile(multiplier: Multiplier, sums: list[ir.Value], vectors: int) -> list[ir.Value]:

@@ -57,7 +57,7 @@ class PairFma:
             return [Pair(*invocation.broadcast_pair(memory, offset))]
         if steps < asm.lanes:
             numbers = asm.load(memory, offset, asm.lanes)
-            return [Pair(*(asm.repeated(numbers, 2 * step + each) for each in range(2))) for step in range(steps)]
+            return [Pair(*(asm.repeated(numbers, 2 * step + index) for index in range(2))) for step in range(steps)]
         both = invocation.load_pair(memory, offset)
         return [Pair(*(asm.repeated(each, step) for each in both)) for step in range(steps)]
 
@@ -121,5 +121,5 @@ def check_even(distances: Sequence[int]) -> None:
     Raises:
         ValueError: if one is odd.
     """
-    if any(each % 2 for each in distances):
+    if any(distance % 2 for distance in distances):
         raise ValueError("pairs of its numbers do not begin at even offsets")

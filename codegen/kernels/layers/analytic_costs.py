@@ -65,7 +65,7 @@ class PairCost:
 
     def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
         rows, columns = _positions(sizes)
-        tile = Shape(1, *(max(1, parameters.get(each, 1)) for each in ("columns", "vectors", "unroll")))
+        tile = Shape(1, *(max(1, parameters.get(name, 1)) for name in ("columns", "vectors", "unroll")))
         vectors, depth = _vectors(sizes, core.lanes), sizes["depth"] // 2
         return pair_cycles(tile, rows, columns, vectors, depth, core.lanes) * sizes["batch"]
 
@@ -99,7 +99,7 @@ class WinogradCost:
         numbers = (height + sizes["kernel_height"] - 1) * (width + sizes["kernel_width"] - 1)
         tiles = -(-sizes["rows"] // height) * -(-sizes["columns"] // width)
         depth, vectors = max(1, sizes["depth"] // sizes["taps"]), _vectors(sizes, core.lanes)
-        register = Shape(1, *(max(1, parameters.get(each, 1)) for each in ("columns", "vectors", "unroll")))
+        register = Shape(1, *(max(1, parameters.get(name, 1)) for name in ("columns", "vectors", "unroll")))
         products = register.cycles(1, tiles, vectors, core, core.line_cycles) * depth / self.group * numbers
         one = max(_TRANSFORM / core.multiplies, _TRANSFORM_INSTRUCTIONS / core.issue)
         transforms = one * tiles * numbers * (depth / core.lanes + vectors)
@@ -109,7 +109,7 @@ class WinogradCost:
 def _products(sizes: Sizes, parameters: _Numbers, core: Core, group: int) -> float:
     """Cycles of sums in register tiles, ``group`` products in a step."""
     rows, columns = _positions(sizes)
-    lines, width, wide, unroll = (max(1, parameters.get(each, 1)) for each in ("lines", "columns", "vectors", "unroll"))
+    lines, width, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("lines", "columns", "vectors", "unroll"))
     vectors = _vectors(sizes, core.lanes)
     if core.indexes and sizes["depth"] // sizes["taps"] // group % unroll:
         # The channels of a tap do not divide into so many steps.
@@ -139,7 +139,7 @@ def _reading_cycles(sizes: Sizes, dtype: str, core: Core) -> float:
 
 def _tile_cycles(sizes: Sizes, given: _Numbers) -> float:
     rows, columns = _positions(sizes)
-    lines, tiles, pixels, wide, depth = (max(1, given.get(each, 1)) for each in _TILE_SIZES)
+    lines, tiles, pixels, wide, depth = (max(1, given.get(tile_size, 1)) for tile_size in _TILE_SIZES)
     vectors = _vectors(sizes, WIDE.lanes)
     blocks = -(-rows // lines) * -(-columns // (tiles * pixels)) * -(-vectors // wide)
     chunks = sizes["taps"] * -(-max(1, sizes["depth"] // sizes["taps"]) // depth)

@@ -88,7 +88,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
             return match
         if isinstance(machine, Rejected):
             return machine
-        if self.blocked and any(each % machine.lanes for each in self.channels(match)):
+        if self.blocked and any(channel % machine.lanes for channel in self.channels(match)):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
         found = self.tilings(match, machine)
         return found if isinstance(found, Rejected) else [each.parameters() for each in found]

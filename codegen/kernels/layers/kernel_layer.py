@@ -125,7 +125,7 @@ class KernelLayer:
         """Interface of the kernel."""
         task = self.task
         reads = physical_types(task.inputs, self.inputs)
-        reads += [packing.type_of(each) for each, packing in zip(task.weights, self.packings, strict=True)]
+        reads += [packing.type_of(weight) for weight, packing in zip(task.weights, self.packings, strict=True)]
         reads += [RANGE] * len(self.ranges)
         results = [self.output.physical(task.results[0]), *([self.workspace] if self.workspace else [])]
         threads = self.code.threads if isinstance(self.code, ThreadCode) else None
@@ -197,7 +197,7 @@ class KernelLayer:
         """The layer's function, which dispatches the kernel."""
         kernel = self.kernel
         names = [f"%a{index}" for index in range(len(kernel.reads))]
-        typed = [f"{name}: {each}" for name, each in zip(names, kernel.reads, strict=True)]
+        typed = [f"{name}: {read}" for name, read in zip(names, kernel.reads, strict=True)]
         arguments = ", ".join([*typed, *(f"%s{index}: index" for index in range(len(self.symbols)))])
         result = kernel.results[0]
         return "\n".join(
@@ -315,7 +315,7 @@ class OverwritingKernel:
 
 def modules_of(routine: object) -> tuple[str, ...]:
     """Modules of a routine and of the routines that it wraps, which its own module need not import."""
-    wrapped = [getattr(routine, each.name) for each in fields(routine)] if is_dataclass(routine) else []
+    wrapped = [getattr(routine, field.name) for field in fields(routine)] if is_dataclass(routine) else []
     inner = [name for each in wrapped if is_dataclass(each) for name in modules_of(each)]
     return tuple(dict.fromkeys((type(routine).__module__, *inner)))
 

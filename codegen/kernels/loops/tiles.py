@@ -75,7 +75,7 @@ def before_another(axis: Axis, run: TileRun, segment: Segment, tap: int) -> tupl
         ValueError: if for another pixel, in some tile, the tap reads the first of a row, so that none precedes it
             either.
     """
-    found = tuple(each for each in segment.pixels if axis.pixel(run.end - run.width + each, tap) + 1 < axis.input)
+    found = tuple(pixel for pixel in segment.pixels if axis.pixel(run.end - run.width + pixel, tap) + 1 < axis.input)
     if any(axis.pixel(run.start + each, tap) == 0 for each in set(segment.pixels) - set(found)):
         raise ValueError("a pixel of the tile has no neighbour in its row")
     return found

@@ -20,7 +20,7 @@ class Sizes:
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Names of the parameters."""
-        return tuple(each.name for each in fields(cls))
+        return tuple(field.name for field in fields(cls))
 
     def parameters(self) -> Parameters:
         """The sizes as a routine's parameters."""

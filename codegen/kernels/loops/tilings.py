@@ -236,7 +236,7 @@ def pair_tilings(work: Work, machine: Machine) -> list[Tiling]:
         set(_pair_shapes(columns, vectors, work.depth, lanes)),
         key=lambda shape: (pair_cycles(shape, rows, columns, vectors, work.depth, lanes), shape.vectors),
     )
-    return [_split(work, vectors, each, machine.threads, by_rows=True) for each in shapes[:_PAIRS_TRIED]]
+    return [_split(work, vectors, shape, machine.threads, by_rows=True) for shape in shapes[:_PAIRS_TRIED]]
 
 
 def _pair_shapes(columns: int, vectors: int, depth: int, lanes: int) -> Iterator[Shape]:

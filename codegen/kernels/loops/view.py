@@ -61,7 +61,7 @@ def stored_as(value: ir.Value, returned: ir.Value) -> Strides:
             parts = [_split(source, step, group) for step, group in zip(steps, _groups(op), strict=True)]
             steps = tuple(step for part in parts for step in part)
         elif copies(op) and len(source) == len(target):
-            steps = tuple(steps[each.position] for each in _dimensions(op))
+            steps = tuple(steps[dimension.position] for dimension in _dimensions(op))
         else:
             raise ValueError("the layer has more than a root and elementwise ops after it")
         shown = op.operands[0]
@@ -92,7 +92,7 @@ def _split(shape: Sequence[int], step: int, group: Sequence[int]) -> list[int]:
 
 
 def _dimensions(op: ir.Operation) -> list[ir.AffineDimExpr]:
-    found = [each for each in indexing_maps(op)[0].results if isinstance(each, ir.AffineDimExpr)]
+    found = [result for result in indexing_maps(op)[0].results if isinstance(result, ir.AffineDimExpr)]
     if len({each.position for each in found}) != len(tensor_parts(op.results[0])[0]):
         raise ValueError("the layer repeats its result")
     return found

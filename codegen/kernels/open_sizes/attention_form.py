@@ -93,7 +93,7 @@ def attention_form(task: Task) -> tuple[AttentionForm, tuple[Rewrite, ...]]:
     stages = attention_stages(task)
     if len(stages) not in (_STAGES, _STAGES + 1) or task.weights:
         raise ValueError("not a product, a softmax and a product of activations")
-    rewrites = tuple(Rewrite.plain(each.task) for each in stages)
+    rewrites = tuple(Rewrite.plain(stage.task) for stage in stages)
     with rewrites[0].module.context:
         return _form(task, stages, rewrites), rewrites
 
@@ -108,7 +108,7 @@ def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> A
     if ended != _returned(rewrites[0]) or len(shape) != _RANK or tuple(middle.task.inputs[0].shape) != shape:
         raise ValueError("the scores are not by batches, heads, queries and keys")
     heads = shape[1]
-    queries, keys = (_of_batches(each, first, rewrites[0], heads) for each in list(scores.operands)[:2])
+    queries, keys = (_of_batches(operand, first, rewrites[0], heads) for operand in list(scores.operands)[:2])
     share = _unfolded(context.operands[0])
     values = _of_batches(context.operands[1], last, rewrites[2], heads)
     if share != list(body_of(rewrites[2].function).arguments)[last.inputs.index(None)]:
@@ -217,9 +217,9 @@ def _beside(value: ir.Value, indexing: ir.AffineMap, stage: Stage, rewrite: Rewr
     view, steps = view_of(value), [0] * _RANK
     if indexing.n_dims != _RANK:
         raise ValueError("an operand beside the scores is not by batches and heads")
-    for step, size, each in zip(view.strides, tensor_parts(value)[0], indexing.results, strict=True):
-        if isinstance(each, ir.AffineDimExpr) and size > 1:
-            steps[each.position] = step
+    for step, size, result in zip(view.strides, tensor_parts(value)[0], indexing.results, strict=True):
+        if isinstance(result, ir.AffineDimExpr) and size > 1:
+            steps[result.position] = step
     if steps[-1] not in (0, 1):
         raise ValueError("an operand beside the scores is not adjacent along keys")
     return Strided(_memory(view.origin, stage, rewrite), tuple(steps))
@@ -267,5 +267,5 @@ def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Valu
 
 
 def _fitted(one: Sequence[Count], other: Sequence[Count], fit: Fit) -> tuple[Count, ...]:
-    numbers = [[each for each in dims if isinstance(each, int)] for dims in (one, other)]
+    numbers = [[dim for dim in dims if isinstance(dim, int)] for dims in (one, other)]
     return tuple(fit.count(*pair) for pair in zip(*numbers, strict=True))

@@ -45,7 +45,7 @@ class OpenConvolutionCost:
     """The cost of patches that are gathered and multiplied in register tiles of ``columns`` places."""
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
-        columns, wide, unroll = (max(1, parameters.get(each, 1)) for each in ("columns", "vectors", "unroll"))
+        columns, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors", "unroll"))
         places, vectors = _places(sizes), -(-sizes["channels"] // core.lanes)
         tile = Shape(1, columns, wide, unroll)
         products = tile.cycles(1, places, vectors, core, core.line_cycles) * sizes["depth"]

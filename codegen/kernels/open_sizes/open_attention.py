@@ -136,9 +136,9 @@ class _TileWriter:
             totals = self._column_sums(key, vectors, mask)
         found = []
         for row, before in enumerate(largest):
-            for each in range(vectors):
-                at = asm.add(key, each * lanes)
-                score = self._finished(totals[row * vectors + each], self._rows[row], at, mask)
+            for index in range(vectors):
+                at = asm.add(key, index * lanes)
+                score = self._finished(totals[row * vectors + index], self._rows[row], at, mask)
                 if mask is not None:
                     score = arith.select(mask, score, asm.splat(ir.FloatAttr.get(ir.F32Type.get(), float("-inf"))))
                 asm.store(score, self._scratch, asm.add(row * self._of.padded_keys, at), lanes)
@@ -157,9 +157,9 @@ class _TileWriter:
         def step(element: Index, totals: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(keys, asm.times(element, asm.size(form.keys.steps[2])))
             loaded = [
-                self._load(memories[form.keys.memory], asm.add(start, each * lanes), mask) for each in range(vectors)
+                self._load(memories[form.keys.memory], asm.add(start, index * lanes), mask) for index in range(vectors)
             ]
-            factors = [asm.broadcast(memories[form.queries.memory], asm.add(each, element)) for each in queries]
+            factors = [asm.broadcast(memories[form.queries.memory], asm.add(query, element)) for query in queries]
             pairs = [(factor, each) for factor in factors for each in loaded]
             return [asm.multiply_add(*pair, total) for pair, total in zip(pairs, totals, strict=True)]
 
@@ -196,7 +196,7 @@ class _TileWriter:
         """The scores after the elementwise steps."""
         values = {self._of.form.product: score}
         for step in self._of.form.steps:
-            inputs = [self._operand(each, values, row, key, mask) for each in step.operands]
+            inputs = [self._operand(operand, values, row, key, mask) for operand in step.operands]
             score = values[step.op.results[0]] = emit_region(self._asm, step.op, inputs)
         return score
 
@@ -271,7 +271,7 @@ class _TileWriter:
     def _offset(self, strided: Strided, row: Index) -> Index:
         """Offset of a row of the head, in elements."""
         asm = self._asm
-        steps = [asm.size(each) for each in strided.steps]
+        steps = [asm.size(step) for step in strided.steps]
         return asm.add(*(asm.times(index, step) for index, step in zip((*self._place, row), steps, strict=False)))
 
     def _load(self, memory: ir.Value, offset: Index, mask: ir.Value | None) -> ir.Value:

@@ -206,11 +206,11 @@ def patches_of(task: Task) -> Patches:
     rewrite = Rewrite.plain(task)
     with rewrite.module.context:
         ops = [view.operation for view in body_of(rewrite.function).operations]
-        gathers = [each for each in ops if moves(each) and len(indexing_maps(each)[0].results) < _PATCH_RANK]
+        gathers = [op for op in ops if moves(op) and len(indexing_maps(op)[0].results) < _PATCH_RANK]
         if len(gathers) != 1 or len(task.inputs) != 1 or len(task.results[0].shape) != _PATCH_RANK:
             raise ValueError("it does not gather patches of an image")
         places = list(indexing_maps(gathers[0])[0].results)
-        sides = [WindowLoops.of(each, _INNER) for each in places[1:3]]
+        sides = [WindowLoops.of(place, _INNER) for place in places[1:3]]
         _, height, width, channels = task.inputs[0].shape
         low, is_padded = _padding(gathers[0].operands[0])
     if sides[0] is None or sides[1] is None or tensor_parts(gathers[0].operands[0])[0][-1] != channels:
@@ -238,7 +238,7 @@ def padding_by(pad: ir.Operation, fillings: tuple[float, ...]) -> tuple[int, int
     if pad.name != "tensor.pad" or len(pad.operands) != 1:
         raise ValueError("what windows read is computed in the layer")
     filling = constant_of(list(pad.regions[0].blocks[0].operations)[-1].operation.operands[0])
-    low, high = (list(ir.DenseI64ArrayAttr(pad.attributes[f"static_{each}"])) for each in ("low", "high"))
+    low, high = (list(ir.DenseI64ArrayAttr(pad.attributes[f"static_{name}"])) for name in ("low", "high"))
     if filling is None or ir.FloatAttr(filling).value not in fillings or any((low[0], low[3], high[0], high[3])):
         raise ValueError(f"the image is padded with something other than {fillings[0]}")
     return low[1], low[2]

@@ -96,7 +96,7 @@ class _Locating:
     lanes: int
 
     def __call__(self, value: ir.Value, indexing: ir.AffineMap) -> Access:
-        read = [each.position if isinstance(each, ir.AffineDimExpr) else None for each in indexing.results]
+        read = [result.position if isinstance(result, ir.AffineDimExpr) else None for result in indexing.results]
         shape, _ = tensor_parts(value)
         if value not in self.arguments:
             raise ValueError("an operand is computed in the layer, but not by its chain")
@@ -113,7 +113,8 @@ class _Locating:
 def _gathered(task: Task, root: ir.Operation) -> Patches:
     """The windows of a depthwise convolution of patches ``[N, OH, OW, KH, KW, C]``."""
     loops = [
-        [each.position for each in maps.results if isinstance(each, ir.AffineDimExpr)] for maps in indexing_maps(root)
+        [result.position for result in maps.results if isinstance(result, ir.AffineDimExpr)]
+        for maps in indexing_maps(root)
     ]
     if len(loops) != 3 or len(loops[0]) != _PATCH_RANK:
         raise ValueError("it is no depthwise convolution")
@@ -132,8 +133,8 @@ def _slid(task: Task, root: ir.Operation) -> Patches:
     kinds = ["reduction" in str(kind) for kind in ir.ArrayAttr(root.attributes["iterator_types"])]
     reduced = [loop for loop, is_reduced in enumerate(kinds) if is_reduced]
     places = list(maps[0].results)
-    results = [each.position for each in maps[-1].results if isinstance(each, ir.AffineDimExpr)]
-    sides = [WindowLoops.of(each, reduced) for each in places[1:3]]
+    results = [result.position for result in maps[-1].results if isinstance(result, ir.AffineDimExpr)]
+    sides = [WindowLoops.of(place, reduced) for place in places[1:3]]
     if len(places) != _IMAGE_RANK or sides[0] is None or sides[1] is None or len(reduced) != 2:
         raise ValueError("it is no pooling")
     outer = [places[0].position, sides[0].moved, sides[1].moved, places[3].position]
@@ -158,7 +159,7 @@ def _padding(task: Task, fillings: tuple[float, ...]) -> tuple[tuple[int, int], 
     rewrite = Rewrite.plain(task)
     with rewrite.module.context:
         ops = [view.operation for view in body_of(rewrite.function).operations]
-        pads = [each for each in ops if each.name not in ("arith.constant", "util.return")]
+        pads = [op for op in ops if op.name not in ("arith.constant", "util.return")]
         if len(pads) != 1:
             raise ValueError("something else than padding is before a pooling")
         return padding_by(pads[0], fillings), True

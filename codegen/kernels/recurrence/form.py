@@ -173,7 +173,7 @@ class _Reader:
         self._loop = loop
         self._block = loop.regions[0].blocks[0]
         self._states = list(self._block.arguments)[1:-1]
-        self._values: dict[ir.Value, Operand] = {each: CarriedState(index) for index, each in enumerate(self._states)}
+        self._values: dict[ir.Value, Operand] = {state: CarriedState(index) for index, state in enumerate(self._states)}
         self._rows: dict[ir.Value, int] = {}
         self._products: dict[ir.Value, StateProduct] = {}
         self._maps: dict[ir.Value, tuple[Operand, ...]] = {}
@@ -202,7 +202,7 @@ class _Reader:
 
     def _check_range(self, steps: int) -> None:
         """Make sure that the loop takes one step after the other; the number of one alone is hidden."""
-        lower, upper, step = (_constant(each) for each in list(self._loop.operands)[:3])
+        lower, upper, step = (_constant(operand) for operand in list(self._loop.operands)[:3])
         if (lower, step) != (0, 1) or upper not in (steps, None if steps == 1 else steps):
             raise ValueError("the loop does not take a step for each row of its inputs")
 
@@ -233,7 +233,7 @@ class _Reader:
             self._products[op.results[0]] = product
             self._values[op.results[0]] = StateGate(len(self._products) - 1, 0)
         elif is_elementwise(op) and not copies(op):
-            self._maps[op.results[0]] = tuple(self._operand(each) for each in list(op.operands)[:-1])
+            self._maps[op.results[0]] = tuple(self._operand(operand) for operand in list(op.operands)[:-1])
             self._values[op.results[0]] = op.results[0]
         elif op.name not in _HARMLESS and not (op.name == "linalg.generic" and copies(op)):
             raise ValueError(f"the loop has an op that recurrent layers have not, {op.name}")
@@ -274,7 +274,7 @@ def _is_matrix_product(op: ir.Operation) -> bool:
 
 
 def _maps(op: ir.Operation) -> Iterator[str]:
-    return (str(each) for each in indexing_maps(op))
+    return (str(indexing_map) for indexing_map in indexing_maps(op))
 
 
 def _is_zero(value: ir.Value) -> bool:

@@ -86,7 +86,7 @@ class StepsKernel:
     @property
     def multiplied(self) -> list[bool]:
         """Whether each state is multiplied, and so kept twice."""
-        factors = {each.factor for each in self.form.products}
+        factors = {product.factor for product in self.form.products}
         return [CarriedState(index) in factors for index in range(len(self.form.next))]
 
     @property

@@ -132,10 +132,10 @@ class RowForm:
     def kept(self) -> list[ir.Value]:
         """Rows that are used at a later level than they are computed at; those of other types are computed again."""
         used = [
-            each
+            operand
             for step in self.steps.values()
-            for each in step.operands
-            if each in self.steps and self.steps[each].is_wide and self.steps[each].level < step.level
+            for operand in step.operands
+            if operand in self.steps and self.steps[operand].is_wide and self.steps[operand].level < step.level
         ]
         return [each for each in dict.fromkeys(used) if _element(each) in _KEPT]
 
@@ -184,7 +184,7 @@ def _open_step(one: Step, other: Step, twins: Mapping[ir.Value, ir.Value], fit: 
     if described[0] != described[1]:
         raise ValueError("rows are not computed alike for all sizes")
     operands = zip(one.operands, other.operands, strict=True)
-    return replace(one, operands=tuple(_open_operand(*each, twins, fit) for each in operands))
+    return replace(one, operands=tuple(_open_operand(*operand, twins, fit) for operand in operands))
 
 
 def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Value], fit: Fit) -> Operand:
@@ -242,7 +242,7 @@ class _Reader:
             if fold is None:
                 raise ValueError("an op is neither elementwise nor a reduction of rows")
         operands = self._operands(op, extents, is_wide)
-        level = max((self._level(each) for each in operands), default=0)
+        level = max((self._level(operand) for operand in operands), default=0)
         self.steps[op.results[0]] = Step(op, operands, is_wide and fold is None, fold, level)
 
     def _level(self, operand: Operand) -> int:
@@ -320,14 +320,14 @@ def _fold(op: ir.Operation) -> Fold | None:
     if ["reduction" in kind for kind in kinds] != [False] * (len(kinds) - 1) + [True]:
         return None
     inputs = len(op.operands) - len(op.results)
-    kept = [each.position for each in indexing_maps(op)[inputs].results if isinstance(each, ir.AffineDimExpr)]
+    kept = [result.position for result in indexing_maps(op)[inputs].results if isinstance(result, ir.AffineDimExpr)]
     block = body_of(op)
     combine = defining_op(list(block.operations)[-1].operation.operands[0])
     initial = _constant(op.operands[inputs])
     if combine is None or combine.name not in _NEUTRAL or initial is None or kept != list(range(len(kinds) - 1)):
         return None
     total = list(block.arguments)[inputs]
-    terms = [each for each in combine.operands if each != total]
+    terms = [operand for operand in combine.operands if operand != total]
     if len(terms) != 1 or _element(op.results[0]) != "f32":
         return None
     return Fold(combine, terms[0], _NEUTRAL[combine.name], initial)

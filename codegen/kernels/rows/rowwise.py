@@ -81,7 +81,7 @@ class RowwiseKernel:
         whole = length // step * step
 
         def several(column: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            return body([Part(asm.add(column, each), lanes) for each in range(0, step, lanes)], carried)
+            return body([Part(asm.add(column, index), lanes) for index in range(0, step, lanes)], carried)
 
         carried = asm.loop(0, whole, step, carried, several)
         rest = [Part(column, min(lanes, length - column)) for column in range(whole, length, lanes)]
@@ -140,7 +140,7 @@ class _RowWriter:
                     asm.store(value, self._memories[self._of.result], offset, part.count)
             return results
 
-        neutral = [self._splat(each.fold.neutral) for each in folds if each.fold is not None]
+        neutral = [self._splat(fold.fold.neutral) for fold in folds if fold.fold is not None]
         totals = self._of.parts(asm, neutral, body) if folds or stored or ends else []
         for step, total in zip(folds, totals, strict=True):
             self._numbers[step.result] = self._number(step, total)
@@ -148,7 +148,7 @@ class _RowWriter:
     def _term(self, step: Step, part: Part, values: dict[Operand, ir.Value]) -> ir.Value:
         """The vector that a fold combines, with neutral elements beyond the row's end."""
         assert step.fold is not None
-        inputs = [self._value(each, step.level, part, values) for each in step.operands]
+        inputs = [self._value(operand, step.level, part, values) for operand in step.operands]
         term = emit_region(self._asm, step.op, inputs, step.fold.term)
         if part.count == self._asm.lanes:
             return term
@@ -188,7 +188,7 @@ class _RowWriter:
         steps = self._steps.values()
         users = [each for each in steps if step.result in each.operands]
         subtracted = all(
-            each.operands == (*step.operands, step.result) and _is_only(each.op, "arith.subf") for each in users
+            user.operands == (*step.operands, step.result) and _is_only(user.op, "arith.subf") for user in users
         )
         sums = [each for each in steps if each.fold is not None and each.fold.combine.name == "arith.addf"]
         result = self._of.form.result
@@ -202,7 +202,11 @@ class _RowWriter:
         pending, seen = [value], {value}
         while pending:
             step = self._steps.get(pending.pop())
-            new = {each for each in step.operands if isinstance(each, ir.Value)} - seen if step is not None else set()
+            new = (
+                {operand for operand in step.operands if isinstance(operand, ir.Value)} - seen
+                if step is not None
+                else set()
+            )
             seen |= new
             pending += new
         return source in seen
@@ -211,7 +215,7 @@ class _RowWriter:
         """Emit ops on single numbers of a row at this level, and reciprocals of divisors."""
         for step in self._steps.values():
             if step.level == level and step.fold is None and not step.is_wide:
-                inputs = [self._value(each, level, Part(0, 1), {}) for each in step.operands]
+                inputs = [self._value(operand, level, Part(0, 1), {}) for operand in step.operands]
                 self._numbers[step.result] = emit_region(self._asm, step.op, inputs)
         for divisor in {self._divisor(step) for step in self._steps.values()}:
             if divisor in self._numbers and divisor not in self._reciprocals:
@@ -233,7 +237,7 @@ class _RowWriter:
             return False
         powers = self._steps[step.operands[0]]
         added = defining_op(list(body_of(powers.op).operations)[-1].operation.operands[0])
-        before = [powers, *(self._steps[each] for each in powers.operands if each in self._steps)]
+        before = [powers, *(self._steps[operand] for operand in powers.operands if operand in self._steps)]
         return added is not None and added.name == "math.exp" and any(map(self._is_below_zero, before))
 
     def _is_below_zero(self, step: Step) -> bool:
@@ -242,8 +246,8 @@ class _RowWriter:
         differences = [view.operation for view in block.operations if view.operation.name == "arith.subf"]
         subtracted = {op.operands[1] for op in differences}
         return any(
-            argument in subtracted and each in self._steps and self._is_largest_of(self._steps[each], step)
-            for argument, each in zip(block.arguments, step.operands, strict=False)
+            argument in subtracted and operand in self._steps and self._is_largest_of(self._steps[operand], step)
+            for argument, operand in zip(block.arguments, step.operands, strict=False)
         )
 
     def _is_largest_of(self, step: Step, other: Step) -> bool:
@@ -276,7 +280,7 @@ class _RowWriter:
                     asm.load(self._scratch[value], part.column, asm.lanes), ir.RankedTensorType(value.type).element_type
                 )
             else:
-                inputs = [self._value(each, level, part, values) for each in step.operands]
+                inputs = [self._value(operand, level, part, values) for operand in step.operands]
                 values[value] = self._computed(step, inputs)
         return values[value]
 

@@ -42,11 +42,13 @@ def planes_of_channels(
     read = convolution_operands(layer, convolution, packing)
     strides, (source, filters) = read.image, read.memories
     layer.inputs = _beside(layer, source)
-    planes = tuple(_plane(layer, convolution, read, tiling, each) for each in range(convolution.result.shape[_CHANNEL]))
+    planes = tuple(
+        _plane(layer, convolution, read, tiling, index) for index in range(convolution.result.shape[_CHANNEL])
+    )
     image = Access(source, strides.batch, strides.row, strides.column, _step(strides, layer.lanes, by_planes))
     if joins(convolution):
         columns = _columns(convolution, layer.lanes, by_planes=by_planes)
-        planes = tuple(each.joined(columns) for each in planes)
+        planes = tuple(plane.joined(columns) for plane in planes)
         image = image.flattened(convolution.result.shape[_COLUMN]).split(columns)
     return (ColumnSums if by_planes else LaneSums)(planes, convolution.filter.shape[1], image, filters)
 

@@ -118,7 +118,7 @@ def _halved(asm: Assembler, one: ir.Value, other: ir.Value, length: int) -> ir.V
     """Two vectors as one: of each ``length`` lanes the second half is added to the first."""
     firsts = [start + lane for start in range(0, 2 * asm.lanes, length) for lane in range(length // 2)]
     low = vector.shuffle(one, other, firsts)
-    return asm.sum_of(low, vector.shuffle(one, other, [each + length // 2 for each in firsts]))
+    return asm.sum_of(low, vector.shuffle(one, other, [first + length // 2 for first in firsts]))
 
 
 def _zero(asm: Assembler) -> ir.Value:

@@ -170,9 +170,9 @@ class _Writer:
         """The loop over stages: wait for one, start copying another, multiply."""
         asm, stages = self.asm, self.code.tiling.stages
         ahead = stages - 1
-        for each in range(ahead):
-            if each < self.steps:
-                self._copy(each, each)
+        for index in range(ahead):
+            if index < self.steps:
+                self._copy(index, index)
             asm.end_of_copies()
 
         def step(number: Index, carried: list[ir.Value]) -> list[ir.Value]:
@@ -206,7 +206,7 @@ class _Writer:
         code, asm, tiling = self.code, self.asm, self.code.tiling
         step = code._step
         number = asm.add(self.first_step, number)
-        lhs, rhs = (self.memories[each] for each in code.memories)
+        lhs, rhs = (self.memories[memory] for memory in code.memories)
         code._rows.start(
             asm,
             (lhs, self.left),
@@ -239,8 +239,8 @@ class _Writer:
         rows, columns = code.tiling.warp_tile
         across = columns // COLUMNS
         for step in range(code.tiling.depth // DEPTH_BYTES):
-            left = [self._left(stage, each, step) for each in range(rows // ROWS)]
-            right = [part for each in range(across // 2) for part in self._right(stage, each, step)]
+            left = [self._left(stage, index, step) for index in range(rows // ROWS)]
+            right = [part for index in range(across // 2) for part in self._right(stage, index, step)]
             for i, one in enumerate(left):
                 for j, other in enumerate(right):
                     sums[i * across + j] = code.instruction.multiply(asm, one, other, sums[i * across + j])

@@ -68,7 +68,7 @@ class IntegerResult(FinishedResult):
         self, asm: ThreadAssembler, memories: Sequence[ir.Value], origin: TileOrigin, tile: TileVector, total: ir.Value
     ) -> None:
         """Finish and store a vector of sums."""
-        image, filters = (memories[each] for each in self.memories)
+        image, filters = (memories[memory] for memory in self.memories)
         column = asm.mul(asm.add(origin.vector, tile.vector), self.lanes)
         scale = asm.scale_of(image)
         words = asm.vector_type(ir.IntegerType.get_signless(32))

@@ -110,8 +110,8 @@ class MatrixStages:
             True if self.source.columns % self.tile_columns == 0 else asm.less(column, self.source.columns)
         )
         is_whole = self.source.depth % self.tile_depth == 0 and not self.overshoots
-        for each in range(self.tile_depth * per_row // self.threads):
-            row = asm.add(start, each * (self.threads // per_row))
+        for index in range(self.tile_depth * per_row // self.threads):
+            row = asm.add(start, index * (self.threads // per_row))
             number = asm.add(first_row, row)
             is_row: Condition = True if is_whole else asm.less(number, self.source.depth)
             present = asm.all_of(is_row, is_column)
@@ -147,10 +147,10 @@ class MatrixStages:
             offset = self.place(asm, source, asm.add(column, asm.mul(eight, COLUMNS)))
             element = self.instruction.element_type
             loaded = asm.load_matrices(memory, asm.add(stage, offset), element, turned=True)
-            return [self._half(loaded, each) for each in range(2)]
+            return [self._half(loaded, index) for index in range(2)]
         group, quad = asm.divide(lane, _QUAD)
         return [
-            self._column(asm, memory, stage, (row, quad), asm.add(column, group, each * COLUMNS)) for each in range(2)
+            self._column(asm, memory, stage, (row, quad), asm.add(column, group, index * COLUMNS)) for index in range(2)
         ]
 
     def _half(self, loaded: ir.Value, which: int) -> ir.Value:
@@ -164,7 +164,7 @@ class MatrixStages:
         step, distance = (2, 1) if self.paired else (1, _QUAD)
         first = asm.add(row[0], asm.mul(row[1], step))
         parts = [
-            asm.load_one(memory, asm.add(stage, self.place(asm, asm.add(first, each * distance), column)))
-            for each in range(2)
+            asm.load_one(memory, asm.add(stage, self.place(asm, asm.add(first, index * distance), column)))
+            for index in range(2)
         ]
         return vector.from_elements(ir.VectorType.get([2, 1], parts[0].type), parts)

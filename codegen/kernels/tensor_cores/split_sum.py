@@ -73,7 +73,7 @@ class SplitSum:
         size = self._vectors * self.lanes
         first = asm.add(asm.mul(batch, size), asm.mul(number, self.lanes))
         offsets = [asm.add(first, part * self.batches * size) for part in range(self.parts)]
-        loaded = [asm.load(memories[self.memory], each, self.lanes) for each in offsets]
+        loaded = [asm.load(memories[self.memory], offset, self.lanes) for offset in offsets]
         total = loaded[0]
         for each in loaded[1:]:
             total = asm.sum_of(total, each)
@@ -142,7 +142,7 @@ class SplitLayer(KernelLayer):
         """The layer's function, which dispatches both kernels."""
         first, second = self._kernels()
         names = [f"%a{index}" for index in range(len(first.reads))]
-        arguments = ", ".join(f"{name}: {each}" for name, each in zip(names, first.reads, strict=True))
+        arguments = ", ".join(f"{name}: {read}" for name, read in zip(names, first.reads, strict=True))
         result = second.results[0]
         return "\n".join(
             [

@@ -166,8 +166,8 @@ class RowCopies:
         start, part = asm.divide(thread, self._per_row)
         step = self.threads // self._per_row
         return [
-            self._place(asm, asm.add(start, each * step), part, asm.add(first, start, each * step))
-            for each in range(self.passes)
+            self._place(asm, asm.add(start, index * step), part, asm.add(first, start, index * step))
+            for index in range(self.passes)
         ]
 
     def _place(self, asm: ThreadAssembler, row: Index, part: Index, pixel: Index) -> Place:
@@ -195,13 +195,13 @@ class RowCopies:
         _, column = asm.divide(thread, self._per_row)
         position = asm.add(first, asm.mul(column, self.count))
         exists, offsets, taps = self._tap(asm, position)
-        for each in places:
-            offset, inside = self._pixel(asm, each, taps)
-            present = asm.all_of(exists, each.is_row, inside)
+        for place in places:
+            offset, inside = self._pixel(asm, place, taps)
+            present = asm.all_of(exists, place.is_row, inside)
             source = asm.add(base, offset, offsets)
             amount = None if present is True else chosen(asm, present, self.count, 0)
             source = source if present is True else chosen(asm, present, source, 0)
-            asm.copy_later((memories[0], source), (memories[1], asm.add(target, each.target)), self.count, amount)
+            asm.copy_later((memories[0], source), (memories[1], asm.add(target, place.target)), self.count, amount)
 
     def _tap(self, asm: ThreadAssembler, position: Index) -> tuple[Condition, Index, tuple[Index, Index]]:
         """Whether an element of the reduction exists, the offset of its channel, and the distances of its tap along H
@@ -267,8 +267,8 @@ class PackedCopies:
         """Offsets, in elements, of the thread's copies in a packed tile and in a stage."""
         found = []
         per_unit = UNIT // self.element_bytes
-        for each in range(self.tile_columns * self.units // self.threads):
-            number = asm.add(thread, each * self.threads)
+        for index in range(self.tile_columns * self.units // self.threads):
+            number = asm.add(thread, index * self.threads)
             column, unit = asm.divide(number, self.units)
             target = swizzled(asm, column, unit, self.units)
             found.append((asm.mul(number, per_unit), asm.mul(target, per_unit)))

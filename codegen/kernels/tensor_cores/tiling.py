@@ -47,12 +47,12 @@ class BlockTiling:
     @classmethod
     def of(cls, parameters: Parameters) -> Self:
         """The tiling of a variant's parameters."""
-        return cls(**{each.name: integer(parameters[each.name]) for each in fields(cls)})
+        return cls(**{field.name: integer(parameters[field.name]) for field in fields(cls)})
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Names of the parameters."""
-        return tuple(each.name for each in fields(cls))
+        return tuple(field.name for field in fields(cls))
 
     def parameters(self) -> dict[str, int]:
         """The parameters of the variant."""

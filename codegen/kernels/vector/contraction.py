@@ -139,7 +139,7 @@ class _TileWriter:
         self._of = contraction
         self._asm = asm
         self._shift = shift
-        self._image, self._filters = (memories[each] for each in contraction.memories)
+        self._image, self._filters = (memories[memory] for memory in contraction.memories)
 
     def accumulate(self, tile: Tile, starts: Starts) -> list[ir.Value]:
         of, asm = self._of, self._asm
@@ -201,7 +201,7 @@ class _TileWriter:
             start = asm.add(image, tap * of.nest.columns.dilation * of.image.column)
             begin = asm.add(filters, tap * of.filters.column)
             followed = before_another(of.nest.columns, run.tile.run, segment, tap)
-            last = tuple(each for each in segment.pixels if each not in followed)
+            last = tuple(pixel for pixel in segment.pixels if pixel not in followed)
             # A group extends into the next pixel, or begins in the one before it: beyond the image there may be no
             # memory.
             for pixels, skipped in ((followed, 0), (last, missing)):
@@ -244,8 +244,8 @@ class _TileWriter:
         line, step = of.nest.rows.stride * of.image.row, of.nest.columns.stride * of.image.column
         pixels = {run.tile.pixel(each, pixel): each * line + pixel * step for each in run.lines for pixel in columns}
         vectors = [
-            (each * of.filters.vector, lanes if of.filters.padded else panel.count(each, lanes))
-            for each in range(panel.vectors)
+            (index * of.filters.vector, lanes if of.filters.padded else panel.count(index, lanes))
+            for index in range(panel.vectors)
         ]
         prefetch = run.prefetch
         if prefetch is not None:

@@ -86,7 +86,7 @@ class IntegerSums:
             starts: the layer's initial values, vectors of f32.
         """
         table, step = _Table(self, asm, nest, memories[1], tile), asm.scale_of(memories[0]).step
-        factors = [arith.mulf(table.scale(each), step) for each in range(tile.panel.vectors)]
+        factors = [arith.mulf(table.scale(index), step) for index in range(tile.panel.vectors)]
         found = []
         for tile_vector, total, start in zip(tile.tile_vectors(nest.lanes), sums, starts, strict=True):
             # Pixels that start from the same value share the code that divides it.
@@ -159,5 +159,5 @@ class _Table:
 
 def _touching(run: TileRun, pixel: int) -> _Range:
     """Taps that touch the image at a pixel of a tile."""
-    found = [each for each in run.segments if pixel in each.pixels]
+    found = [segment for segment in run.segments if pixel in segment.pixels]
     return _Range(found[0].first, found[-1].end) if found else _Range(0, 0)

@@ -71,7 +71,7 @@ class MultiplyAdds:
         """Emit one workgroup's code."""
         source, result = memories
         one, other, *starts = (
-            asm.load(source, each * self.lanes, self.lanes) for each in range(_FACTORS + self.chains)
+            asm.load(source, index * self.lanes, self.lanes) for index in range(_FACTORS + self.chains)
         )
 
         def every(_: Index, carried: list[ir.Value]) -> list[ir.Value]:
@@ -128,7 +128,7 @@ class Reading:
 
         def every(position: Index, carried: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(begin, position)
-            read = [asm.load(source, asm.add(start, each * self.lanes), self.lanes) for each in range(_SUMS)]
+            read = [asm.load(source, asm.add(start, index * self.lanes), self.lanes) for index in range(_SUMS)]
             return [arith.addi(total, each) for total, each in zip(carried, read, strict=True)]
 
         zero = asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0))

@@ -206,8 +206,8 @@ class RowScales:
             return asm.load(source[0], asm.add(source[1], offset), length)
 
         def several(offset: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            parts = [carried[each : each + count] for each in range(0, len(carried), count)]
-            starts = [asm.add(offset, each * asm.lanes) for each in range(len(parts))]
+            parts = [carried[index : index + count] for index in range(0, len(carried), count)]
+            starts = [asm.add(offset, index * asm.lanes) for index in range(len(parts))]
             moved = [fold(part, loaded(start, asm.lanes)) for part, start in zip(parts, starts, strict=True)]
             return [value for part in moved for value in part]
 
@@ -248,7 +248,7 @@ class RowScales:
     def _list_groups(self, asm: Assembler, space: ir.Value, begin: Index) -> None:
         """Emit the list of groups of channels whose high bits are not all zero."""
         word = _integer(_WORD)
-        zero, one = (arith.constant(ir.IndexType.get(), each) for each in (0, 1))
+        zero, one = (arith.constant(ir.IndexType.get(), number) for number in (0, 1))
 
         def every(group: Index, carried: list[ir.Value]) -> list[ir.Value]:
             offset = asm.add(begin, asm.mul(group, self.group), self._union)

@@ -93,14 +93,14 @@ class RowSums:
         scales, weights = (self._of_channels(asm, nest, memories[1], tile, entry) for entry in range(2))
         ranges: dict[int, Range] = {}
         found = []
-        for each, total, start in zip(tile.tile_vectors(nest.lanes), sums, starts, strict=True):
-            if each.column not in ranges:
-                row = asm.add(first, each.column)
-                ranges[each.column] = self.rows.range_of(asm, memories[0], workgroup, row)
-            of = ranges[each.column]
-            low = arith.mulf(of.low, weights[each.vector])
+        for tile_vector, total, start in zip(tile.tile_vectors(nest.lanes), sums, starts, strict=True):
+            if tile_vector.column not in ranges:
+                row = asm.add(first, tile_vector.column)
+                ranges[tile_vector.column] = self.rows.range_of(asm, memories[0], workgroup, row)
+            of = ranges[tile_vector.column]
+            low = arith.mulf(of.low, weights[tile_vector.vector])
             number = asm.multiply_add(arith.sitofp(real, total), of.step, low)
-            found.append(asm.multiply_add(number, scales[each.vector], start))
+            found.append(asm.multiply_add(number, scales[tile_vector.vector], start))
         return found
 
     def _first(self, asm: Assembler, tile: Tile) -> tuple[Index, Index]:

@@ -63,7 +63,7 @@ def concatenation_of(task: Task) -> Concatenation | None:
             return None
         has_slices = any(each is not None and each.name == SLICE for each in map(defining_op, _images(op)))
         enlarged = [each for each in map(repetition_of, _images(op)) if each is not None]
-        channels = tuple(each.shape[_CHANNEL] for each in images)
+        channels = tuple(image.shape[_CHANNEL] for image in images)
         return Concatenation(result, channels, has_slices, tuple(each.columns for each in enlarged))
 
 
@@ -182,9 +182,9 @@ def _mean_the_same(asm: Assembler, one: ir.Value, other: ir.Value) -> Condition:
     if elements[0] != elements[1] or not isinstance(elements[0], ir.IntegerType):
         return elements[0] == elements[1]
     scales = [asm.scale_of(memory) for memory in (one, other)]
-    steps = [vector.extract(each.step, [], [0]) for each in scales]
+    steps = [vector.extract(scale.step, [], [0]) for scale in scales]
     alike = arith.cmpf(arith.CmpFPredicate.OEQ, *steps)
-    return asm.all_of(alike, arith.cmpi(arith.CmpIPredicate.eq, *(each.number for each in scales)))
+    return asm.all_of(alike, arith.cmpi(arith.CmpIPredicate.eq, *(scale.number for scale in scales)))
 
 
 def concatenation_kernel(layer: ImageLayer, tiling: Tiling) -> ConcatenationKernel:

@@ -22,7 +22,7 @@ class WindowCost:
     """The cost of windows over vectors of channels, whose pixels are loaded once per kernel row."""
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
-        columns, wide = (max(1, parameters.get(each, 1)) for each in ("columns", "vectors"))
+        columns, wide = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors"))
         height, width, stride = sizes["kernel_height"], sizes["kernel_width"], sizes["stride"]
         vectors = -(-sizes["channels"] // core.lanes)
         tiles = sizes["rows"] * -(-sizes["columns"] // columns) * -(-vectors // wide)
@@ -42,7 +42,7 @@ class SeparableCost:
     """The cost of a depthwise and a 1x1 convolution in one kernel, whose sums are taken together."""
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
-        columns, wide, unroll = (max(1, parameters.get(each, 1)) for each in ("columns", "vectors", "unroll"))
+        columns, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors", "unroll"))
         vectors = -(-sizes["channels"] // core.lanes)
         shape = Shape(1, columns, wide, unroll)
         positions = sizes["rows"] * sizes["columns"]

@@ -106,9 +106,9 @@ def _computed(value: ir.Value, axis: int, positions: Numbers) -> Numbers | None:
         return positions if int(ir.IntegerAttr(op.attributes["dim"]).value) == axis else None
     if op.name == "arith.constant":
         return _constant(op.attributes["value"])
-    operands = [_computed(each, axis, positions) for each in op.operands]
+    operands = [_computed(operand, axis, positions) for operand in op.operands]
     compute = _function(op)
-    return None if compute is None or any(each is None for each in operands) else compute(*operands)
+    return None if compute is None or any(operand is None for operand in operands) else compute(*operands)
 
 
 def _function(op: ir.Operation) -> Callable[..., Numbers] | None:

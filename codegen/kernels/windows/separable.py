@@ -223,4 +223,4 @@ def _products(match: Separable, band: int, machine: Machine) -> list[tuple[int, 
     channels, depth, *_ = match.convolution.filter.shape
     pixels = band * match.window.result.shape[3]
     shapes = register_shapes(1, pixels, -(-channels // machine.lanes), depth, machine)
-    return [(each.columns, each.vectors, each.unroll) for each in shapes[:_TRIED]]
+    return [(shape.columns, shape.vectors, shape.unroll) for shape in shapes[:_TRIED]]

@@ -73,6 +73,6 @@ def slice_of(value: ir.Value) -> Slice:
     inner = slice_of(op.operands[0])
     return Slice(
         inner.origin,
-        tuple(start + step * each for start, step, each in zip(inner.offsets, inner.steps, offsets, strict=True)),
+        tuple(start + step * offset for start, step, offset in zip(inner.offsets, inner.steps, offsets, strict=True)),
         tuple(one * other for one, other in zip(inner.steps, steps, strict=True)),
     )

@@ -131,5 +131,5 @@ class _TileWriter:
         start = asm.add(asm.mul(tile.origin.vector, taps.vector), asm.mul(tap_row, taps.row), asm.mul(tap, taps.column))
         memory = self._memories[of.filters]
         return [
-            asm.load(memory, asm.add(start, each * taps.vector), of.nest.lanes) for each in range(tile.panel.vectors)
+            asm.load(memory, asm.add(start, index * taps.vector), of.nest.lanes) for index in range(tile.panel.vectors)
         ]

@@ -154,7 +154,7 @@ def _exact_packing(convolution: Convolution, tile: OutputTile, panel: int) -> tu
     channels, depth, *taps = convolution.filter.shape
     sizes = tuple(zip((tile.height, tile.width), taps, strict=True))
     _check_integers(sizes)
-    check_sums(depth * math.prod(taps) * math.prod(integer_transform(*each)[1] for each in sizes))
+    check_sums(depth * math.prod(taps) * math.prod(integer_transform(*size)[1] for size in sizes))
     panels, points = -(-channels // panel), tile.points(convolution)
     packed = cut(((points,), (-(-depth // _PAIR), _PAIR), (panels, panel)), (3, 0, 1, 4, 2))
     steps = (Reshape((points, depth, channels)), *packed)
@@ -198,7 +198,7 @@ def winograd_tilings(
     workspace = _RESIDENT_BYTES if machine.in_subgroups else _SMALL_BYTES
     work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes, workspace)
     if machine.in_subgroups:
-        smaller = (replace(each, columns=-(-each.columns // part)) for part in _SHARES for each in shapes)
+        smaller = (replace(shape, columns=-(-shape.columns // part)) for part in _SHARES for shape in shapes)
         split = dict.fromkeys(work.by_both(each, machine.threads) for each in smaller)
         enough = (each for each in split if work.groups(each) >= machine.threads // _BUSY_SHARE)
         return list(islice(enough, _TRIED_IN_SUBGROUPS))
@@ -206,7 +206,7 @@ def winograd_tilings(
     found = work.splits(first, machine.threads)
     larger = replace(work, workspace=_RESIDENT_BYTES).splits(first, machine.threads)[0]
     if is_best:
-        found += [larger, *(work.splits(each, machine.threads)[0] for each in others[:1])]
+        found += [larger, *(work.splits(other, machine.threads)[0] for other in others[:1])]
     if tiles > _MANY_GROUPS * larger.block:
         found.append(work.by_tiles(first, _MANY_GROUPS))
     return list(dict.fromkeys(found))

@@ -55,7 +55,7 @@ class ExactDecoder(Decoder):
         of, asm = self._of, self._asm
         scales = asm.add(of.points * of.filters, vector * of.lanes * of.float_size)
         offset = asm.add(asm.mul(panel, of.panel_elements), scales)
-        image, filters = (self._memories[each] for each in of.memories)
+        image, filters = (self._memories[memory] for memory in of.memories)
         self._factor = arith.mulf(asm.load_floats(filters, offset), asm.scale_of(image).step)
         return super()._decoded(panel, vector, number)
 

@@ -110,7 +110,7 @@ class WinogradConvolution:
     def factor(self) -> int:
         """What exact sums are multiples of: their filters are transformed without fractions."""
         sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
-        return math.prod(integer_transform(*each)[1] for each in sizes)
+        return math.prod(integer_transform(*size)[1] for size in sizes)
 
     @property
     def steps(self) -> int:

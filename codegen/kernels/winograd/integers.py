@@ -85,7 +85,7 @@ class IntegerEncoder(Encoder):
         def every(index: Index, found: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(self._start, of.shorts, asm.mul(index, self._step))
             numbers = [self._kept(asm.add(start, point * of.short_row)) for point in points]
-            sizes = [arith.maxsi(each, arith.subi(none, each)) for each in numbers]
+            sizes = [arith.maxsi(number, arith.subi(none, number)) for number in numbers]
             return [arith.maxsi(*pair) for pair in zip(found, sizes, strict=True)]
 
         found = asm.loop(0, -(-of.depth // self._lanes), 1, [none] * len(points), every)
@@ -160,7 +160,7 @@ def integer_starts(
 ) -> list[ir.Value]:
     """The initial sums of each vector of a panel, in 32-bit integers."""
     less = asm.splat(_word(-_SIGN))
-    offsets = [_table(of, asm, _SUMS, (panel, each), point) for each in range(of.tiling.vectors)]
+    offsets = [_table(of, asm, _SUMS, (panel, index), point) for index in range(of.tiling.vectors)]
     sums = [arith.fptosi(less.type, asm.load_floats(filters, offset)) for offset in offsets]
     return [arith.muli(each, less) for each in sums]
 

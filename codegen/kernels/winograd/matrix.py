@@ -45,7 +45,7 @@ def _mirrored(row: Row, other: Row) -> bool:
 def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Value:
     """The sum of coefficient times vector; terms with coefficient one come first, as they need no product."""
     terms = sorted(
-        ((coefficient, each) for coefficient, each in zip(row, vectors, strict=True) if coefficient),
+        ((coefficient, vector) for coefficient, vector in zip(row, vectors, strict=True) if coefficient),
         key=lambda term: term[0] != 1,
     )
     (first, total), *rest = terms

@@ -58,8 +58,8 @@ class Encoder(WorkgroupCode):
     def _present(self, top: Index, left: Index) -> list[list[Condition]]:
         """Whether each pixel of the tile lies on the image."""
         of, asm = self._of, self._asm
-        rows = [asm.within(asm.add(top, each), of.rows.input) for each in range(of.height)]
-        columns = [asm.within(asm.add(left, each), of.columns.input) for each in range(of.width)]
+        rows = [asm.within(asm.add(top, index), of.rows.input) for index in range(of.height)]
+        columns = [asm.within(asm.add(left, index), of.columns.input) for index in range(of.width)]
         return [[asm.all_of(row, column) for column in columns] for row in rows]
 
     @property
@@ -136,9 +136,9 @@ class Decoder(WorkgroupCode):
         row, column = asm.divide(tile, of.across)
         top, left = asm.mul(row, of.tiling.height), asm.mul(column, of.tiling.width)
         vector = asm.mul(panel, of.tiling.vectors)
-        for each in range(of.tiling.vectors):
-            found = self._decoded(panel, each, number)
-            self._vector((batch, top, left), asm.add(vector, each), found)
+        for index in range(of.tiling.vectors):
+            found = self._decoded(panel, index, number)
+            self._vector((batch, top, left), asm.add(vector, index), found)
 
     def _vector(self, at: tuple[Index, Index, Index], vector: Index, found: Grid) -> None:
         """Store a vector of channels, which the last one fills in part."""
@@ -154,7 +154,7 @@ class Decoder(WorkgroupCode):
         columns = []
         for column in range(of.width):
             points = [row * of.width + column for row in range(of.height)]
-            products = [self._product((panel, vector), number, each) for each in points]
+            products = [self._product((panel, vector), number, point) for point in points]
             columns.append(transform(asm, self._rows, products))
         return [transform(asm, self._columns, [each[row] for each in columns]) for row in range(of.tiling.height)]
 

@@ -85,7 +85,7 @@ def _starts(op: ir.Operation) -> list[ir.Value]:
 
 def _written(update: ir.Operation) -> ir.Value:
     """What an update puts into the tensor."""
-    return next(each for each in list(update.operands)[1:] if isinstance(each.type, ir.RankedTensorType))
+    return next(operand for operand in list(update.operands)[1:] if isinstance(operand.type, ir.RankedTensorType))
 
 
 def _source(value: ir.Value) -> ir.Operation | None:

@@ -77,13 +77,13 @@ def entries_of(graph: LayerGraph, implementations: Implementations, home: str) -
         Port(each.name, ValueRef(None, index), each.type, Schema.plain(each.type, first))
         for index, each in enumerate(graph.inputs)
     ]
-    outputs = [_output(each, first) for each in graph.outputs]
+    outputs = [_output(output, first) for output in graph.outputs]
     return (Entry(ENTRY, first, graph.layers, tuple(inputs), tuple(outputs)),)
 
 
 def devices_of(implementations: Implementations, home: str) -> tuple[str, ...]:
     """The devices of the layers, the one of the network's inputs and outputs first if it is among them."""
-    found = {each.output.device for each in implementations.values()}
+    found = {implementation.output.device for implementation in implementations.values()}
     return tuple(sorted(found, key=lambda device: (device != home, device))) or (home,)
 
 
@@ -150,7 +150,7 @@ class _Cut:
     def _late(self) -> list[NetworkValue]:
         """Outputs that the last segment gives, on the home device: constants, copies of inputs under another name, and
         those that are converted after they crossed."""
-        return [each for each in self._graph.outputs if not self._is_direct(each) and not self._is_input(each)]
+        return [output for output in self._graph.outputs if not self._is_direct(output) and not self._is_input(output)]
 
     def _is_direct(self, output: NetworkValue) -> bool:
         """Whether the segment that computes an output gives it as callers get it."""
@@ -175,12 +175,14 @@ class _Cut:
         read = [ref for other in parts[index + 1 :] for ref in other.read if part.computes(ref)]
         read += [each.source for each in late if each.source and part.computes(each.source)]
         crossing = [self._port(ref, part.device) for ref in dict.fromkeys(read)]
-        direct = [each for each in self._graph.outputs if self._is_direct(each) and part.computes(_source(each))]
+        direct = [
+            output for output in self._graph.outputs if self._is_direct(output) and part.computes(_source(output))
+        ]
         outputs = [_output(each, part.device) for each in direct]
         return [*crossing, *outputs, *(_output(each, self._home) for each in late if is_last)]
 
     def _taken_by(self, part: _Part, outputs: Sequence[Port]) -> tuple[Port, ...]:
-        refs = [*part.read, *(each.ref for each in outputs if each.ref is not None)]
+        refs = [*part.read, *(output.ref for output in outputs if output.ref is not None)]
         return tuple(self._port(ref, part.device) for ref in dict.fromkeys(refs) if not part.computes(ref))
 
     def _port(self, ref: ValueRef, device: str) -> Port:

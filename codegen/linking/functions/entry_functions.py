@@ -53,12 +53,12 @@ def asynchronous(
         attributes: of the function, further ones.
     """
     inputs, outputs, sizes = entry.inputs, entry.outputs, OpenSizes(entry)
-    types = ", ".join(str(each.type) for each in outputs)
+    types = ", ".join(str(output.type) for output in outputs)
     many = f":{len(returned)}" if len(returned) > 1 else ""
     joined = [f"%b#{index}" if many else "%b" for index in range(len(returned))]
     exports = [
-        f"%o{index} = hal.tensor.export {name} {quoted(each.name)} : {sizes.typed(each.type)} -> !hal.buffer_view"
-        for index, (name, each) in enumerate(zip(joined, outputs, strict=True))
+        f"%o{index} = hal.tensor.export {name} {quoted(output.name)} : {sizes.typed(output.type)} -> !hal.buffer_view"
+        for index, (name, output) in enumerate(zip(joined, outputs, strict=True))
     ]
     exported = ", ".join(f"%o{index}" for index in range(len(returned)))
     imports = [*_imports(entry, sizes)]
@@ -91,7 +91,7 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
         ]
     imports = [*_imports(entry, sizes)]
     written = ", ".join(f"%a{index}" for index in range(len(returned)))
-    types = ", ".join(str(each.type) for each in entry.outputs)
+    types = ", ".join(str(output.type) for output in entry.outputs)
     many = f":{len(returned)}" if len(returned) > 1 else ""
     computed = [
         "%wait = util.null : !hal.fence",
@@ -127,7 +127,7 @@ def computed_apart(
         The function, the caller's lines that call it and wait, and the names of what it gives there.
     """
     name, results = f"@{symbol}{_APART_SUFFIX}", views(len(given))
-    arguments = ", ".join([typed_views(taken), *(f"{each}: !hal.fence" for each in fences)]).removeprefix(", ")
+    arguments = ", ".join([typed_views(taken), *(f"{fence}: !hal.fence" for fence in fences)]).removeprefix(", ")
     types = ", ".join([*["!hal.buffer_view"] * len(taken), *["!hal.fence"] * len(fences)])
     returned = f"util.return {', '.join(given)} : {results}" if given else "util.return"
     heading = f"private {name}({arguments}) -> ({results}) attributes {{inlining_policy = #util.inline.never}}"

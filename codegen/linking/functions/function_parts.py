@@ -173,7 +173,7 @@ def _declared(
     name: str, arguments: Sequence[ir.Type], results: Sequence[ir.Type], before: ir.Operation
 ) -> ir.Operation:
     """A private function without operations, which IREE must not inline."""
-    parameters = ", ".join(f"%arg{index}: {each}" for index, each in enumerate(arguments))
+    parameters = ", ".join(f"%arg{index}: {argument}" for index, argument in enumerate(arguments))
     head = f"util.func private @{name}({parameters}) -> ({', '.join(map(str, results))})"
     module = ir.Module.parse(f"{head} attributes {{{_ONCE} = #util.inline.never}} {{ util.unreachable }}")
     return module.body.operations[0].clone(ip=ir.InsertionPoint(before)).operation

@@ -105,12 +105,12 @@ class _Storage:
 
     def __init__(self, entry: Entry, caches: Sequence[CachePair]) -> None:
         self.entry, self.caches = entry, caches
-        self.names = [quoted(entry.inputs[each.input].name) for each in caches]
-        self.types = [entry.inputs[each.input].type for each in caches]
-        self.rows = [entry.outputs[each.output].type for each in caches]
+        self.names = [quoted(entry.inputs[cache.input].name) for cache in caches]
+        self.types = [entry.inputs[cache.input].type for cache in caches]
+        self.rows = [entry.outputs[cache.output].type for cache in caches]
         ports = (*entry.inputs, *entry.outputs)
-        symbols = symbols_in(each for port in ports for each in port.logical.open_dims)
-        if len(symbols) != 1 or any(each.open_dims for each in self.rows):
+        symbols = symbols_in(open_dim for port in ports for open_dim in port.logical.open_dims)
+        if len(symbols) != 1 or any(row.open_dims for row in self.rows):
             raise ValueError("more than the number of positions is known only when it runs")
         self.symbol: Symbol = symbols[0]
 
@@ -208,10 +208,10 @@ class _Step:
         entry = storage.entry
         self._sizes = OpenSizes(entry)
         self._rows = self._sizes.values([storage.symbol])[0]
-        self._read = {f"%t{each.input}": number for number, each in enumerate(storage.caches)}
-        cached = {each.input for each in storage.caches}
+        self._read = {f"%t{cache.input}": number for number, cache in enumerate(storage.caches)}
+        cached = {cache.input for cache in storage.caches}
         self._taken = [index for index in range(len(entry.inputs)) if index not in cached]
-        written = {each.output for each in storage.caches}
+        written = {cache.output for cache in storage.caches}
         self._given = [index for index in range(len(entry.outputs)) if index not in written]
         self._lines = list(lines)
 

@@ -19,13 +19,13 @@ class OpenSizes(SizeText):
 
     def __init__(self, entry: Entry) -> None:
         ports = (*entry.inputs, *entry.outputs)
-        self._symbols_used = symbols_in(each for port in ports for each in port.logical.open_dims)
+        self._symbols_used = symbols_in(open_dim for port in ports for open_dim in port.logical.open_dims)
         super().__init__({each: f"%symbol{index}" for index, each in enumerate(self._symbols_used)})
         self._entry = entry
 
     def values(self, symbols: Sequence[Symbol]) -> list[str]:
         """MLIR's names of the values of symbols."""
-        return [self._symbols[each] for each in symbols]
+        return [self._symbols[symbol] for symbol in symbols]
 
     def read(self) -> Iterator[str]:
         """Lines that read the symbols from the shapes of the arguments, each from the first that has it."""

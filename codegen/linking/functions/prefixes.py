@@ -55,9 +55,9 @@ def choose(prefixes: Sequence[Prefix], most: int) -> list[Prefix]:
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    for place, each in enumerate(prefixes):
-        first.setdefault(each.symbol, place)
-        last[each.symbol] = place
+    for place, prefix in enumerate(prefixes):
+        first.setdefault(prefix.symbol, place)
+        last[prefix.symbol] = place
     places = sorted({*first.values(), *last.values()})
     if len(places) > most:
         places = [places[index * len(places) // most] for index in range(most)]
@@ -77,7 +77,7 @@ class _Growing:
 
     def prefixes(self) -> Iterator[Prefix]:
         ports = {each.ref: each for each in self.whole.inputs if each.ref is not None}
-        self.produced = {ref: (each.logical, each.schema) for ref, each in ports.items()}
+        self.produced = {ref: (port.logical, port.schema) for ref, port in ports.items()}
         waiting = list(self.whole.layers)
         while waiting:
             layer = waiting[0]
@@ -86,9 +86,9 @@ class _Growing:
             waiting = waiting[1:]
             self.done.append(layer)
             results = zip(layer.task.results, self.code[layer.name].outputs, strict=True)
-            self.produced |= {ValueRef(layer.name, index): each for index, each in enumerate(results)}
+            self.produced |= {ValueRef(layer.name, index): result for index, result in enumerate(results)}
             yield self._prefix(self.symbols[layer.name], waiting)
-        yield from self._adapts([(each.ref, each.schema) for each in self.whole.outputs if each.ref], waiting)
+        yield from self._adapts([(output.ref, output.schema) for output in self.whole.outputs if output.ref], waiting)
 
     def _adapts(self, read: Iterator[_Stored] | list[_Stored], waiting: Sequence[Layer]) -> Iterator[Prefix]:
         """Prefixes that end with conversions of what is read next."""
@@ -103,7 +103,7 @@ class _Growing:
         """The beginning that was reached; its results are what is read later, as it is stored, and nothing else."""
         read = [
             *(each for layer in waiting for each in zip(layer.inputs, self.code[layer.name].inputs, strict=True)),
-            *((each.ref, each.schema) for each in self.whole.outputs if each.ref is not None),
+            *((output.ref, output.schema) for output in self.whole.outputs if output.ref is not None),
         ]
         results: dict[_Stored, TensorType] = {}
         for ref, wanted in read:

@@ -82,8 +82,8 @@ class _Storage:
 
     def __init__(self, entry: Entry, states: Sequence[StatePair]) -> None:
         self.entry, self.states = entry, states
-        self.types = [entry.inputs[each.input].type for each in states]
-        self.names = [quoted(entry.inputs[each.input].name) for each in states]
+        self.types = [entry.inputs[state.input].type for state in states]
+        self.names = [quoted(entry.inputs[state.input].name) for state in states]
 
     def globals(self) -> Iterator[str]:
         """For each state the buffer that the next call reads, and the one that it writes."""
@@ -188,7 +188,7 @@ class _Step:
         arguments = [f"%in{index}" for index in self._taken]
         targets = [f"%to{index}" for index in self._given] if is_bound else []
         results = [] if is_bound else [f"%o{index}" for index in self._given]
-        values, types = [f"%a{index}" for index in range(len(outputs))], [each.type for each in outputs]
+        values, types = [f"%a{index}" for index in range(len(outputs))], [output.type for output in outputs]
         name = f"{self._storage.entry.name}{STATEFUL_SUFFIX}{BOUND_SUFFIX if is_bound else ''}"
         many = len(outputs) > 1
         exports = [

@@ -92,7 +92,7 @@ def join(parts: Sequence[Part], target: Target, manifest: str, parameters: Param
         pieces += [*writer.pieces, function]
     attributes, devices = _header(levels, target)
     choices = {(part.level.name if part.level else None, part.shapes): part.function for part in parts}
-    functions = choosing_functions(parts[0].entry, [each.name for each in levels], choices, manifest)
+    functions = choosing_functions(parts[0].entry, [level.name for level in levels], choices, manifest)
     if states := parts[0].stitching.states:
         inputs = {each.name: each.type for each in parts[0].entry.inputs}
         functions += StatefulCalls(inputs, len(parts[0].entry.outputs), states).texts()

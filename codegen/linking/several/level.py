@@ -69,7 +69,7 @@ def level_of(target: Target) -> Level:
 
 def best_first(levels: Sequence[Level]) -> list[Level]:
     """Levels in the order in which a module tries them: one that needs more than another comes first."""
-    return sorted(levels, key=lambda each: -len(each.needs))
+    return sorted(levels, key=lambda level: -len(level.needs))
 
 
 def _query(device: str, category: str, key: str) -> str:
@@ -78,9 +78,9 @@ def _query(device: str, category: str, key: str) -> str:
 
 def _all_of(values: Sequence[str], result: str) -> list[str]:
     lines, known = [], values[0]
-    for index, each in enumerate(values[1:]):
+    for index, value in enumerate(values[1:]):
         name = result if index == len(values) - 2 else f"{result}_and{index}"
-        lines.append(f"{name} = arith.andi {known}, {each} : i1")
+        lines.append(f"{name} = arith.andi {known}, {value} : i1")
         known = name
     if len(values) == 1:
         lines.append(f"%true_{result[1:]} = arith.constant true")

@@ -46,11 +46,11 @@ def _complete(executable: ir.Operation, levels: Sequence[Level], own: Level | No
         CompileError: if there is no code for a level that should have it.
     """
     name, variants = symbol(executable), _named(executable, _VARIANT)
-    written = {str(each.attributes["target"]): each for each in variants}
+    written = {str(variant.attributes["target"]): variant for variant in variants}
     exports = [symbol(each) for each in _named(variants[0], _EXPORT)]
     found = {
-        f"@{name}::@{symbol(each)}::@{export}": [f"@{name}::@{level.symbol}::@{export}" for level in levels]
-        for each in variants
+        f"@{name}::@{symbol(variant)}::@{export}": [f"@{name}::@{level.symbol}::@{export}" for level in levels]
+        for variant in variants
         for export in exports
     }
     skeleton = _skeleton(variants[0], levels)

@@ -74,7 +74,7 @@ class IreeImplicit:
         else:
             tiles = matrix_tiles(result, tiled, reduction, gpu, self.storage)
         sums = " by threads with enough sums" if self.storage is None else ""
-        return [self._named(each) for each in tiles] or Rejected(f"no tiles divide its result{sums}")
+        return [self._named(tile) for tile in tiles] or Rejected(f"no tiles divide its result{sums}")
 
     def _named(self, tiles: Tiles) -> Parameters:
         if self.storage is None:
@@ -93,7 +93,7 @@ class IreeImplicit:
         if isinstance(built, Rejected) or self.storage is None:
             return built
         inputs, outputs = (
-            tuple(each.stored_as(self.storage) for each in kinds) for kinds in (built.inputs, built.outputs)
+            tuple(kind.stored_as(self.storage) for kind in kinds) for kinds in (built.inputs, built.outputs)
         )
         return replace(built, inputs=inputs, outputs=outputs)
 

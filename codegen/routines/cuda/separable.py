@@ -57,9 +57,9 @@ class TensorSeparable(TensorKernel):
             return Rejected(f"{depth} channels do not divide into vectors of {lanes_for(channels)}")
         work = BlockWork(batches, height * width, channels, depth * self.instruction.bytes)
         found = [
-            each
-            for each in block_tilings(work, gpu, self.instruction)
-            if each.split == 1 and self._fits(each, channels)
+            block_tiling
+            for block_tiling in block_tilings(work, gpu, self.instruction)
+            if block_tiling.split == 1 and self._fits(block_tiling, channels)
         ]
         found.sort(key=lambda each: separable_cycles(work, down * across, each, gpu, self.instruction))
         kept: list[Parameters] = [each.parameters() for each in found[:_TRIED] if not self._spills(each)]

@@ -40,7 +40,7 @@ class ThreadWindows(StoringKernel):
         if window is None:
             return Rejected("neither a depthwise convolution nor a pooling in two dimensions")
         columns = window.result.shape[3]
-        return [{"pixels": each} for each in (1, 2, 4) if each <= columns]
+        return [{"pixels": number} for number in (1, 2, 4) if number <= columns]
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel for one parameter set.

@@ -30,7 +30,7 @@ class Stock:
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         inputs, outputs = (
-            tuple(Schema.plain(each, target.device) for each in tensors) for tensors in (task.inputs, task.results)
+            tuple(Schema.plain(tensor, target.device) for tensor in tensors) for tensors in (task.inputs, task.results)
         )
         packings = tuple(Packing() for _ in task.weights)
         if task.opened is not None:

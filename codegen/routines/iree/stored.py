@@ -47,7 +47,7 @@ class Stored:
         """The lowering's parameter sets, or why the routine does not apply."""
         if task.kind in MULTIPLYING:
             return Rejected("layers that multiply have their own routines in this type")
-        if any(each.dtype not in STORED_BY for each in task.results):
+        if any(result.dtype not in STORED_BY for result in task.results):
             return Rejected("its results are not all f32")
         return self.lowering.parameters(task, target)
 
@@ -63,7 +63,7 @@ def stored(task: Task, implementation: Implementation, storage: str, *, reads: b
         schema.stored_as(storage) if reads and each.dtype in STORED_BY else schema
         for each, schema in zip(task.inputs, implementation.inputs, strict=True)
     )
-    outputs = tuple(each.stored_as(storage) for each in implementation.outputs)
+    outputs = tuple(output.stored_as(storage) for output in implementation.outputs)
     ranges = ranges_of((*task.inputs, *task.results), (*inputs, *outputs), len(outputs))
     with shared_context() as context, ir.Location.unknown(context):
         module = ir.Module.parse(implementation.body)
@@ -79,7 +79,9 @@ def stored(task: Task, implementation: Implementation, storage: str, *, reads: b
             numbers.get(None),
         )
         returned = list(block.operations)[-1].operation.operands
-        signature = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in returned])
+        signature = ir.FunctionType.get(
+            [argument.type for argument in block.arguments], [each.type for each in returned]
+        )
         function.attributes["function_type"] = ir.TypeAttr.get(signature)
         module.operation.verify()
         body = str(function.get_asm(use_local_scope=True))

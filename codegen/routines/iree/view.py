@@ -154,7 +154,7 @@ def _rearranged(op: ir.Operation, before: Order) -> Order | None:
     read, _ = indexing_maps(op)
     if not read.is_permutation:
         return None
-    places = [ir.AffineDimExpr(each).position for each in read.results]
+    places = [ir.AffineDimExpr(result).position for result in read.results]
     return [before[places.index(axis)] for axis in range(len(places))]
 
 

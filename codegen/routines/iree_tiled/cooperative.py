@@ -69,7 +69,7 @@ class CooperativeProduct:
         shape = rewrite if isinstance(rewrite, Rejected) else _divided(rewrite)
         if isinstance(shape, Rejected):
             return shape
-        found = sorted(_tiles(shape), key=lambda each: _rank(shape, each))
+        found = sorted(_tiles(shape), key=lambda tile: _rank(shape, tile))
         return found[:_TILES] or Rejected("no tiles fit the memory of a workgroup and the rows")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
@@ -79,7 +79,7 @@ class CooperativeProduct:
         built = rewritten(self._rewrite(task, target), lambda rewrite: _apply(rewrite, tiling), target)
         if isinstance(built, Rejected):
             return built
-        inputs, outputs = (tuple(each.stored_as(HALF) for each in kinds) for kinds in (built.inputs, built.outputs))
+        inputs, outputs = (tuple(kind.stored_as(HALF) for kind in kinds) for kinds in (built.inputs, built.outputs))
         return replace(built, inputs=inputs, outputs=outputs)
 
     def _rewrite(self, task: Task, target: Target) -> Rewrite | Rejected:

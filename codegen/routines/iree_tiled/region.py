@@ -83,7 +83,7 @@ class RegionConvolution:
             reduction: tuple[int, ...] = (1, 1)
         else:
             reduction = (1, 1, depth) if self.channels_last else (depth, 1, 1)
-        workgroup, invocation = (integers(parameters[each]) for each in ("workgroup", "invocation"))
+        workgroup, invocation = (integers(parameters[name]) for name in ("workgroup", "invocation"))
         return RegionTiling((0, *workgroup), (1, *invocation), reduction, 1 if self.channels_last else 2)
 
 
@@ -110,4 +110,4 @@ def _first(channels: int, height: int, width: int) -> Iterator[Tile]:
 
 def _divisor(extent: int, sizes: range | tuple[int, ...]) -> int:
     """The first of some sizes that divides an extent."""
-    return next(each for each in sizes if extent % each == 0)
+    return next(size for size in sizes if extent % size == 0)

@@ -37,7 +37,7 @@ class TiledDepthwise:
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):
             return machine
-        filters = [each for each in task.weights if len(each.shape) == _FILTER_RANK]
+        filters = [weight for weight in task.weights if len(weight.shape) == _FILTER_RANK]
         if task.kind is not LayerKind.DEPTHWISE or len(task.results[0].shape) != IMAGE_RANK or not filters:
             return Rejected("not a two-dimensional depthwise convolution")
         _, channels, height, width = task.results[0].shape
@@ -55,4 +55,4 @@ class TiledDepthwise:
 def _channels_of_group(channels: int, vector: int) -> int:
     """The most channels that a workgroup can process with what it reads in the cache."""
     sizes = range(vector, min(channels, _MOST_CHANNELS) + 1, vector)
-    return max((each for each in sizes if channels % each == 0), default=channels)
+    return max((size for size in sizes if channels % size == 0), default=channels)

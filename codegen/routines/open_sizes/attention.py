@@ -33,7 +33,7 @@ def _tiles(task: Task) -> tuple[tuple[int, int], ...]:
     queries = shape[-2] if len(shape) > 1 else 0
     if not isinstance(queries, int) or not 0 < queries <= MOST_FEW:
         return _TILES
-    return ((queries, 1), *(each for each in _TILES if each[0] <= queries))
+    return ((queries, 1), *(tile for tile in _TILES if tile[0] <= queries))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class OpenAttentionKernel(OpenRoutine):
         other, others = attention_form(opened.twin)
         with rewrites[0].module.context:
             form = open_attention_form(one, other, opened.fit)
-        rows, vectors, groups = (integer(parameters[each]) for each in ("rows", "vectors", "groups"))
+        rows, vectors, groups = (integer(parameters[name]) for name in ("rows", "vectors", "groups"))
         code = OpenAttention(form, rows, vectors, machine.lanes, groups)
         code.check()
         return [*rewrites, *others], code

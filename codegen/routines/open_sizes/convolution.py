@@ -52,7 +52,7 @@ class OpenConvolutionKernel(OpenRoutine):
             return shape
         if isinstance(machine, Rejected):
             return machine
-        found = [each.parameters() for each in _tilings(shape, machine)]
+        found = [tiling.parameters() for tiling in _tilings(shape, machine)]
         return found or Rejected(f"patches of {shape.depth} elements do not fit a workgroup")
 
     def code(
@@ -86,5 +86,5 @@ def _tilings(shape: MatmulShape, machine: Machine) -> list[Tiling]:
     """Tilings whose rows fit a workgroup's memory."""
     work = Work(1, shape.rows or 1, shape.columns, shape.depth, positions_join=True)
     most = most_rows(shape.depth)
-    fitting = (replace(each, columns=min(each.columns, most)) for each in tilings(work, machine))
+    fitting = (replace(tiling, columns=min(tiling.columns, most)) for tiling in tilings(work, machine))
     return [*dict.fromkeys(each for each in fitting if each.columns >= _LEAST_ROWS)]

@@ -70,7 +70,7 @@ class OpenWindowKernel(OpenRoutine):
         image, wiring = 0, tuple(range(arguments + 1))
         if task.stages:
             ((image, *_), wiring) = wirings(task)
-        columns, vectors, groups = (integer(parameters[each]) for each in ("columns", "vectors", "groups"))
+        columns, vectors, groups = (integer(parameters[name]) for name in ("columns", "vectors", "groups"))
         (batch, *_) = task.results[0].dims or task.results[0].shape
         return [rewrite], OpenWindow(form, batch, image, wiring, columns, vectors, machine.lanes, groups)
 

@@ -90,9 +90,9 @@ class FusedWinograd(ImageRoutine[Convolution]):
             return tiles
         group = 1 if self.element is None else self.element.group
         found = [
-            each
+            winograd_tiling
             for rank, tile in enumerate(tiles[: None if machine.in_subgroups else _MOST_CHOICES])
-            for each in winograd_tilings(match, tile, machine, is_best=rank == 0, group=group)
+            for winograd_tiling in winograd_tilings(match, tile, machine, is_best=rank == 0, group=group)
         ]
         return found or Rejected("too few tiles for all subgroups of a GPU")
 

@@ -74,7 +74,9 @@ class Rows(ByInstruction):
         word = ir.IntegerType.get_signless(_ROW_BITS)
         one = ir.VectorType.get([1], word)
         zero = arith.constant(one, ir.DenseElementsAttr.get_splat(one, ir.IntegerAttr.get(word, 0)))
-        rows = [zero if each is None else load_group(asm, memory, each, self.group, self.skipped) for each in offsets]
+        rows = [
+            zero if offset is None else load_group(asm, memory, offset, self.group, self.skipped) for offset in offsets
+        ]
         register = ir.VectorType.get([2 * self.group], ir.MemRefType(memory.type).element_type)
         return vector.bitcast(register, vector.shuffle(*rows, [0, 1]))
 
@@ -83,7 +85,7 @@ class Rows(ByInstruction):
     ) -> Sequence[ir.Value]:
         """The groups of two pixels for each of some adjacent steps."""
         starts = [[None if at is None else asm.add(at, step * self.group) for at in offsets] for step in range(steps)]
-        return [self.broadcast(asm, memory, each) for each in starts]
+        return [self.broadcast(asm, memory, start) for start in starts]
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         """The groups of a vector of channels."""
@@ -150,7 +152,7 @@ class NeonDots:
 
 
 _KERNELS = (NeonDots("neon_matrix_dots", SMMLA), NeonDots("neon_dots", SDOT))
-NEON_DOTS: tuple[Routine, ...] = (*_KERNELS, *(IntegerFactor(each) for each in _KERNELS))
+NEON_DOTS: tuple[Routine, ...] = (*_KERNELS, *(IntegerFactor(kernel) for kernel in _KERNELS))
 """In 8 bits. The routine that is probably faster comes first; those for models that find ranges at run time come last.
 """
 NEON_BFLOAT_DOTS: tuple[Routine, ...] = (

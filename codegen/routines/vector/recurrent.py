@@ -55,7 +55,7 @@ class Recurrent:
             form = _form(Rewrite.plain(task))
         except ValueError as error:
             return Rejected(str(error))
-        groups = max(each for each in range(1, machine.threads + 1) if form.batch % each == 0)
+        groups = max(index for index in range(1, machine.threads + 1) if form.batch % index == 0)
         found = [_parameters(form, machine, *sizes, groups) for sizes in _SIZES]
         fitting = [each for each in found if each is not None]
         alone = [each for each in fitting if _scratch_bytes(form, machine, each) <= _MOST_SCRATCH_BYTES]
@@ -97,7 +97,7 @@ class Recurrent:
 
 def _is_only_multiplied(weight: ir.Value, argument: int, form: Recurrence) -> bool:
     """Whether only products read a weight, which all find it packed."""
-    return len(list(weight.uses)) == sum(each.matrix == argument for each in form.products)
+    return len(list(weight.uses)) == sum(product.matrix == argument for product in form.products)
 
 
 def _form(rewrite: Rewrite) -> Recurrence:
@@ -121,7 +121,7 @@ def _parameters(form: Recurrence, machine: Machine, vectors: int, unroll: int, g
 
 def _scratch_bytes(form: Recurrence, machine: Machine, given: Parameters) -> int:
     """Bytes of the states of rows that are computed together."""
-    sizes = (integer(given[each]) for each in ("vectors", "unroll", "rows", "groups"))
+    sizes = (integer(given[name]) for name in ("vectors", "unroll", "rows", "groups"))
     return StepsKernel(form, 0, machine.lanes, *sizes).states_of_run * _FLOAT_BYTES
 
 
@@ -131,4 +131,4 @@ def _shared(form: Recurrence, machine: Machine, given: Parameters) -> list[Param
     blocks = -(-form.hidden // (integer(given["vectors"]) * machine.lanes))
     most = min(machine.threads // integer(given["groups"]), blocks)
     counts = {-(-blocks // -(-blocks // each)) for each in (most, most // 2) if each > 1}
-    return [{**given, SHARES: each} for each in sorted(counts, reverse=True)]
+    return [{**given, SHARES: count} for count in sorted(counts, reverse=True)]

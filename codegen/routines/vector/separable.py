@@ -41,9 +41,9 @@ class FusedSeparable:
         except ValueError as error:
             return Rejected(str(error))
         channels = match.window.result.shape[1], match.convolution.result.shape[1]
-        if self.blocked and any(each % machine.lanes for each in channels):
+        if self.blocked and any(channel % machine.lanes for channel in channels):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
-        found = [each.parameters() for each in strip_sizes(match, machine)]
+        found = [strip_size.parameters() for strip_size in strip_sizes(match, machine)]
         return found or Rejected("not even one row fits the scratch")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

@@ -22,7 +22,7 @@ def shape_of(steps: Steps) -> None:
     sizes = sizes[found.get("start", 0) : found.get("end")]
     steps.tail.sizes[node.output[0]] = tuple(sizes)
     parts = [
-        steps.reshaped(each.name, 1) if isinstance(each, Count) else steps.constant([each], "size") for each in sizes
+        steps.reshaped(size.name, 1) if isinstance(size, Count) else steps.constant([size], "size") for size in sizes
     ]
     steps("Concat", *parts, axis=0, output=node.output[0])
 
@@ -114,17 +114,17 @@ def _gathered(steps: Steps, operands: _Operands) -> _Found:
 
 def _joined(steps: Steps, operands: _Operands) -> _Found:
     arrays = [_array(steps, name, sizes) for name, sizes in zip(steps.node.input, operands, strict=True)]
-    known = [each for each in arrays if each is not None]
+    known = [array for array in arrays if array is not None]
     return _elements(np.concatenate(known, attributes(steps.node)["axis"])) if len(known) == len(operands) else None
 
 
 def _sliced(steps: Steps, operands: _Operands) -> _Found:
     bounds = [steps.editor.constant(name) for name in steps.node.input[1:3]]
-    if operands[0] is None or len(steps.node.input) > 4 or any(each is None or each.size != 1 for each in bounds):
+    if operands[0] is None or len(steps.node.input) > 4 or any(bound is None or bound.size != 1 for bound in bounds):
         return None
     if steps.editor.rank(steps.node.input[0]) != 1:
         return None
-    first, end = (int(each.item()) for each in bounds if each is not None)
+    first, end = (int(bound.item()) for bound in bounds if bound is not None)
     return operands[0][first:end]
 
 
@@ -144,7 +144,7 @@ def _computed(number: Callable[[int, int], int]) -> Callable[[Steps, _Operands],
 
 
 def _minimum(steps: Steps, operands: _Operands) -> _Found:
-    known = [each[0] for each in operands if each is not None and len(each) == 1]
+    known = [operand[0] for operand in operands if operand is not None and len(operand) == 1]
     bounds = [each.bound if isinstance(each, Count) else each for each in known]
     # A number that is not known may be negative, which is no size.
     if len(known) < len(operands) or min(bounds) < 0:

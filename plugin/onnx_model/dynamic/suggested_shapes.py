@@ -240,7 +240,7 @@ def _choices(model: ModelProto) -> Iterator[_Sizes]:
     """Sizes to try, the usual ones first, then the frequent ones among the dimensions of weights."""
     yield _Sizes(*_USUAL)
     counts = Counter(size for tensor in model.graph.initializer for size in set(tensor.dims) if size <= _MOST_SIZE)
-    for size in dict.fromkeys((*_OTHERS[:4], *sorted(counts, key=lambda each: (-counts[each], -each)), *_OTHERS)):
+    for size in dict.fromkeys((*_OTHERS[:4], *sorted(counts, key=lambda count: (-counts[count], -count)), *_OTHERS)):
         yield _Sizes(size, size)
     for batch in _BATCHES:
         yield _Sizes(*_USUAL, batch)

@@ -86,7 +86,7 @@ def _corners(steps: Steps, boxes: str, batches: int, total: int) -> _Boxes:
         pairs = [(columns[0], columns[2]), (columns[1], columns[3])]
         low, high = ([steps(operator, *pair) for pair in pairs] for operator in ("Min", "Max"))
         return _Boxes((low[0], low[1]), (high[0], high[1]))
-    half = [steps("Div", each, steps.like(2, each, "two")) for each in columns[2:]]
+    half = [steps("Div", column, steps.like(2, column, "two")) for column in columns[2:]]
     low, high = (
         [steps(operator, *pair) for pair in zip(columns[:2], half, strict=True)] for operator in ("Sub", "Add")
     )

@@ -33,7 +33,7 @@ def unique(steps: Steps) -> None:
 
 def _rows(steps: Steps, value: str, shape: tuple[int, ...], axis: int) -> str:
     """The slices as rows of a matrix."""
-    order = [axis, *(each for each in range(len(shape)) if each != axis)]
+    order = [axis, *(index for index in range(len(shape)) if index != axis)]
     turned = value if order == sorted(order) else steps("Transpose", value, perm=order)
     size = shape[axis]
     return steps.reshaped(turned, size, math.prod(shape) // max(size, 1))

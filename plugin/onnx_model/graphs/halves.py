@@ -35,7 +35,11 @@ def widened_eps(model: ModelProto) -> float:
 
 
 def _widened(model: ModelProto) -> list[int]:
-    return [TensorProto.DataType.Value(each.value) for each in model.metadata_props if each.key == _RECORD]
+    return [
+        TensorProto.DataType.Value(metadata_prop.value)
+        for metadata_prop in model.metadata_props
+        if metadata_prop.key == _RECORD
+    ]
 
 
 def _element_types(model: ModelProto) -> Iterator[int]:

@@ -15,12 +15,20 @@ _RECORD = "sartor.noise."
 
 def noise_of(model: ModelProto) -> tuple[Noise, ...]:
     """The inputs of a model, or of a prepared one, that stand for random operators."""
-    return tuple(Noise.read(json.loads(each.value)) for each in model.metadata_props if each.key.startswith(_RECORD))
+    return tuple(
+        Noise.read(json.loads(metadata_prop.value))
+        for metadata_prop in model.metadata_props
+        if metadata_prop.key.startswith(_RECORD)
+    )
 
 
 def record_noise(model: ModelProto, noise: Sequence[Noise]) -> None:
     """Write distributions to the model's metadata, in place of those that it has."""
-    kept = [(each.key, each.value) for each in model.metadata_props if not each.key.startswith(_RECORD)]
+    kept = [
+        (metadata_prop.key, metadata_prop.value)
+        for metadata_prop in model.metadata_props
+        if not metadata_prop.key.startswith(_RECORD)
+    ]
     del model.metadata_props[:]
     added = [(_RECORD + each.name, json.dumps(asdict(each), sort_keys=True)) for each in noise]
     for key, value in (*kept, *added):

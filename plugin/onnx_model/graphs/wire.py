@@ -72,13 +72,13 @@ def taken_apart(data: memoryview, smallest: int) -> tuple[bytes, dict[int, memor
     ranges: dict[int, memoryview] = {}
     try:
         fields = list(_fields(data, 0, len(data)))
-        if [each.wire_type for each in fields if each.number == _GRAPH] != [_LENGTH_DELIMITED]:
+        if [field.wire_type for field in fields if field.number == _GRAPH] != [_LENGTH_DELIMITED]:
             return None
         pieces = [
-            _message(_GRAPH, _light_graph(data, each, smallest, ranges))
-            if each.number == _GRAPH
-            else data[each.start : each.end]
-            for each in fields
+            _message(_GRAPH, _light_graph(data, field, smallest, ranges))
+            if field.number == _GRAPH
+            else data[field.start : field.end]
+            for field in fields
         ]
     except _IrregularError:
         return None
@@ -132,7 +132,7 @@ def _light_graph(data: memoryview, graph: _Field, smallest: int, ranges: dict[in
             continue
         parts = list(_fields(data, field.value, field.end))
         raw = [part for part in parts if part.number == _RAW_DATA and part.wire_type == _LENGTH_DELIMITED]
-        if len(raw) == 1 and raw[0].end - raw[0].value >= smallest and not any(each.number in _PLACE for each in parts):
+        if len(raw) == 1 and raw[0].end - raw[0].value >= smallest and not any(part.number in _PLACE for part in parts):
             ranges[index] = data[raw[0].value : raw[0].end]
             rest = b"".join(data[part.start : part.end] for part in parts if part is not raw[0])
             pieces.append(_message(_INITIALIZER, rest))
@@ -157,9 +157,9 @@ def _full_graph(data: memoryview, graph: _Field, ranges: Mapping[int, memoryview
 
 def _full_tensor(data: memoryview, tensor: _Field, raw: memoryview) -> Iterator[bytes | memoryview]:
     """Yield fields in the order of their numbers, as protobuf writes them."""
-    parts = [each for each in _fields(data, tensor.value, tensor.end) if each.number not in _PLACE]
-    before = b"".join(data[each.start : each.end] for each in parts if each.number < _RAW_DATA)
-    after = b"".join(data[each.start : each.end] for each in parts if each.number > _RAW_DATA)
+    parts = [field for field in _fields(data, tensor.value, tensor.end) if field.number not in _PLACE]
+    before = b"".join(data[part.start : part.end] for part in parts if part.number < _RAW_DATA)
+    after = b"".join(data[part.start : part.end] for part in parts if part.number > _RAW_DATA)
     head = before + _key(_RAW_DATA) + _encoded(len(raw))
     yield _key(_INITIALIZER) + _encoded(len(head) + len(raw) + len(after)) + head
     yield raw

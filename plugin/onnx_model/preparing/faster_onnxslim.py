@@ -183,7 +183,7 @@ def _written(model: ModelProto) -> tuple[object, ...]:
 
 
 def _bytes(messages: Iterable[Message]) -> list[bytes]:
-    return [each.SerializeToString(deterministic=True) for each in messages]
+    return [message.SerializeToString(deterministic=True) for message in messages]
 
 
 def _is_described(model: ModelProto) -> bool:

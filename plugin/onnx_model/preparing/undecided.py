@@ -93,10 +93,10 @@ def _with_shape_values(
     unknown = [name for node in editor.nodes for name in node.output if name and editor.shape(name) is None]
     operands = {name: operand for name, operand in deciding_operands(model).items() if name in settings}
     if not unknown:
-        operands = {name: each for name, each in operands.items() if _is_about(error, name, each[0])}
+        operands = {name: operand for name, operand in operands.items() if _is_about(error, name, operand[0])}
     if not operands:
         return error
-    values = {name: _example(*each, _count(settings[name]), editor) for name, each in operands.items()}
+    values = {name: _example(*operand, _count(settings[name]), editor) for name, operand in operands.items()}
     names = ", ".join(_reading(name, node, error) for name, (node, _) in operands.items())
     return UnsupportedModelError(
         f"{error}; {'shapes depend' if unknown else 'that depends'} on the values of input {names}: "
@@ -107,11 +107,11 @@ def _with_shape_values(
 def _fixing(values: Mapping[str, Sequence[int]], settings: Mapping[str, ValueInfoProto], fits: Fits) -> str:
     """The options that bind inputs to values with which the model can be prepared, if some are found."""
     fills: tuple[Callable[[int], Sequence[int]], ...] = (lambda count: [1] * count, lambda count: [0] * count, range)
-    tries = [values, *({name: fill(len(each)) for name, each in values.items()} for fill in fills)]
+    tries = [values, *({name: fill(len(value)) for name, value in values.items()} for fill in fills)]
     for each in tries:
         if fits({name: tuple(map(int, numbers)) for name, numbers in each.items()}):
             return f"with {_options(each, settings)}, or with other values"
-    counts = ", ".join(f"{len(each)} for '{name}'" for name, each in values.items())
+    counts = ", ".join(f"{len(value)} for '{name}'" for name, value in values.items())
     return f"by --bind to the values that the model is used with ({counts})"
 
 

@@ -48,7 +48,8 @@ def is_exact(node: NodeProto, weight: Array, exponents: Sequence[int]) -> bool:
     """Whether a weight times the powers of two is finite and keeps all bits."""
     scaled = _scaled(node, weight, exponents)
     return bool(
-        np.isfinite(scaled).all() and np.array_equal(_scaled(node, scaled, [-each for each in exponents]), weight)
+        np.isfinite(scaled).all()
+        and np.array_equal(_scaled(node, scaled, [-exponent for exponent in exponents]), weight)
     )
 
 
@@ -114,7 +115,7 @@ def _label(exponents: Sequence[int]) -> str:
 
 def _division(editor: GraphEditor, tensor: str, exponents: Sequence[int]) -> NodeProto:
     factors = editor.add_constant(
-        f"{tensor}/{_label(exponents)}", np.ldexp(np.float32(1), [-each for each in exponents])
+        f"{tensor}/{_label(exponents)}", np.ldexp(np.float32(1), [-exponent for exponent in exponents])
     )
     output = editor.fresh(f"{tensor}/equalised")
     editor.graph.value_info.append(ValueInfoProto(name=output, type=editor.type(tensor)))

@@ -94,7 +94,7 @@ class _Rewriter:
             for node in editor.nodes
             if node.op_type in _PRODUCTS and not node.domain and (product := _product(node, editor)) is not None
         }
-        self._scalings = {each.output: each for each in self._found_scalings()}
+        self._scalings = {found_scaling.output: found_scaling for found_scaling in self._found_scalings()}
         self._floats: dict[str, str] = {}
         self._ranges: dict[str, QuantisedRange] = {}
         self._renamed: dict[str, str] = {}
@@ -119,8 +119,8 @@ class _Rewriter:
     def _found_scalings(self) -> Iterator[_Scaling]:
         """Yield each Mul of a product's sums, cast to floats, by the scales of both operands."""
         for name, product in self._products.items():
-            casts = [each for each in self._editor.consumers(name) if _makes_floats(each)]
-            for node in (each for cast in casts for each in self._editor.consumers(cast.output[0])):
+            casts = [consumer for consumer in self._editor.consumers(name) if _makes_floats(consumer)]
+            for node in (consumer for cast in casts for consumer in self._editor.consumers(cast.output[0])):
                 found = _scaling(node, product, self._editor)
                 if found is not None:
                     yield found
@@ -132,7 +132,7 @@ class _Rewriter:
         return not given and self._is_multiplied(values) and self._is_multiplied(zero)
 
     def _is_multiplied(self, name: str) -> bool:
-        paddings = [each.padding for each in self._products.values() if each.padding is not None]
+        paddings = [product.padding for product in self._products.values() if product.padding is not None]
         read = self._editor.consumers(name)
         return all(each.output[0] in self._products or each in paddings for each in read)
 
@@ -182,7 +182,7 @@ class _Rewriter:
         """Let readers that cast the integers to floats read the floats; cast to int32 for all others."""
         output, editor = emit.node.output[0], self._editor
         readers = editor.consumers(output)
-        floats = [each for each in readers if _makes_floats(each) and not editor.is_output(each.output[0])]
+        floats = [reader for reader in readers if _makes_floats(reader) and not editor.is_output(reader.output[0])]
         self._renamed |= {each.output[0]: sums for each in floats}
         if editor.is_output(output) or len(floats) < len(readers):
             emit("Cast", sums, part="integer", output=output, to=TensorProto.INT32)
@@ -256,7 +256,9 @@ def _weights(node: NodeProto, editor: GraphEditor) -> Array | None:
     if zero.size != 1 and zero.shape != (stored.shape[axis],):
         return None
     aligned = (
-        zero.reshape(()) if zero.size == 1 else zero.reshape([-1 if each == axis else 1 for each in range(stored.ndim)])
+        zero.reshape(())
+        if zero.size == 1
+        else zero.reshape([-1 if index == axis else 1 for index in range(stored.ndim)])
     )
     weights: Array = stored.astype(np.int64) - aligned.astype(np.int64)
     reduced = tuple(range(1, weights.ndim)) if node.op_type == "ConvInteger" else (weights.ndim - 2,)

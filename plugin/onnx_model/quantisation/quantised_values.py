@@ -122,12 +122,12 @@ class _Pairs:
         if node.op_type != "QuantizeLinear" or self._editor.is_output(node.output[0]):
             return None
         own, readers = fixed_range(node, self._editor), self._editor.consumers(node.output[0])
-        same = all(dequantises(each) and fixed_range(each, self._editor) == own for each in readers)
+        same = all(dequantises(reader) and fixed_range(reader, self._editor) == own for reader in readers)
         return own if readers and same else None
 
     def _rounded(self, node: NodeProto, own: QuantisedRange) -> list[NodeProto]:
         """The nodes that replace a pair; none if its operand was already rounded to the same range."""
-        editor, results = self._editor, [each.output[0] for each in self._editor.consumers(node.output[0])]
+        editor, results = self._editor, [consumer.output[0] for consumer in self._editor.consumers(node.output[0])]
         self._gone.update(results)
         given = [name for name in results if editor.is_output(name)]
         source = self._name(node.input[0])
@@ -156,10 +156,10 @@ class _Pairs:
         bounds = own.steps if not self._is_within(source, own) else None
         limits = _limits(own, emit.dtype(source))
         if bounds is not None and limits is not None:
-            number = emit("Clip", number, *(emit.like(each, source, "limit") for each in limits), part="saturate")
+            number = emit("Clip", number, *(emit.like(limit, source, "limit") for limit in limits), part="saturate")
         number = emit("Round", emit("Div", number, scale), part="round")
         if bounds is not None and limits is None:
-            number = emit("Clip", number, *(emit.like(each, source, "limit") for each in bounds), part="saturate")
+            number = emit("Clip", number, *(emit.like(bound, source, "limit") for bound in bounds), part="saturate")
         emit("Mul", number, scale, part="scale", output=target)
 
     def _unclipped(self, source: str, own: QuantisedRange) -> str:

@@ -219,7 +219,7 @@ def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
             f"{describe_node(node)} is not an operator of ONNX opset {opsets['']}; "
             "export the model with operators of the opset that it declares"
         ) from None
-    if missing := sorted(declared.required - {each.name for each in node.attribute}):
+    if missing := sorted(declared.required - {attribute.name for attribute in node.attribute}):
         raise UnsupportedModelError(f"{describe_node(node)} lacks the attribute '{missing[0]}'; export the model again")
     check_attribute_types(node, declared.types)
 

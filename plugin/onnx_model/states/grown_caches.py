@@ -61,8 +61,8 @@ def _output(name: str, editor: GraphEditor) -> str:
     """The output of the model that a value is, perhaps by another name; empty if it is none."""
     if editor.is_output(name):
         return name
-    copies = (each.output[0] for each in editor.consumers(name) if each.op_type == "Identity")
-    return next((str(each) for each in copies if editor.is_output(each)), "")
+    copies = (consumer.output[0] for consumer in editor.consumers(name) if consumer.op_type == "Identity")
+    return next((str(copy) for copy in copies if editor.is_output(copy)), "")
 
 
 def _is_open(name: str, axis: int, editor: GraphEditor) -> bool:

@@ -145,10 +145,10 @@ class _Index:
             nodes.insert(0, node)
             wanted.update(filter(None, node.input))
         leaves = sorted(wanted - {each for node in nodes for each in node.output})
-        inputs = tuple(each for each in leaves if not editor.is_constant(each))
-        arrays = {each: editor.constant(each) for each in leaves if each not in inputs}
-        held = [numpy_helper.from_array(each, name) for name, each in arrays.items() if each is not None]
-        if sum(each.nbytes for each in arrays.values() if each is not None) > _MOST_BYTES:
+        inputs = tuple(leaf for leaf in leaves if not editor.is_constant(leaf))
+        arrays = {leaf: editor.constant(leaf) for leaf in leaves if leaf not in inputs}
+        held = [numpy_helper.from_array(array, name) for name, array in arrays.items() if array is not None]
+        if sum(array.nbytes for array in arrays.values() if array is not None) > _MOST_BYTES:
             return None
         if any(feed(each, new, 0) is None for each in inputs):
             return None

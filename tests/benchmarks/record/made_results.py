@@ -22,7 +22,7 @@ MADE = Circumstances(
 
 def entry(*processes: Sequence[float], error: float = 1e-6, **facts: float | str) -> Entry:
     """An entry with the given samples in milliseconds, one sequence for each process."""
-    return Entry(tuple(tuple(each * 1e-3 for each in samples) for samples in processes), error, facts=facts)
+    return Entry(tuple(tuple(sample * 1e-3 for sample in samples) for samples in processes), error, facts=facts)
 
 
 def zoo_result(network: str, ours: Entry, threads: int = 1, **others: Entry) -> Result:

@@ -37,19 +37,19 @@ def convolution(path: Path, channels: int) -> Layer:
 def test_routines_are_those_that_made_the_variants(tmp_path: Path) -> None:
     """A pooling that stores its result in f16 has the name of the one in f32."""
     layer = layer_of(tmp_path, node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2]), 16, {})
-    variants = [each for each in variants_of(SlidingWindow(), layer.task, TARGET) if isinstance(each, Variant)]
+    variants = [variant for variant in variants_of(SlidingWindow(), layer.task, TARGET) if isinstance(variant, Variant)]
     assert sum(each.name == "window" for each in (*ROUTINES, *FUSED_ROUTINES)) > 1
     space = Space(layer.task, TARGET)
     ((routine, listed),) = space.kernels(variants)
     made = [space.make(routine, each) for each in listed]
-    assert [each.descriptor for each in made if each is not None] == [each.descriptor for each in variants]
+    assert [each.descriptor for each in made if each is not None] == [variant.descriptor for variant in variants]
 
 
 def test_narrower_blocks_divide_what_wider_ones_do_not(tmp_path: Path) -> None:
     layer = convolution(tmp_path, 12)
     found: dict[str, list[Variant]] = {}
-    for each in Space(layer.task, TARGET, (2, 4)).of_other_widths():
-        found.setdefault(each.routine, []).append(each)
+    for of_width in Space(layer.task, TARGET, (2, 4)).of_other_widths():
+        found.setdefault(of_width.routine, []).append(of_width)
     assert {"direct_by_2", "direct_by_4", "direct_blocked_by_2", "direct_blocked_by_4"} <= found.keys()
     assert {each.implementation.output.layout for each in found["direct_blocked_by_4"]} == {"nchw4c"}
     assert all(width_of(each) in (2, 4) and is_numbered(each) for name in found for each in found[name])
@@ -61,7 +61,7 @@ def test_narrower_blocks_divide_what_wider_ones_do_not(tmp_path: Path) -> None:
 
 def test_the_width_of_a_routine_of_the_cpu_is_none(tmp_path: Path) -> None:
     layer = convolution(tmp_path, 12)
-    plain = [each for each in variants_of(Direct(), layer.task, TARGET) if isinstance(each, Variant)]
+    plain = [variant for variant in variants_of(Direct(), layer.task, TARGET) if isinstance(variant, Variant)]
     assert plain
     assert {width_of(each) for each in plain} == {None}
 

@@ -73,7 +73,7 @@ W, S = Extent((WIDTH,)), Extent((SIDE,))
 
 def test_formulas_that_are_equal_for_all_sizes_are_the_same() -> None:
     halves = W.plus(1).over(2)
-    assert [halves.at({"width": each}) for each in (5, 6, 7)] == [3, 3, 4]
+    assert [halves.at({"width": number}) for number in (5, 6, 7)] == [3, 3, 4]
     assert halves.plus(1).over(2) == W.plus(3).over(4) != W.over(4)
     assert S.plus(1).over(2) == S.plus(0).over(2) == Extent((SIDE,), 1, 0, 2)
     assert S.over(2).times(S.over(8)) == Extent((SIDE, SIDE), 1, 0, 16)
@@ -85,7 +85,7 @@ def test_formulas_that_are_equal_for_all_sizes_are_the_same() -> None:
 def test_what_is_known_tells_which_formula_a_size_follows() -> None:
     fit = Fit.of((WIDTH, SIDE)).knowing([W.plus(3).over(4), S.over(8), 7])
     values = {each: (each.most, each.at(fit.twin_sizes)) for each in (W.plus(3).over(4), S.over(8), S.over(8).times(S))}
-    assert {each: fit.dim(*pair) for each, pair in values.items()} == {each: each for each in values}
+    assert {each: fit.dim(*pair) for each, pair in values.items()} == {value: value for value in values}
     one, other = values[W.plus(3).over(4)]
     assert fit.dim(one + 2, other + 2) == W.plus(11).over(4)
     assert fit.dim(3 * values[S.over(8)][0], 3 * values[S.over(8)][1]) == Extent((SIDE,), 3, 0, 8)

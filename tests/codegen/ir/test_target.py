@@ -34,7 +34,7 @@ def test_the_cpu_is_the_first_of_two_devices() -> None:
 @pytest.mark.parametrize("devices", [("cpu", "cpu"), ("vulkan", "cuda"), ("cpu", "vulkan", "cuda")])
 def test_other_devices_do_not_work_together(devices: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="several devices are cpu,vulkan or cpu,cuda"):
-        Target.joined([Target.create(each) for each in devices])
+        Target.joined([Target.create(device) for device in devices])
 
 
 def test_an_unknown_device_is_refused() -> None:

@@ -76,7 +76,7 @@ def test_each_number_is_written_once_by_the_only_user_of_its_workspace(
     reads, written = len(layer.kernel.reads), np.zeros(layer.kernel.results[0].elements, np.int64)
     users = np.zeros(layer.workspace.elements if layer.workspace else 0, np.int64)
     for _, trace in traces(layer):
-        assert not any(each.any() for each in trace.writes[:reads])
+        assert not any(write.any() for write in trace.writes[:reads])
         assert not trace.reads[reads].any()
         written += trace.writes[reads]
         if layer.workspace is not None:
@@ -93,7 +93,7 @@ def _extreme(name: str) -> Parameters:
 def test_every_input_and_weight_is_read(name: str, tasks: dict[str, Task]) -> None:
     task = tasks[LAYERS[name][0]]
     layer = ROUTINES[name].layer(task, _extreme(name), AVX2)
-    total = [np.zeros(each.elements, np.int64) for each in layer.kernel.reads]
+    total = [np.zeros(read.elements, np.int64) for read in layer.kernel.reads]
     for _, trace in traces(layer):
         for every, each in zip(total, trace.reads, strict=False):
             every += each

@@ -102,7 +102,7 @@ def _partial(array: Array) -> Array:
 def test_memory_of_bf16_is_widened_and_rounded(target: Target, lanes: int) -> None:
     if target is AVX2 and not {"avx2", "fma"} <= set(host().features):
         pytest.skip("this CPU has no AVX2")
-    results = {name: _wide(each) for name, each in run_kernels(_kernels(target, lanes)).items()}
+    results = {name: _wide(run_kernel) for name, run_kernel in run_kernels(_kernels(target, lanes)).items()}
     plenty = np.arange(4 * lanes, dtype=np.float32).reshape(4, lanes)
     twice = plenty[:2].T.ravel()[:-3]
     expected = {

@@ -147,7 +147,7 @@ class _TracedUnit:
 
     def open(self, shapes: Sequence[TileShape]) -> None:
         assert len(shapes) <= TILES
-        assert all(0 < each.rows <= ROWS and 0 < each.row_bytes <= ROW_BYTES for each in shapes)
+        assert all(0 < shape.rows <= ROWS and 0 < shape.row_bytes <= ROW_BYTES for shape in shapes)
         self._shapes = shapes
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ def traces(layer: KernelLayer) -> Iterator[tuple[Group, Trace]]:
     tensors = (*kernel.reads, *kernel.results)
     x, y, z = map(range, kernel.groups)
     for group in product(x, y, z):
-        trace = Trace([each.elements for each in tensors])
+        trace = Trace([tensor.elements for tensor in tensors])
         with (
             pytest.MonkeyPatch.context() as patch,
             shared_context() as context,
@@ -197,7 +197,7 @@ def traces(layer: KernelLayer) -> Iterator[tuple[Group, Trace]]:
             module = ir.Module.parse("func.func @kernel() { return }")
             block = module.body.operations[0].regions[0].blocks[0]
             with ir.InsertionPoint(block.operations[0]):
-                buffers = [cast(ir.Value, _Buffer.of(index, each)) for index, each in enumerate(tensors)]
+                buffers = [cast(ir.Value, _Buffer.of(index, tensor)) for index, tensor in enumerate(tensors)]
                 layer.write(_Tracer(block, kernel.lanes, trace), buffers, group)
         yield group, trace
 

@@ -57,7 +57,7 @@ def _codes(graph: Graph, operands: dict[str, int]) -> dict[str, Implementation]:
 def _found(
     graph: Graph, operands: dict[str, int], outputs: tuple[str, ...] = ("end",), **codes: Implementation
 ) -> set[str]:
-    given = [NetworkValue(each, IMAGE, "float32", _ref(each)) for each in outputs]
+    given = [NetworkValue(output, IMAGE, "float32", _ref(output)) for output in outputs]
     layers = [_layer(name, inputs) for name, inputs in graph.items()]
     return set(overwriting_layers(layers, {**_codes(graph, operands), **codes}, given))
 
@@ -108,10 +108,10 @@ def test_an_ancestor_may_read_a_value_twice() -> None:
 
 
 def test_memory_does_not_grow_by_the_square_of_the_layers() -> None:
-    graph: Graph = {str(each): (str(each - 1) if each else "in",) for each in range(2000)}
+    graph: Graph = {str(index): (str(index - 1) if index else "in",) for index in range(2000)}
     tracemalloc.start()
     try:
-        found = _found(graph, {str(each): 0 for each in range(1, 2000)}, ("1999",))
+        found = _found(graph, {str(index): 0 for index in range(1, 2000)}, ("1999",))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

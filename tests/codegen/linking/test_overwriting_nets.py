@@ -89,8 +89,8 @@ def _nets(imported: ImportedModel, element: TileElement, sizes: Sizes = EXACT) -
     """The network, and the same where nothing may be written over."""
     variants = _variants(imported, element, sizes)
     apart = {
-        name: replace(each, implementation=replace(each.implementation, overwriting=None))
-        for name, each in variants.items()
+        name: replace(variant, implementation=replace(variant.implementation, overwriting=None))
+        for name, variant in variants.items()
     }
     ranges = _ranges(imported) if element.is_quantised else {}
     return SplitNetwork(imported.graph, variants, ranges), SplitNetwork(imported.graph, apart, ranges)
@@ -101,7 +101,7 @@ def _scheduled(imported: ImportedModel, net: SplitNetwork) -> str:
     stitched = stitch(stitchings(net, imported.weights, TARGET)["cpu"], TARGET, manifest_of(imported).to_json())
     text = translate(inlined(stitched.text), TARGET.flags, start="flow", to="stream")
     assert not re.search(r"stream\.(cmd\.copy|cmd\.fill|async\.clone)", text)
-    return next(each for each in text.split("util.func ") if each.startswith(f"public @{ENTRY}$async("))
+    return next(part for part in text.split("util.func ") if part.startswith(f"public @{ENTRY}$async("))
 
 
 def _transient(text: str) -> int:

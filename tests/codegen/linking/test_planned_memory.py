@@ -50,7 +50,7 @@ def test_what_is_allocated_at_once_in_the_entry_counts(size: str, expected: int 
 
 def last_of(variants: tuple[Variant, ...], kernels: bool) -> Variant:
     """The last kernel of a task, or its candidate 0."""
-    found = [each for each in variants if kernels and each.implementation.kernel is not None]
+    found = [variant for variant in variants if kernels and variant.implementation.kernel is not None]
     return (found or list(variants[:1]))[-1]
 
 
@@ -72,7 +72,7 @@ def test_a_module_allocates_what_was_planned(imported_of: ImportedOf, tmp_path: 
 def test_only_kernels_lose_their_code(imported_of: ImportedOf) -> None:
     (task, *_) = imported_of("residual").graph.tasks().values()
     variants = list_candidates(imported_of("residual").graph, routines_for(()), TARGET).variants[task.key]
-    stock, kernel = (last_of(variants, each).implementation for each in (False, True))
+    stock, kernel = (last_of(variants, number).implementation for number in (False, True))
     assert without_code(stock) is stock
     hollow = without_code(kernel).kernel
     assert hollow is not None

@@ -69,7 +69,7 @@ def test_kernels_and_lowered_code_are_weighed_alike(imported_of: ImportedOf) -> 
     graph = imported_of("residual").graph
     (task, *_) = graph.tasks().values()
     variants = list_candidates(graph, routines_for(()), TARGET).variants[task.key]
-    found = scratch_of({number: each.implementation for number, each in enumerate(variants)}, TARGET)
+    found = scratch_of({number: variant.implementation for number, variant in enumerate(variants)}, TARGET)
     by_name = {variants[number].descriptor: size for number, size in found.items()}
     assert len(found) == len(variants)
     stock = next(size for name, size in by_name.items() if name.endswith(".stock"))

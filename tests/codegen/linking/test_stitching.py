@@ -84,7 +84,7 @@ def check(imported: ImportedModel, original: Path, module: Path, parameters: Map
         check_inputs_kept(session, imported.samples, outputs)
         check_bound(session, imported.samples, outputs)
     reference = ReferenceModel(original, threads=1)(imported.samples)
-    assert [each.shape for each in outputs] == [each.shape for each in reference]
+    assert [output.shape for output in outputs] == [each.shape for each in reference]
     assert relative_error(outputs, reference) < 1e-4
 
 
@@ -107,8 +107,8 @@ def check_bound(session: Session, samples: Mapping[str, Array], outputs: list[Ar
     for name, array in samples.items():
         bound.inputs[name].copy_from(array)
     for _ in range(2):
-        for each in bound.outputs.values():
-            each.copy_from(np.ones_like(each.to_host()))
+        for output in bound.outputs.values():
+            output.copy_from(np.ones_like(output.to_host()))
         bound.run()
         for given, expected in zip(bound.outputs.values(), outputs, strict=True):
             np.testing.assert_array_equal(given.to_host(), expected)
@@ -131,7 +131,7 @@ def test_layers_in_other_layouts_give_the_right_result(
 ) -> None:
     imported, path = imported_of(name), tmp_path / "net.vmfb"
     net = split(imported, layout)
-    assert any(each.implementation.output.layout == layout for each in net.variants.values())
+    assert any(variant.implementation.output.layout == layout for variant in net.variants.values())
     build(imported, net, NetFiles(path, None))
     check(imported, model_file(name), path)
 
@@ -158,7 +158,7 @@ def test_weights_may_lie_beside_the_module(imported_of: ImportedOf, model_file: 
     files = NetFiles(tmp_path / "net.vmfb", tmp_path / "weights.irpa")
     build(imported, split(imported, "nhwc"), files, parameters={"model": "weights.irpa"})
     assert files.weights is not None
-    assert files.weights.stat().st_size > sum(each.nbytes for each in imported.weights.values())
+    assert files.weights.stat().st_size > sum(weight.nbytes for weight in imported.weights.values())
     check(imported, model_file("residual"), files.module)
 
 
@@ -223,7 +223,7 @@ def test_equal_weights_are_packed_once(imported_of: ImportedOf, tmp_path: Path) 
     files = NetFiles(tmp_path / "net.vmfb", tmp_path / "weights.irpa")
     build(shared, split(shared, "nhwc"), files)
     assert files.weights is not None
-    wanted = sum(shared.weights[each].nbytes for each in first.weights)
+    wanted = sum(shared.weights[weight].nbytes for weight in first.weights)
     assert wanted <= files.weights.stat().st_size < 2 * wanted
 
 
@@ -242,4 +242,4 @@ def test_a_layer_of_any_name_has_its_own_range() -> None:
         weights={},
         ranges={given: np.zeros(4, np.float32), made: np.ones(4, np.float32)},
     )
-    assert [each[0] for each in stitch(stitching, TARGET, "").parameters.values()] == [0, 1]
+    assert [parameter[0] for parameter in stitch(stitching, TARGET, "").parameters.values()] == [0, 1]

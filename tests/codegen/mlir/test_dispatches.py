@@ -85,7 +85,7 @@ _FILLED_BY_A_GENERIC = """util.func public @layer(%arg0: tensor<8x24xf16>) -> te
 def test_constants_that_are_computed_once_keep_their_initialisers() -> None:
     plain = (Schema("cpu", "f32", "nd"),)
     code = lower({"s0": Implementation(_FILLED_BY_A_GENERIC, plain, plain, ())}, TARGET)["s0"].text
-    loaded, stored = (set(re.findall(rf"util\.global\.{each} [^\n]*@([\w$.]+)", code)) for each in ("load", "store"))
+    loaded, stored = (set(re.findall(rf"util\.global\.{name} [^\n]*@([\w$.]+)", code)) for name in ("load", "store"))
     assert loaded
     assert stored == loaded
 

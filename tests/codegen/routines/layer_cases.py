@@ -38,12 +38,14 @@ class Cases:
 
     def finish(self, name: str, value: str, shape: Shape, followers: Sequence[Follower] = ()) -> None:
         """What follows the root of the case ``name``, and an output of the model, which ends it."""
-        for index, each in enumerate(followers):
+        for index, follower in enumerate(followers):
             others: list[str] = []
-            if each.operand is not None:
+            if follower.operand is not None:
                 given = f"{name}.{index}"
-                others = [self.builder.weight(*each.operand) if each.weight else self.source(given, each.operand)]
-            value = self.builder.op(each.kind, f"{name}.{index}.{each.kind}", value, *others)
+                others = [
+                    self.builder.weight(*follower.operand) if follower.weight else self.source(given, follower.operand)
+                ]
+            value = self.builder.op(follower.kind, f"{name}.{index}.{follower.kind}", value, *others)
         self.outputs.append((value, shape))
         self.names.append(name)
 
@@ -139,8 +141,8 @@ class Cases:
             value = self.builder.op("Slice", f"{name}.{number}.slice" if number else name, value, *bounds)
             shape[axis] = len(range(first, end, step))
         if others:
-            sizes = [(shape[0], each, *shape[2:]) for each in others]
-            given = [self.source(f"{name}.other{number}", each) for number, each in enumerate(sizes)]
+            sizes = [(shape[0], other, *shape[2:]) for other in others]
+            given = [self.source(f"{name}.other{number}", size) for number, size in enumerate(sizes)]
             value = self.builder.op("Concat", f"{name}.joined", given[0], value, *given[1:], axis=1)
             shape[1] += sum(others)
         self.finish(name, value, tuple(shape), followers)
@@ -167,7 +169,8 @@ class Cases:
         )  # fmt: skip
         if others:
             given = [
-                self.source(f"{name}.other{number}", (batches, each, *result[2:])) for number, each in enumerate(others)
+                self.source(f"{name}.other{number}", (batches, other, *result[2:]))
+                for number, other in enumerate(others)
             ]
             value = self.builder.op("Concat", f"{name}.joined", given[0], value, *given[1:], axis=1)
         self.finish(name, value, (batches, channels + sum(others), *result[2:]), followers)
@@ -175,7 +178,7 @@ class Cases:
     def joined(self, name: str, image: Shape, parts: Sequence[int], followers: Sequence[Follower] = ()) -> None:
         """A concatenation of images of so many channels each; ``image`` has those of the result."""
         batches, _, height, width = image
-        given = [self.source(f"{name}.x{index}", (batches, each, height, width)) for index, each in enumerate(parts)]
+        given = [self.source(f"{name}.x{index}", (batches, part, height, width)) for index, part in enumerate(parts)]
         self.finish(name, self.builder.op("Concat", name, *given, axis=1), image, followers)
 
     def rows(self, name: str, kind: str, shape: Shape, weights: int = 0) -> None:
@@ -252,7 +255,9 @@ def in_half(model: ModelProto) -> ModelProto:
     """The model with every f32 tensor in f16."""
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    for weight in (each for each in model.graph.initializer if each.data_type == TensorProto.FLOAT):
+    for weight in (
+        initializer for initializer in model.graph.initializer if initializer.data_type == TensorProto.FLOAT
+    ):
         weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(np.float16), weight.name))
     return model
 

@@ -78,7 +78,7 @@ def add_others(cases: Cases) -> None:
     cases.finish("scalar", builder.op("Exp", "scalar", cases.source("scalar.x", ())), ())
     softmax = builder.op("Softmax", "softmax", cases.source("softmax.x", (3, 17)), axis=-1)
     cases.finish("softmax", softmax, (3, 17))
-    sources = [cases.source(f"joined_few.{each}", (2, each, 3, 5)) for each in (3, 16)]
+    sources = [cases.source(f"joined_few.{number}", (2, number, 3, 5)) for number in (3, 16)]
     cases.finish("joined_few", builder.op("Concat", "joined_few", *sources, axis=1), (2, 19, 3, 5))
     sources = [cases.source(f"sum.{each}", (2, 9, 4, 4)) for each in "xy"]
     cases.finish("sum", builder.op("Add", "sum", *sources), (2, 9, 4, 4))

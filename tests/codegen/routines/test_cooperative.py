@@ -72,7 +72,9 @@ def found() -> Found:
 
 
 def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
-    found = [each for each in variants_of(ROUTINES[layer.name], layer.task, target) if isinstance(each, Variant)]
+    found = [
+        variant for variant in variants_of(ROUTINES[layer.name], layer.task, target) if isinstance(variant, Variant)
+    ]
     return {f"v{position}": each.implementation for position, each in enumerate(found)}
 
 
@@ -88,9 +90,9 @@ def test_every_tiling_multiplies_cooperative_matrices(architecture: str, found: 
     text = translated(subjects, target)
     every = re.split(r"(?=\n *hal\.executable private)", text)[1:]
     kernels = [each for each in every if "CooperativeMatrixMulAdd" in each]
-    assert len(kernels) == sum(len(each.implementations) for each in subjects.values()) >= 2 * len(ROUTINES)
+    assert len(kernels) == sum(len(subject.implementations) for subject in subjects.values()) >= 2 * len(ROUTINES)
     assert not [each for each in every if each not in kernels and _ARITHMETIC.search(each)]
-    whole = {name: each for name, each in subjects.items() if name not in PADDED and ROUTINES[name] is PRODUCT}
+    whole = {name: subject for name, subject in subjects.items() if name not in PADDED and ROUTINES[name] is PRODUCT}
     alone = re.split(r"(?=\n *hal\.executable private)", translated(whole, target))[1:]
     assert len(alone) == sum(len(each.implementations) for each in whole.values()), "beside products there is nothing"
     for kernel in kernels:
@@ -107,10 +109,10 @@ def test_what_is_multiplied_is_the_layer(name: str, found: Found) -> None:
     layer, weights = found[name]
     cpu = Target.create("cpu")
     implementations = {
-        key: replace(each, body=_COMPILATION_INFO.sub("", each.body))
-        for key, each in _implementations(layer, Target.create("vulkan", "ampere")).items()
+        key: replace(implementation, body=_COMPILATION_INFO.sub("", implementation.body))
+        for key, implementation in _implementations(layer, Target.create("vulkan", "ampere")).items()
     }
-    (stock,) = (each for each in variants_of(Stock(), layer.task, cpu) if isinstance(each, Variant))
+    (stock,) = (variant for variant in variants_of(Stock(), layer.task, cpu) if isinstance(variant, Variant))
     subject = Subject(layer, weights, {"stock": stock.implementation, **implementations})
     errors = relative_errors(load({name: subject}, cpu), subject)
     assert len(errors) > 1

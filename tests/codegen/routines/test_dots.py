@@ -70,8 +70,8 @@ def _variants(layer: Layer, target: Target, dtype: str) -> dict[str, Implementat
     found = {"stock": stock}
     for routine in LOW_PRECISION[dtype]:
         if routine.name in KERNELS:
-            variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
-            found |= {each.descriptor: each.implementation for each in variants[:1]}
+            variants = [variant for variant in variants_of(routine, layer.task, target) if isinstance(variant, Variant)]
+            found |= {variant.descriptor: variant.implementation for variant in variants[:1]}
     return found
 
 
@@ -106,7 +106,9 @@ def _has_dots(target: Target, dtype: str) -> bool:
 
 def _vector_features(target: Target) -> set[str]:
     """Extensions that kernels use; those of the operating system may be missing."""
-    return {each for each in machine_of(target, "f32").features if each.startswith(("sse", "avx", "fma", "f16c"))}
+    return {
+        feature for feature in machine_of(target, "f32").features if feature.startswith(("sse", "avx", "fma", "f16c"))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +125,9 @@ def test_kernels_compute_the_layers(found: Found, cpu: str, dtype: str) -> None:
         pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
     subjects = _subjects(found, target, dtype)
     program = load(subjects, target)
-    assert {name: wrong(program, each, dtype) for name, each in subjects.items()} == {name: {} for name in subjects}
+    assert {name: wrong(program, subject, dtype) for name, subject in subjects.items()} == {
+        name: {} for name in subjects
+    }
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,9 @@ def test_kernels_compute_the_layers(found: Found, cpu: str, dtype: str) -> None:
 def test_routines_are_those_that_the_cpu_is_good_at(found: Found, cpu: str, dtype: str, offered: set[str]) -> None:
     task, target = found["images3"][0].task, Target.create("cpu", cpu)
     routines = [each for each in LOW_PRECISION[dtype] if each.name in KERNELS]
-    assert {each.name for each in routines if not isinstance(each.parameters(task, target), Rejected)} == offered
+    assert {
+        routine.name for routine in routines if not isinstance(routine.parameters(task, target), Rejected)
+    } == offered
 
 
 def test_too_few_channels_are_left_to_others(found: Found) -> None:
@@ -173,7 +179,7 @@ def test_pixels_of_three_channels_need_one_beside_them() -> None:
             found[f"extreme{number}"] = built
         subjects[layer.name] = rounded_subject(Subject(layer, given, found), "i8")
     program = load(subjects, HOST)
-    assert {name: wrong(program, each, "i8") for name, each in subjects.items()} == {"alone": {}, "apart": {}}
+    assert {name: wrong(program, subject, "i8") for name, subject in subjects.items()} == {"alone": {}, "apart": {}}
 
 
 def test_fewer_sizes_are_tried_beside_amx(found: Found) -> None:

@@ -77,16 +77,16 @@ def pairs() -> Found:
 
 def _kernels(layer: Layer, target: Target) -> dict[str, Implementation]:
     """The first variant of each kernel routine."""
-    chosen = (each for each in routines_for(()) if each.name in (*KERNELS, *PAIRS))
+    chosen = (routine for routine in routines_for(()) if routine.name in (*KERNELS, *PAIRS))
     variants = [next(variants_of(each, layer.task, target)) for each in chosen]
-    return {each.routine: each.implementation for each in variants if isinstance(each, Variant)}
+    return {variant.routine: variant.implementation for variant in variants if isinstance(variant, Variant)}
 
 
 def _by_pairs(layer: Layer) -> dict[str, Implementation]:
     """Variants that multiply pairs: all of two layers, the first of the others, as a driver takes seconds for each."""
-    chosen = (each for each in routines_for(()) if each.name in PAIRS)
+    chosen = (routine for routine in routines_for(()) if routine.name in PAIRS)
     variants = (variant for each in chosen for variant in variants_of(each, layer.task, VULKAN))
-    built = (each.implementation for each in variants if isinstance(each, Variant))
+    built = (variant.implementation for variant in variants if isinstance(variant, Variant))
     most = None if layer.name in ALL_TILINGS else 1
     return {f"pairs_{position}": each for position, each in enumerate(islice(built, most))}
 
@@ -94,7 +94,7 @@ def _by_pairs(layer: Layer) -> dict[str, Implementation]:
 def _subjects(found: Found, target: Target) -> dict[str, Subject]:
     subjects = {name: Subject(*each, _kernels(each[0], target)) for name, each in found.items()}
     expected = {*KERNELS, *PAIRS[:1]} if target == VULKAN else {*KERNELS}
-    assert {name for each in subjects.values() for name in each.implementations} == expected
+    assert {name for subject in subjects.values() for name in subject.implementations} == expected
     return subjects
 
 
@@ -119,8 +119,8 @@ def test_kernels_for_vulkan_compute_the_layers(found: Found) -> None:
 
 @needs_vulkan
 def test_pairs_compute_the_layers(pairs: Found) -> None:
-    references = {name: Subject(*each, _stock(each[0])) for name, each in pairs.items()}
-    subjects = {name: Subject(*each, _by_pairs(each[0])) for name, each in pairs.items()}
+    references = {name: Subject(*pair, _stock(pair[0])) for name, pair in pairs.items()}
+    subjects = {name: Subject(*pair, _by_pairs(pair[0])) for name, pair in pairs.items()}
     on_cpu, on_gpu = load(references, HOST), load(subjects, VULKAN)
     for case, subject in subjects.items():
         inputs = subject.inputs()

@@ -53,7 +53,9 @@ def found() -> Found:
 
 def _tilings(layer: Layer, target: Target, most: int) -> dict[str, Implementation]:
     variants = islice(variants_of(ROUTINE, layer.task, target), most)
-    return {f"v{index}": each.implementation for index, each in enumerate(variants) if isinstance(each, Variant)}
+    return {
+        f"v{index}": variant.implementation for index, variant in enumerate(variants) if isinstance(variant, Variant)
+    }
 
 
 def _pinned(layer: Layer, tiling: WinogradTiling) -> Implementation:
@@ -96,7 +98,7 @@ def test_it_compiles_for_other_gpus_with_barriers_for_buffers(architecture: str,
     subject = Subject(layer, weights, _tilings(layer, target, 1))
     barriers = [line for line in translated({"large": subject}, target).splitlines() if "ControlBarrier" in line]
     assert barriers
-    assert all("UniformMemory" in each and "AcquireRelease" in each for each in barriers)
+    assert all("UniformMemory" in barrier and "AcquireRelease" in barrier for barrier in barriers)
     assert open_module(compiled({"large": subject}, target)).functions
 
 

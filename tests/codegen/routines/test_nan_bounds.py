@@ -44,8 +44,10 @@ def subjects() -> dict[str, Subject]:
 def _codes(task: Task) -> dict[str, Implementation]:
     codes: dict[str, Implementation] = {}
     for routine in (ROUTINES[0], *(each for each in routines_for(()) if each.name in ("direct", "product"))):
-        variants = [each for each in variants_of(routine, task, HOST) if isinstance(each, Variant)]
-        codes |= {"stock" if routine is ROUTINES[0] else routine.name: each.implementation for each in variants[:1]}
+        variants = [variant for variant in variants_of(routine, task, HOST) if isinstance(variant, Variant)]
+        codes |= {
+            "stock" if routine is ROUTINES[0] else routine.name: variant.implementation for variant in variants[:1]
+        }
     return codes
 
 
@@ -63,8 +65,10 @@ def test_a_bound_value_that_is_nan_stays_nan(name: str, subjects: dict[str, Subj
     assert (expected == 2.0).any()
     assert (expected == -1.0).any()
     assert len(subject.implementations) > 1
-    for each in subject.implementations:
-        np.testing.assert_allclose(run(program, subject, each, [x]), expected, rtol=1e-4, atol=1e-4, err_msg=each)
+    for implementation in subject.implementations:
+        np.testing.assert_allclose(
+            run(program, subject, implementation, [x]), expected, rtol=1e-4, atol=1e-4, err_msg=implementation
+        )
 
 
 def _rows() -> ModelProto:
@@ -85,10 +89,10 @@ def _unshifted_rows() -> ModelProto:
 
 
 def _by_rows(built: Callable[[], ModelProto]) -> dict[str, Subject]:
-    (rowwise,) = (each for each in routines_for(()) if each.name == "rowwise")
+    (rowwise,) = (routine for routine in routines_for(()) if routine.name == "rowwise")
     subjects: dict[str, Subject] = {}
     for layer, weights in layers({"rows": built}):
-        variants = [each for each in variants_of(rowwise, layer.task, HOST) if isinstance(each, Variant)]
+        variants = [variant for variant in variants_of(rowwise, layer.task, HOST) if isinstance(variant, Variant)]
         subjects[layer.name] = Subject(layer, weights, {"rowwise": variants[0].implementation})
     return subjects
 

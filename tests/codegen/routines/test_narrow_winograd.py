@@ -81,7 +81,7 @@ def _whole_subjects(found: Found, routine: FusedWinograd) -> dict[str, Subject]:
     subjects = {}
     for name in EXACT:
         layer, weights = found[name]
-        whole = {key: 4 * random.integers(-2, 3, each.shape).astype(each.dtype) for key, each in weights.items()}
+        whole = {key: 4 * random.integers(-2, 3, weight.shape).astype(weight.dtype) for key, weight in weights.items()}
         subjects[name] = Subject(layer, whole, {"stock": _stock(layer, HOST), "own": _built(routine, layer, HOST)})
     return subjects
 
@@ -102,18 +102,20 @@ def test_in_floats_results_are_rounded_once(found: Found) -> None:
         for name in EXACT
     }
     program = load(subjects, HOST)
-    assert {name: wrong(program, each, "bf16") for name, each in subjects.items()} == {name: {} for name in subjects}
+    assert {name: wrong(program, subject, "bf16") for name, subject in subjects.items()} == {
+        name: {} for name in subjects
+    }
 
 
 @needs_dots
 def test_whole_numbers_are_multiplied_exactly(found: Found) -> None:
     subjects = _whole_subjects(found, IN_DOTS)
     program = load(subjects, HOST)
-    for name, each in subjects.items():
-        inputs = _whole_inputs(each)
-        expected = run(program, each, "stock", inputs)
+    for name, subject in subjects.items():
+        inputs = _whole_inputs(subject)
+        expected = run(program, subject, "stock", inputs)
         assert np.abs(expected).max() > 50
-        np.testing.assert_array_equal(run(program, each, "own", inputs), rounded(expected, "bf16"), err_msg=name)
+        np.testing.assert_array_equal(run(program, subject, "own", inputs), rounded(expected, "bf16"), err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -125,15 +127,15 @@ def test_quantised_images_are_what_they_stand_for(found: Found, routine: FusedWi
     """Padding is zero whatever the zero point, and results are within half a step."""
     subjects = _whole_subjects(found, routine)
     program = load(subjects, HOST)
-    for name, each in subjects.items():
-        inputs = _whole_inputs(each)
-        expected = run(program, each, "stock", inputs)
+    for name, subject in subjects.items():
+        inputs = _whole_inputs(subject)
+        expected = run(program, subject, "stock", inputs)
         assert np.abs(expected).max() > 50
         ranges: dict[int | None, QuantisedRange] = {
             index: QuantisedRange(1.0, 5 + index, "int8") for index in range(len(inputs))
         }
         ranges[None] = QuantisedRange.of(float(expected.min()), float(expected.max()))
-        found_there = run_stored(program, each, "own", inputs, ranges)
+        found_there = run_stored(program, subject, "own", inputs, ranges)
         np.testing.assert_allclose(found_there, expected, rtol=0, atol=0.501 * ranges[None].scale, err_msg=name)
 
 
@@ -148,12 +150,12 @@ def test_bytes_are_scaled_and_no_more(found: Found) -> None:
     }
     program = load(subjects, HOST)
     worst = {}
-    for name, each in subjects.items():
-        inputs = [np.maximum(array, 0) if index == 0 else array for index, array in enumerate(each.inputs())]
-        expected = run(program, each, "stock", inputs)
+    for name, subject in subjects.items():
+        inputs = [np.maximum(array, 0) if index == 0 else array for index, array in enumerate(subject.inputs())]
+        expected = run(program, subject, "stock", inputs)
         ranges: dict[int | None, QuantisedRange] = {index: _range(array) for index, array in enumerate(inputs)}
         ranges[None] = _range(expected)
-        off = run_stored(program, each, "own", inputs, ranges) - expected
+        off = run_stored(program, subject, "own", inputs, ranges) - expected
         worst[name] = float(np.abs(off).max() / np.abs(expected).max())
     assert max(worst.values()) < MOST_IN_BYTES, worst
 
@@ -168,16 +170,16 @@ def test_other_numbers_are_rounded_and_no_more(found: Found) -> None:
     subjects = {}
     for name in CASES:
         layer, weights = found[name]
-        variants = [each for each in variants_of(IN_DOTS, layer.task, target) if isinstance(each, Variant)]
-        named = {each.descriptor: each.implementation for each in variants}
+        variants = [variant for variant in variants_of(IN_DOTS, layer.task, target) if isinstance(variant, Variant)]
+        named = {variant.descriptor: variant.implementation for variant in variants}
         subjects[name] = Subject(layer, weights, {"stock": _stock(layer, target), **named})
     assert sum(len(each.implementations) > 1 for each in subjects.values()) > 2
     program = load(subjects, target)
-    for name, each in subjects.items():
-        inputs = [rounded(array, "bf16") for array in each.inputs()]
-        expected = run(program, each, "stock", inputs)
-        for key in each.implementations:
-            off = np.abs(run(program, each, key, inputs) - expected).max() / np.abs(expected).max()
+    for name, subject in subjects.items():
+        inputs = [rounded(array, "bf16") for array in subject.inputs()]
+        expected = run(program, subject, "stock", inputs)
+        for key in subject.implementations:
+            off = np.abs(run(program, subject, key, inputs) - expected).max() / np.abs(expected).max()
             assert off < MOST, (name, key)
 
 

@@ -47,9 +47,9 @@ def found() -> Found:
 
 def _implementations(layer: Layer, target: Target, most: int = 1) -> dict[str, Implementation]:
     variants = [
-        each for routine in ROUTINES_OF_REGIONS for each in list(variants_of(routine, layer.task, target))[:most]
+        variant for routine in ROUTINES_OF_REGIONS for variant in list(variants_of(routine, layer.task, target))[:most]
     ]
-    built = [each for each in variants if isinstance(each, Variant)]
+    built = [variant for variant in variants if isinstance(variant, Variant)]
     return {f"{each.routine}_{position}": each.implementation for position, each in enumerate(built)}
 
 
@@ -64,7 +64,7 @@ def _subjects(found: Found, target: Target) -> dict[str, Subject]:
 
 def test_each_layout_has_the_layers_that_its_vectors_divide(found: Found) -> None:
     offered = {
-        name: {each.rpartition("_")[0] for each in subject.implementations}
+        name: {implementation.rpartition("_")[0] for implementation in subject.implementations}
         for name, subject in _subjects(found, VULKAN).items()
     }
     both = {"region", "region_nchw"}

@@ -28,14 +28,14 @@ def test_kernels_compute_what_stock_code_does() -> None:
     layer, weights = found
     codes: dict[str, Implementation] = {}
     for routine in (ROUTINES[0], *routines_for(())):
-        variants = [each for each in variants_of(routine, layer.task, HOST) if isinstance(each, Variant)]
+        variants = [variant for variant in variants_of(routine, layer.task, HOST) if isinstance(variant, Variant)]
         if routine is ROUTINES[0] or routine.name in ("direct", "fused_winograd"):
-            codes |= {each.descriptor: each.implementation for each in variants[:1]}
+            codes |= {variant.descriptor: variant.implementation for variant in variants[:1]}
     assert len(codes) > 1
     subject = Subject(layer, weights, codes)
     program = load({"net": subject}, HOST)
     (x,) = subject.inputs()
-    expected, *others = (run(program, subject, each, [x]) for each in codes)
+    expected, *others = (run(program, subject, code, [x]) for code in codes)
     assert (expected == 0).any()
     for other in others:
         np.testing.assert_allclose(other, expected, rtol=1e-3, atol=1e-3)

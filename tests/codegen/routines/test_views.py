@@ -47,7 +47,7 @@ def _model(name: str) -> ModelProto:
 def test_a_view_is_taken_where_the_bytes_are_the_same_and_gives_what_moving_does(name: str) -> None:
     (found,) = layers({name: partial(_model, name)})
     layer, weights = found
-    answers = {each.name: list(variants_of(each, layer.task, _TARGET)) for each in _ROUTINES}
+    answers = {routine.name: list(variants_of(routine, layer.task, _TARGET)) for routine in _ROUTINES}
     codes = {name: each.implementation for name, (each,) in answers.items() if isinstance(each, Variant)}
     assert set(codes) == {"stock", *_CASES[name][-1]}
     assert all(isinstance(each, Rejected | Variant) for listed in answers.values() for each in listed)
@@ -70,4 +70,4 @@ def test_what_computes_or_repeats_is_no_view() -> None:
     }
     for layer, _ in layers(built):
         for routine in _ROUTINES[1:]:
-            assert all(isinstance(each, Rejected) for each in variants_of(routine, layer.task, _TARGET))
+            assert all(isinstance(variant, Rejected) for variant in variants_of(routine, layer.task, _TARGET))

@@ -49,7 +49,7 @@ def _check(imported: ImportedModel, model: Path, names: set[str], layout: str, f
     """Build the network of these layers, each in ``layout`` if it can be; returns the layouts that they write."""
     graph = apply_choices(imported.graph, names)
     candidates = list_candidates(graph, (Stock(), ChannelsLast(), Blocked()), CPU).variants
-    chosen = {each.name: _in_layout(candidates[each.task.key], each.task, layout) for each in graph.layers}
+    chosen = {layer.name: _in_layout(candidates[layer.task.key], layer.task, layout) for layer in graph.layers}
     _check_variants(imported, model, graph, chosen, folder)
     return {name: each.implementation.output.layout for name, each in chosen.items()}
 
@@ -89,7 +89,7 @@ def _in_layout(found: tuple[Variant, ...], task: Task, layout: str) -> Variant:
 def test_children_compute_what_their_layer_does(make: Maker, layout: str, tmp_path: Path) -> None:
     imported, model = _imported(make, CPU)
     (net,) = imported.graph.childnets
-    names = {each.name for each in net.graph.layers}
+    names = {layer.name for layer in net.graph.layers}
     written = _check(imported, model, names, layout, tmp_path)
     assert set(written) == names
     if "childnet.parts" in net.descriptor:
@@ -100,15 +100,15 @@ def test_children_compute_what_their_layer_does(make: Maker, layout: str, tmp_pa
 def test_groups_may_be_a_batch_of_products(make: Maker, tmp_path: Path) -> None:
     """Without kernels both methods are offered; what they compute does not depend on the target."""
     imported, model = _imported(make, VULKAN)
-    (net,) = (each for each in imported.graph.childnets if each.descriptor.endswith("childnet.patches"))
-    _check(imported, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)
+    (net,) = (childnet for childnet in imported.graph.childnets if childnet.descriptor.endswith("childnet.patches"))
+    _check(imported, model, {layer.name for layer in net.graph.layers}, PLAIN_IMAGE, tmp_path)
 
 
 def test_a_convolution_without_groups_may_be_one_product(tmp_path: Path) -> None:
     imported, model = _imported(models.dense, VULKAN)
     (net,) = imported.graph.childnets
     assert net.descriptor.endswith("childnet.patches")
-    _check(imported, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)
+    _check(imported, model, {layer.name for layer in net.graph.layers}, PLAIN_IMAGE, tmp_path)
 
 
 @pytest.mark.parametrize("make", [models.odd_square, models.wide_filter], ids=lambda make: make.__name__)
@@ -120,7 +120,7 @@ def test_any_product_may_multiply_between_the_transforms_of_winograd(make: Maker
     encode, product, decode = net.graph.layers
     assert net.descriptor.startswith("cpu:f32/childnet.winograd{tile=")
     graph = apply_choices(imported.graph, {product.name})
-    assert [each.name for each in graph.layers] == [encode.name, product.name, decode.name]
+    assert [layer.name for layer in graph.layers] == [encode.name, product.name, decode.name]
     found = list_candidates(graph, (Stock(), Product()), CPU).variants
     chosen = {each.name: found[each.task.key][0] for each in (encode, decode)}
     chosen[product.name] = found[product.task.key][-1]

@@ -61,10 +61,10 @@ def test_arguments_are_those_of_the_first_then_the_others_of_the_second(found: F
 def test_keys_tell_fused_tasks_apart(found: Found) -> None:
     first, second, third = (_task(found, name) for name in ("first", "second", "third"))
     pairs = [(first, second, 0), (first, second, 1), (first, second, 2), (first, third, 0), (second, third, 0)]
-    fused = [fuse(*each) for each in pairs]
+    fused = [fuse(*pair) for pair in pairs]
     keys = {each.key for each in (*fused, first, second, third)}
     assert len(keys) == len(pairs) + 3
-    assert [fuse(*each) for each in pairs] == fused
+    assert [fuse(*pair) for pair in pairs] == fused
 
 
 def test_a_fused_task_counts_the_operations_of_both(found: Found) -> None:

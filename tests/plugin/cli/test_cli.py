@@ -24,7 +24,7 @@ def test_compiling_reports_what_it_did(compiled: Compiled) -> None:
     summary = compiled.summary
     assert summary["size_bytes"] == compiled.module.stat().st_size
     assert summary["relative_error"] < 1e-4
-    known = [summary[each] for each in ("stock_ms", "stock_estimate_ms") if summary[each] is not None]
+    known = [summary[name] for name in ("stock_ms", "stock_estimate_ms") if summary[name] is not None]
     assert len(known) == 1
     assert summary["measured_ms"] <= known[0]
     assert sum(summary["routines"].values()) == summary["layers"]

@@ -65,7 +65,7 @@ def test_the_smallest_feasible_limit_is_met_and_one_byte_less_is_not(
     assert list((tmp_path / "out").iterdir()) == []
     summary = parsed(compile_("--memory-limit", f"{least}B", "--json"))
     assert summary["memory_bytes"] <= least
-    assert [each.name for each in (tmp_path / "out").iterdir()] == ["net.vmfb"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["net.vmfb"]
 
 
 def test_a_limit_far_above_forbids_nothing(compile_: Callable[..., Result]) -> None:

@@ -72,6 +72,6 @@ def test_so_does_the_package() -> None:
 
 
 def test_a_plain_installation_asks_for_none_of_them() -> None:
-    asked = [Requirement(each) for each in metadata.requires("sartor") or ()]
+    asked = [Requirement(require) for require in metadata.requires("sartor") or ()]
     plain = {each.name for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})}
     assert plain == {"iree-base-runtime", "ml-dtypes", "numpy", "platformdirs", "rich", "typer"}

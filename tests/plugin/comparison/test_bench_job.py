@@ -27,7 +27,7 @@ def timed(device: str, folder: Path) -> list[str]:
     runs = BenchRuns(folder / "net.vmfb", None, device, workers, None, (), 1, feeds, rounds=3, exactly=True)
     found = time_runs(runs)
     assert isinstance(found, BenchResults), found
-    assert all(len(each.seconds) == 3 and each.minimum > 0 for each in found.samples.values())
+    assert all(len(sample.seconds) == 3 and sample.minimum > 0 for sample in found.samples.values())
     assert found.errors == {}
     return [*found.samples]
 

@@ -40,7 +40,7 @@ def chain(count: int) -> nx.DiGraph:
 
 def wrong_from(graph: nx.DiGraph, *culprits: str) -> dict[str, float]:
     """Errors where everything after a wrong layer is wrong."""
-    reached = {*culprits, *(name for each in culprits for name in nx.descendants(graph, each))}
+    reached = {*culprits, *(name for culprit in culprits for name in nx.descendants(graph, culprit))}
     return {name: 1.0 if name in reached else 0.0 for name in graph}
 
 

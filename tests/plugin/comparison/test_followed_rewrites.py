@@ -39,7 +39,7 @@ def _products() -> ModelProto:
 
 def _wrong(built: ModelProto) -> tuple[str, ...]:
     """Doubles the weights."""
-    (weight,) = (each for each in built.graph.initializer if each.name == "w")
+    (weight,) = (initializer for initializer in built.graph.initializer if initializer.name == "w")
     weight.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(weight), "w"))
     return ("w",)
 

@@ -66,24 +66,24 @@ def with_other_weight(imported: ImportedModel, name: str) -> ImportedModel:
     """The front whose model ONNX Runtime runs with one weight that is not what was compiled."""
     model: ModelProto = prepared_model(imported.prepared)
     node = next(each for each in model.graph.node if each.name == name)
-    tensor = next(each for each in model.graph.initializer if each.name == node.input[1])
+    tensor = next(initializer for initializer in model.graph.initializer if initializer.name == node.input[1])
     tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1.1), tensor.name))
     return replace(imported, prepared=model.SerializeToString())
 
 
 def by_layer(rows: list[LayerError]) -> dict[str, LayerError]:
-    return {each.layer: each for each in rows}
+    return {row.layer: row for row in rows}
 
 
 @pytest.mark.parametrize("model", ["residual", "squeeze_excite", "bytes_in_and_out", "constant_output", "two_results"])
 def test_every_layer_of_a_right_module_is_right(compare: Compare, model: str) -> None:
     comparison = compare(model)
     rows = comparison.table()
-    assert [each.layer for each in rows] == [each.name for each in comparison.recipe.graph.layers]
-    assert all(each.error is None or each.error < RIGHT for each in rows)
-    assert all(each.alone is None or each.alone < RIGHT for each in rows)
-    assert any(each.error is not None for each in rows)
-    assert all(each.tensors for each in rows if each.error is not None)
+    assert [row.layer for row in rows] == [layer.name for layer in comparison.recipe.graph.layers]
+    assert all(row.error is None or row.error < RIGHT for row in rows)
+    assert all(row.alone is None or row.alone < RIGHT for row in rows)
+    assert any(row.error is not None for row in rows)
+    assert all(row.tensors for row in rows if row.error is not None)
 
 
 def test_the_layer_with_a_wrong_weight_is_named(compare: Compare, imported_of: ImportedOf) -> None:
@@ -136,7 +136,7 @@ def test_chunks_give_what_all_at_once_gives(compare: Compare) -> None:
 def test_a_fused_layer_is_compared_by_its_last_result(compare: Compare, imported_of: ImportedOf) -> None:
     imported = imported_of("separable")
     candidates = find_candidates(imported, CONFIG.planning, everything=False).variants
-    fused = {each.layer.name: each.layer for each in imported.graph.fusions}
+    fused = {fusion.layer.name: fusion.layer for fusion in imported.graph.fusions}
     if any(len(candidates[each.task.key]) < 2 for each in fused.values()):
         pytest.skip("no kernel computes these layers together on this machine")
     recipe = guessed_recipe(imported, candidates, CONFIG.planning)
@@ -153,9 +153,9 @@ def test_a_fused_layer_is_compared_by_its_last_result(compare: Compare, imported
     rows = compare(
         "separable", recipe=recipe_of_plan(replace(recipe.plan, layers=layers), imported, candidates, CONFIG.target)
     ).table()
-    assert [each.tensors for each in rows] == [("add",), ("y",)]
-    assert all(each.error is not None and each.error < RIGHT for each in rows)
-    assert all(each.alone is not None and each.alone < RIGHT for each in rows)
+    assert [row.tensors for row in rows] == [("add",), ("y",)]
+    assert all(row.error is not None and row.error < RIGHT for row in rows)
+    assert all(row.alone is not None and row.alone < RIGHT for row in rows)
 
 
 def test_nothing_is_compiled_that_a_probe_does_not_need(imported_of: ImportedOf) -> None:
@@ -167,7 +167,7 @@ def test_nothing_is_compiled_that_a_probe_does_not_need(imported_of: ImportedOf)
     assert len(probe.graph.layers) == 1
     assert sorted(probe.fed.values()) == sorted(filter(None, tensors["y"].inputs))
     assert list(probe.expected.values()) == ["y"]
-    assert set(probe.variants) == {each.name for each in probe.graph.layers}
+    assert set(probe.variants) == {layer.name for layer in probe.graph.layers}
 
 
 def test_what_cannot_be_compared_hands_on_what_is_before_it(imported_of: ImportedOf) -> None:
@@ -180,8 +180,8 @@ def test_what_cannot_be_compared_hands_on_what_is_before_it(imported_of: Importe
 def test_a_probe_that_does_not_compile_is_an_error(compare: Compare, imported_of: ImportedOf) -> None:
     recipe = recipe_of(imported_of("softmax"))
     broken = {
-        name: replace(each, implementation=replace(each.implementation, body="nonsense"))
-        for name, each in recipe.variants.items()
+        name: replace(variant, implementation=replace(variant.implementation, body="nonsense"))
+        for name, variant in recipe.variants.items()
     }
     with pytest.raises(CompileError):
         compare("softmax", recipe=replace(recipe, variants=broken)).table()

@@ -32,6 +32,6 @@ def test_filters_are_transformed_in_each_call_only_where_bytes_count(settings: d
     imported = imported_model(cases.model(), target=CONFIG.target)
     policy = replace(CONFIG, **settings).planning
     found = find_candidates(imported, policy, everything=False).variants
-    assert any(each.traits.transforms_filters for variants in found.values() for each in variants) == offered
+    assert any(variant.traits.transforms_filters for variants in found.values() for variant in variants) == offered
     everything = find_candidates(imported, policy).variants
-    assert any(each.traits.transforms_filters for variants in everything.values() for each in variants)
+    assert any(variant.traits.transforms_filters for variants in everything.values() for variant in variants)

@@ -77,7 +77,7 @@ def test_a_wrong_weight_is_seen(stored: DirectoryFront) -> None:
     imported = stored("residual")
     layer = next(each for each in imported.graph.layers if each.weights)
     arbiter = arbiters(imported)[layer.name]
-    data = CaseData(unit_of(layer), [2 * each for each in arbiter.weights()])
+    data = CaseData(unit_of(layer), [2 * weight for weight in arbiter.weights()])
     (expected,) = arbiter.results(data.inputs) or []
     (found,) = evaluate(layer.task.body.replace("@layer", "@fold"), [*data.inputs, *data.weights], layer.task.results)
     assert output_error(found, expected) > 0.1
@@ -86,7 +86,7 @@ def test_a_wrong_weight_is_seen(stored: DirectoryFront) -> None:
 def test_what_onnx_has_no_name_for_has_an_arbiter_that_knows_the_layer_alone(stored: DirectoryFront) -> None:
     imported = stored("two_results")
     arbiter = LayerArbiters(imported)(
-        unit_of(next(each for each in imported.graph.layers if each.name == "values/values"))
+        unit_of(next(layer for layer in imported.graph.layers if layer.name == "values/values"))
     )
     assert arbiter is not None
     assert arbiter.layer == "values/values"

@@ -19,7 +19,7 @@ from tests.tiny_models import Builder
 def test_rejections_and_candidates_can_be_read(imported_of: Callable[[str], ImportedModel]) -> None:
     graph = imported_of("shuffle").graph
     candidates = list_candidates(graph, routines_for(()), Target.create("cpu"))
-    assert all(each.reason for each in candidates.rejections)
+    assert all(rejection.reason for rejection in candidates.rejections)
     assert all(listed[0].descriptor.endswith(".stock") for listed in candidates.variants.values())
     text = annotated_module(graph, candidates)
     assert text.count("sartor.candidates") == len(graph.layers)
@@ -33,4 +33,4 @@ def test_layers_without_elements_are_left_to_stock_code(tmp_path: Path) -> None:
     found = list_candidates(imported.graph, routines_for(("bf16", "i8")), Target.create("cpu"))
     for listed in found.variants.values():
         assert [each.descriptor.endswith(".stock") for each in listed] == [True]
-    assert {each.reason for each in found.rejections} == {"a tensor of it has no elements"}
+    assert {rejection.reason for rejection in found.rejections} == {"a tensor of it has no elements"}

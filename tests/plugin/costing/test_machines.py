@@ -18,7 +18,7 @@ WORKERS = CompileConfig(threads=3, workers="tcp://127.0.0.1:9")
 @pytest.fixture
 def no_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if Dask were not installed."""
-    for name in [each for each in sys.modules if each.startswith("sartor.tuning.cluster.")]:
+    for name in [module for module in sys.modules if module.startswith("sartor.tuning.cluster.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "distributed", None)
 

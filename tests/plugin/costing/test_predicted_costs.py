@@ -72,12 +72,12 @@ def test_without_measurements_all_variants_are_predicted(
     tables, costs = _predicted(imported, candidates, tuner)
     assert tables.basis == f"predicted by the cost model for {FOREIGN}, nothing was measured"
     for key, variants in tables.variants.items():
-        assert {each.descriptor for each in variants} == tables.measured.get(key, {}).keys()
-        kernels = [each for each in variants if each.implementation.kernel is not None]
-        times = {each.descriptor: tables.seconds(key, each.descriptor) or 0.0 for each in variants}
+        assert {variant.descriptor for variant in variants} == tables.measured.get(key, {}).keys()
+        kernels = [variant for variant in variants if variant.implementation.kernel is not None]
+        times = {variant.descriptor: tables.seconds(key, variant.descriptor) or 0.0 for variant in variants}
         assert min(times.values()) > 0
         if kernels:
-            assert min(times, key=times.__getitem__) in {each.descriptor for each in kernels}
+            assert min(times, key=times.__getitem__) in {kernel.descriptor for kernel in kernels}
     assert not [*tuner.store.measurements()]
     assert costs.machine == ""
 
@@ -92,7 +92,7 @@ def test_a_machine_that_measured_the_target_counts(
     tables, _ = _predicted(imported, candidates, tuner)
     counts = f"1 of {len(cases)} kinds of layers, the others predicted"
     assert tables.basis == f"measured on another machine, {ONE}, {counts}"
-    names = [each.descriptor for each in first.variants]
+    names = [variant.descriptor for variant in first.variants]
     assert {name: each.status for name, each in tables.measured[first.key].items()} == {
         names[0]: Status.OK,
         names[1]: Status.CRASHED,
@@ -100,18 +100,18 @@ def test_a_machine_that_measured_the_target_counts(
     }
     assert tables.seconds(first.key, names[2]) == 1e-3
     # What failed there is not predicted to work.
-    failed = [each.descriptor for each in second.variants[:2]]
+    failed = [variant.descriptor for variant in second.variants[:2]]
     assert not set(failed) & tables.measured[second.key].keys()
     assert len(tables.measured[second.key]) == len(tables.variants[second.key]) - len(failed)
 
 
 def test_a_gpus_times_count_whatever_the_number_of_its_hosts_cores(imported: ImportedModel) -> None:
     target = Target.create("cuda", "sm_90")
-    there, here = (CompileConfig(target=target, threads=each) for each in (16, 2))
+    there, here = (CompileConfig(target=target, threads=number) for number in (16, 2))
     candidates = find_candidates(imported, here.planning, everything=False)
     with Store.in_memory() as store, WorkerPool(1) as pool:
         case = tuned_cases(imported.graph, candidates.variants)[0]
-        kernel = next(each for each in case.variants if each.routine == "implicit")
+        kernel = next(variant for variant in case.variants if variant.routine == "implicit")
         timed = replace(case, variants=(case.variants[0], kernel))
         _put(make_tuner(store, pool, there.target, silent), timed, "host, an H100 [1]", [3e-3, 1e-3])
         own = make_tuner(store, pool, here.target, silent)
@@ -144,7 +144,7 @@ def test_measurements_of_something_else_do_not_count(
 def test_conversions_are_predicted_by_their_size(imported: ImportedModel, candidates: Candidates, tuner: Tuner) -> None:
     _, costs = _predicted(imported, candidates, tuner)
     kinds = [_channels_last(size) for size in (14, 28, 56)]
-    times = [next(iter(costs.measure([adapt_case(each)])[each.key].values())).time for each in kinds]
+    times = [next(iter(costs.measure([adapt_case(kind)])[kind.key].values())).time for kind in kinds]
     assert times == sorted(times)
     assert 3 < times[2] / times[1] < 4.1
 

@@ -101,7 +101,7 @@ def test_what_reads_least_is_measured_however_slow_it_is(
     _measured(imported, replace(tables, measured=measured))
     for case in asked:
         names = [variant.descriptor for variant, _ in tables.usable(case.key)]
-        own = [each.descriptor for each in case.variants]
+        own = [variant.descriptor for variant in case.variants]
         assert own[0] == names[0]
         assert own[-1] == names[-1]
         assert len(own) <= 10
@@ -112,18 +112,18 @@ def test_variants_of_another_device_are_not_executed_on_the_cpu(
 ) -> None:
     imported = imported_of("lenet")
     tables, asked = _tables(imported), list[BenchmarkCase]()
-    key = next(key for key, each in tables.variants.items() if len(each) > 1)
+    key = next(key for key, variant in tables.variants.items() if len(variant) > 1)
     first, *others = tables.variants[key]
     there = replace(first, device="vulkan")
 
     def first_runs(cases: Iterable[BenchmarkCase], *_: Any) -> dict[tuple[str, str], float]:
         asked.extend(cases)
-        return {(case.key, each.descriptor): 0.25 for case in asked for each in case.variants}
+        return {(case.key, variant.descriptor): 0.25 for case in asked for variant in case.variants}
 
     monkeypatch.setattr(resource_costs, "first_runs", first_runs)
     found = _measured(imported, replace(tables, variants={**tables.variants, key: (there, *others)}))
     (case,) = (each for each in asked if each.key == key)
-    assert first.descriptor not in [each.descriptor for each in case.variants]
+    assert first.descriptor not in [variant.descriptor for variant in case.variants]
     assert (key, first.descriptor) not in found.starting
     assert found.starting[key, others[0].descriptor] == 0.25
 

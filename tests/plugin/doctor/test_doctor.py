@@ -26,7 +26,7 @@ MACHINE = Hardware("x86_64", ("a processor",), V4, 4)
 
 
 def _named(findings: list[Finding], name: str) -> Finding:
-    (found,) = (each for each in findings if each.name == name)
+    (found,) = (finding for finding in findings if finding.name == name)
     return found
 
 
@@ -141,8 +141,8 @@ def test_the_command_tells_of_every_topic() -> None:
     result = CliRunner().invoke(app, ["doctor", "--json"])
     findings = json.loads(result.stdout)
     assert result.exit_code == 0
-    assert {each["topic"] for each in findings} == {"processor", "devices", "software", "quietness"}
-    assert all(each["advice"] or each["state"] == "ok" for each in findings)
+    assert {finding["topic"] for finding in findings} == {"processor", "devices", "software", "quietness"}
+    assert all(finding["advice"] or finding["state"] == "ok" for finding in findings)
 
 
 def test_what_is_broken_has_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def test_rivals_take_turns_beside_other_programs(module: Path, monkeypatch: pyte
     child = cold_bench._child
 
     def noted(runtime: str, model: Path, *arguments: object) -> object:
-        beside.append(sum(each.poll() is None for each in others))
+        beside.append(sum(other.poll() is None for other in others))
         return child(runtime, model, *arguments)  # type: ignore[arg-type]
 
     others: list[subprocess.Popen[bytes]] = []
@@ -69,7 +69,7 @@ def test_rivals_take_turns_beside_other_programs(module: Path, monkeypatch: pyte
         assert len(sample.taken) == 2
         assert 0 < sample.taken[1] < sum(sample.taken)
     assert beside == [1] * 4
-    assert all(each.poll() is not None for each in others)
+    assert all(other.poll() is not None for other in others)
 
 
 @pytest.mark.parametrize(

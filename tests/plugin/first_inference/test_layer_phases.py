@@ -47,23 +47,23 @@ def _inference(recipe: Recipe, seconds: float, gap: float) -> Inference:
 
 
 def test_the_sums_are_the_whole(recipe: Recipe) -> None:
-    names, network = [each.layer for each in recipe.plan.layers], _network(recipe)
+    names, network = [layer.layer for layer in recipe.plan.layers], _network(recipe)
     first, later = _inference(recipe, 4e-3, 1e-3), _inference(recipe, 2e-3, 1e-3)
-    sizes = {layer.name: sum(each.bytes for each in layer.weights) for layer in network.layers}
+    sizes = {layer.name: sum(weight.bytes for weight in layer.weights) for layer in network.layers}
     total = sum(sizes.values())
     # Half of the weights are read in one second, all else and 1000 bytes of code in two.
     steps = (("read", 0.0, 1.0, total // 2), ("move", 0.0, 9.0, 0), ("read", 1.0, 3.0, total - total // 2 + 1000))
     run = FirstRun(0.0, 0.0, 1.0, (1.0,), steps)
     found = phases_of([[first, later, later, later]], recipe.plan, network, {"dropped": [run]})
-    assert [each.layer for each in found.layers] == [*names, REST]
-    assert [each.first for each in found.layers[:-1]] == pytest.approx([4e-3] * len(names))
-    assert [each.later for each in found.layers[:-1]] == pytest.approx([2e-3] * len(names))
+    assert [layer.layer for layer in found.layers] == [*names, REST]
+    assert [layer.first for layer in found.layers[:-1]] == pytest.approx([4e-3] * len(names))
+    assert [layer.later for layer in found.layers[:-1]] == pytest.approx([2e-3] * len(names))
     assert found.layers[-1].first == pytest.approx((len(names) - 1) * 1e-3)
-    assert sum(each.first for each in found.layers) == pytest.approx(found.first)
-    assert sum(each.later for each in found.layers) == pytest.approx(found.later)
-    assert sum(each.read["dropped"] for each in found.layers) == pytest.approx(3.0)
+    assert sum(layer.first for layer in found.layers) == pytest.approx(found.first)
+    assert sum(layer.later for layer in found.layers) == pytest.approx(found.later)
+    assert sum(layer.read["dropped"] for layer in found.layers) == pytest.approx(3.0)
     assert found.layers[-1].read["dropped"] == pytest.approx(2.0 * 1000 / (total - total // 2 + 1000))
-    assert {each.layer: each.weight_bytes for each in found.layers[:-1]} == sizes
+    assert {layer.layer: layer.weight_bytes for layer in found.layers[:-1]} == sizes
 
 
 def test_layers_with_the_same_code_take_turns(recipe: Recipe) -> None:
@@ -72,7 +72,7 @@ def test_layers_with_the_same_code_take_turns(recipe: Recipe) -> None:
     (begin, *others, end) = _inference(recipe, 1e-3, 0.0)
     end = DispatchEvent(begin.name, end.begin, end.begin + 7e-3)
     found = phases_of([[(begin, *others, end)]], plan, _network(recipe), {})
-    taken = {each.layer: each.first for each in found.layers}
+    taken = {layer.layer: layer.first for layer in found.layers}
     assert (taken[first.layer], taken[last.layer]) == pytest.approx((1e-3, 7e-3))
 
 
@@ -82,7 +82,7 @@ def test_unknown_dispatches_and_files_that_were_not_read_ahead(recipe: Recipe) -
     run = FirstRun(0.0, 0.0, 1.0, (1.0,), (("move", 0.0, 1.0, 9),))
     found = phases_of([[(*known, strange)] * 2], recipe.plan, _network(recipe), {"dropped": [run]})
     assert found.layers[-1].first == pytest.approx(5e-3)
-    assert all(not each.read for each in found.layers)
+    assert all(not layer.read for layer in found.layers)
 
 
 def test_layers_of_a_module_in_fresh_processes(
@@ -94,18 +94,18 @@ def test_layers_of_a_module_in_fresh_processes(
     feeds = {"x": np.zeros((1, 16, 6, 6), np.float32)}
     runs = ColdRuns(files.module, "main_graph", {}, device_settings("cpu", 1), None, (), 1, feeds, {}, 2, runs=4)
     found = layer_phases(runs, recipe.plan, _network(recipe), {})
-    convolutions = [each for each in found.layers if each.weight_bytes]
+    convolutions = [layer for layer in found.layers if layer.weight_bytes]
     assert convolutions
-    assert all(each.first > 0 and each.later > 0 for each in convolutions)
+    assert all(convolution.first > 0 and convolution.later > 0 for convolution in convolutions)
     # Medians of two processes are means, of which sums are the means of the whole.
-    assert sum(each.first for each in found.layers) == pytest.approx(found.first)
+    assert sum(layer.first for layer in found.layers) == pytest.approx(found.first)
 
 
 def test_inferences_of_unequal_length_are_refused() -> None:
     event = {"type": "host_dispatch_event", "key": "a_kernel", "start_host_time_ns": 2, "end_host_time_ns": 3}
     earlier = {**event, "key": "b_kernel", "start_host_time_ns": 0}
     lines = [json.dumps(each) for each in ({"type": "dispatch_summary"}, event, earlier)]
-    assert [[event.name for event in each] for each in inferences(lines, 2)] == [["b_kernel"], ["a_kernel"]]
+    assert [[event.name for event in inference] for inference in inferences(lines, 2)] == [["b_kernel"], ["a_kernel"]]
     with pytest.raises(DeviceError, match="2 dispatches of 3 equal inferences"):
         inferences(lines, 3)
     with pytest.raises(DeviceError, match="0 dispatches of 3"):

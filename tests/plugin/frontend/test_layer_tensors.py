@@ -35,7 +35,7 @@ def _prepared(imported: ImportedModel) -> ModelProto:
 def _values(imported: ImportedModel, tensors: Mapping[str, LayerTensors]) -> dict[str, Array]:
     """All tensors that layers read or compute, by ONNX Runtime."""
     model = _prepared(imported)
-    named = dict.fromkeys(name for each in tensors.values() for name in (*each.inputs, *each.results) if name)
+    named = dict.fromkeys(name for tensor in tensors.values() for name in (*tensor.inputs, *tensor.results) if name)
     names = [name for name in named if name not in imported.samples]
     show_only(model, names)
     computed = ReferenceModel(model.SerializeToString())(imported.samples)
@@ -103,7 +103,7 @@ def test_a_layer_of_several_nodes_lies_between_what_it_reads_and_its_last(import
 def test_the_part_of_a_split_that_is_read_is_found(imported_of: ImportedOf) -> None:
     imported = imported_of("split")
     tensors = layer_tensors(_prepared(imported), imported.graph)
-    found = {each.result for each in tensors.values()}
+    found = {tensor.result for tensor in tensors.values()}
     assert {"conv", "left", "y"} <= found
 
 
@@ -130,7 +130,7 @@ def _check_network(path: Path) -> None:
         assert _is_complete(layer, tensors), found
         assert set(found.nodes) <= set(layer.nodes)
         assert layer.name in found.nodes
-    results = [each.result for each in tensors.values() if each.result is not None]
+    results = [tensor.result for tensor in tensors.values() if tensor.result is not None]
     assert len(set(results)) == len(results)
 
 

@@ -18,7 +18,7 @@ from tests.tiny_models import Builder, blocks, constant_output, residual
 
 def test_weights_are_the_initialisers() -> None:
     model = residual()
-    expected = [numpy_helper.to_array(each) for each in model.graph.initializer]
+    expected = [numpy_helper.to_array(initializer) for initializer in model.graph.initializer]
     found = import_model(model).weights
     assert len(found) == len(expected)
     assert all(np.array_equal(one, other) for one, other in zip(found.values(), expected, strict=True))
@@ -29,19 +29,21 @@ def test_values_may_be_called_as_weights_are() -> None:
     first = b.op("Relu", "w1", b.conv("w0", "w2", (3, 16)))
     b.op("Relu", "y", b.conv("conv", first, (16, 8)))
     imported = import_model(b.model([("w2", (1, 3, 4, 4))], [("y", (1, 8, 4, 4))]))
-    assert [each.shape for each in imported.weights.values()] == [(16, 3, 3, 3), (16,), (8, 16, 3, 3), (8,)]
+    assert [weight.shape for weight in imported.weights.values()] == [(16, 3, 3, 3), (16,), (8, 16, 3, 3), (8,)]
 
 
 def test_weights_may_be_described_by_names_that_weights_get() -> None:
     tensors = {"w1": np.ones((2, 3), np.float32), "w0": np.ones(3, np.float32)}
     nodes = [helper.make_node("MatMul", ["x", "w1"], ["p"]), helper.make_node("Add", ["p", "w0"], ["y"])]
-    described = [helper.make_tensor_value_info(name, TensorProto.FLOAT, each.shape) for name, each in tensors.items()]
+    described = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, tensor.shape) for name, tensor in tensors.items()
+    ]
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
-    weights = [numpy_helper.from_array(each, name) for name, each in tensors.items()]
+    weights = [numpy_helper.from_array(tensor, name) for name, tensor in tensors.items()]
     graph = helper.make_graph(nodes, "net", [value], [result], weights, value_info=described)
     built = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    assert [each.shape for each in import_model(built).weights.values()] == [(2, 3), (3,)]
+    assert [weight.shape for weight in import_model(built).weights.values()] == [(2, 3), (3,)]
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
@@ -96,13 +98,13 @@ def test_outputs_that_are_initialisers_may_be_called_as_weights_are() -> None:
     tensors = {"w1": np.full((2, 3), 1, np.float32), "w0": np.full((2, 3), 2, np.float32)}
     results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("y", *tensors)]
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
-    initialisers = [numpy_helper.from_array(each, name) for name, each in tensors.items()]
+    initialisers = [numpy_helper.from_array(tensor, name) for name, tensor in tensors.items()]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [value], results, initialisers)
     renamed, weights = onnx_import._with_safe_names(helper.make_model(graph))
     found = {
-        each.output[0]: weights[each.input[0]].tolist() for each in renamed.graph.node if each.op_type == "Identity"
+        node.output[0]: weights[node.input[0]].tolist() for node in renamed.graph.node if node.op_type == "Identity"
     }
-    assert found == {name: each.tolist() for name, each in tensors.items()}
+    assert found == {name: tensor.tolist() for name, tensor in tensors.items()}
     assert not found.keys() & weights.keys(), "a name has two values"
 
 

@@ -72,7 +72,7 @@ def test_what_names_nothing_is_refused(text: str, said: str) -> None:
     inputs.insert(1, TensorInfo("q.1", (2,), np.dtype(np.float32)))
     outputs[1:1] = [TensorInfo(name, (2,), np.dtype(np.float32)) for name in ("p.1", "p.2")]
     with pytest.raises(UsageError, match=said):
-        StatePattern.parse(text).pairs([each.name for each in outputs], [each.name for each in inputs])
+        StatePattern.parse(text).pairs([output.name for output in outputs], [each.name for each in inputs])
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_nothing_is_known_inside_of_what_is_not_known_outside() -> None:
 def test_children_read_the_layers_activations() -> None:
     graph = imported_model(models.bottleneck(), target=TARGET).graph
     values = Values(graph)
-    layers = {each.name: each for each in graph.all_layers()}
+    layers = {layer.name: layer for layer in graph.all_layers()}
     assert values.read(layers["conv2/split"], 0) == values.read(layers["conv2"], 0) == ValueRef("conv1", 0)
     assert values.read(layers["conv1"], 0) == ValueRef(None, 0)
     assert values.read(layers["conv2/part0"], 0) == ValueRef("conv2/split", 0)
@@ -65,7 +65,7 @@ def test_children_may_compute_in_8_bits_where_ranges_are_known() -> None:
     imported = imported_model(models.bottleneck(), target=TARGET)
     config = CompileConfig(target=TARGET, threads=1, jobs=1, precision=Precision.INT8)
     variants = find_candidates(imported, config.planning).variants
-    layers = {each.name: each for each in imported.graph.all_layers()}
+    layers = {layer.name: layer for layer in imported.graph.all_layers()}
     ranged = {ValueRef("conv1", 0): BEFORE, ValueRef("conv2", 0): AFTER}
 
     def offered(name: str, ranges: dict[ValueRef, QuantisedRange]) -> bool:
@@ -84,7 +84,7 @@ def test_children_may_compute_in_8_bits_where_ranges_are_known() -> None:
 def test_several_results_need_one_range() -> None:
     imported = imported_model(models.bottleneck(), target=TARGET)
     config = CompileConfig(target=TARGET, threads=1, jobs=1, precision=Precision.INT8)
-    (split,) = (each for each in imported.graph.all_layers() if each.name == "conv2/split")
+    (split,) = (layer for layer in imported.graph.all_layers() if layer.name == "conv2/split")
     stored = [
         each for each in find_candidates(imported, config.planning).variants[split.task.key] if each.dtype == "i8"
     ]

@@ -85,7 +85,9 @@ def _graph(name: str, nodes: list[NodeProto], inputs: list[str], outputs: list[s
         kind = {"i": INT64, "c": TensorProto.BOOL}.get(value[0], FLOAT)
         return helper.make_tensor_value_info(value, kind, [] if value[0] in "ic" else None)
 
-    return helper.make_graph(nodes, name, [described(each) for each in inputs], [described(each) for each in outputs])
+    return helper.make_graph(
+        nodes, name, [described(each) for each in inputs], [described(output) for output in outputs]
+    )
 
 
 def _map() -> ModelProto:

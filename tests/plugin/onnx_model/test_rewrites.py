@@ -291,7 +291,7 @@ def test_pads_add_and_slices_remove(prepare_quickly: Prepare) -> None:
     prepared = prepare_quickly(CASES["pad_and_crop_axes"]()).model
     pads = [numpy_helper.to_array(item) for item in prepared.graph.initializer if item.name.endswith("pads")]
     assert sorted(_operators(prepared)) == ["Pad", "Slice"]
-    assert all((each >= 0).all() for each in pads)
+    assert all((pad >= 0).all() for pad in pads)
 
 
 def test_texts_where_numbers_belong_are_refused(prepare_quickly: Prepare) -> None:

@@ -45,19 +45,19 @@ def test_facts_at_a_size_are_those_of_the_task_with_that_size(
 
 def test_calls_are_the_rarer_the_longer_they_take(graph: LayerGraph) -> None:
     calls = usual_calls(graph, (ROWS,))
-    assert [each.by_name for each in calls] == [{"rows": 64}, {"rows": 1}, {"rows": 9}]
-    seconds = [sum(ideal_seconds(facts_at(layer.task, each.by_name)) for layer in graph.layers) for each in calls]
-    spent = [each.share * taken for each, taken in zip(calls, seconds, strict=True)]
+    assert [call.by_name for call in calls] == [{"rows": 64}, {"rows": 1}, {"rows": 9}]
+    seconds = [sum(ideal_seconds(facts_at(layer.task, call.by_name)) for layer in graph.layers) for call in calls]
+    spent = [call.share * taken for call, taken in zip(calls, seconds, strict=True)]
     assert spent == pytest.approx([spent[0]] * 3)
-    assert sum(each.share for each in calls) == pytest.approx(1)
+    assert sum(call.share for call in calls) == pytest.approx(1)
 
 
 def test_a_log_is_cut_in_parts_of_as_much_work() -> None:
     counts: dict[Sizes, int] = {(("rows", rows),): 60 // rows for rows in (1, 2, 3, 4, 5, 6, 10, 12)}
     calls = logged_calls(counts, (ROWS,))
     assert calls[0] == SizedCall((("rows", 64),), 0.0)
-    assert [each.by_name["rows"] for each in calls[1:]] == [1, 4, 10]
-    assert sum(each.share for each in calls) == pytest.approx(1)
+    assert [call.by_name["rows"] for call in calls[1:]] == [1, 4, 10]
+    assert sum(call.share for call in calls) == pytest.approx(1)
     assert calls[1].share == pytest.approx((60 + 30 + 20) / sum(counts.values()), abs=0.1)
     # One size alone, the largest, stands for all.
     assert logged_calls({(("rows", 64),): 3}, (ROWS,)) == (SizedCall((("rows", 64),), 1.0),)
@@ -98,4 +98,4 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_small_ranges_have_fewer_calls(graph: LayerGraph) -> None:
     calls = usual_calls(graph, (Symbol("rows", 1, 2),))
-    assert [each.by_name for each in calls] == [{"rows": 2}, {"rows": 1}]
+    assert [call.by_name for call in calls] == [{"rows": 2}, {"rows": 1}]

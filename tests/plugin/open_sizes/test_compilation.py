@@ -77,7 +77,7 @@ def test_a_session_takes_any_number_of_rows_in_the_range(made: Made) -> None:
 
 
 def test_layers_run_kernels_and_the_file_is_checked_at_several_sizes(made: Made) -> None:
-    routines = {each.variant.partition("{")[0] for each in made.artifact.plan.layers}
+    routines = {layer.variant.partition("{")[0] for layer in made.artifact.plan.layers}
     assert routines == {"cpu:f32/matmul.product", "cpu:f32/block.rowwise"}
     assert made.artifact.samples >= 4
     assert made.artifact.error is not None
@@ -85,12 +85,12 @@ def test_layers_run_kernels_and_the_file_is_checked_at_several_sizes(made: Made)
 
 
 def test_layers_are_measured_with_several_sizes_whose_mean_counts(made: Made) -> None:
-    assert [each.by_name for each in made.artifact.calls] == [{"rows": MOST}, {"rows": 1}, {"rows": 7}]
-    assert sum(each.share for each in made.artifact.calls) == pytest.approx(1)
+    assert [call.by_name for call in made.artifact.calls] == [{"rows": MOST}, {"rows": 1}, {"rows": 7}]
+    assert sum(call.share for call in made.artifact.calls) == pytest.approx(1)
     calls = "; ".join(map(str, made.artifact.calls))
-    tasks = {each.task for each in made.artifact.plan.layers}
+    tasks = {layer.task for layer in made.artifact.plan.layers}
     with Store.open(made.config.database) as store:
-        assert {f"{task}@{calls}" for task in tasks} <= {each.key.task for each in store.measurements()}
+        assert {f"{task}@{calls}" for task in tasks} <= {measurement.key.task for measurement in store.measurements()}
         assert read_evidence(store, made.artifact.plan, tasks).tasks.keys() == tasks
     shown = summary(made.artifact)
     assert shown["sizes"] == [f"rows=1..{MOST}"]
@@ -249,4 +249,4 @@ def test_sizes_are_checked_from_the_least_on_at_neighbours() -> None:
 def test_small_ranges_are_checked_whole(least: int, most: int) -> None:
     symbol = Symbol("n", least, most)
     imported = {most, *twin_sizes([symbol]), *small_sizes([symbol])}
-    assert {*range(least, most + 1)} <= imported | {each["n"] for each in checked_sizes([symbol])}
+    assert {*range(least, most + 1)} <= imported | {checked_size["n"] for checked_size in checked_sizes([symbol])}

@@ -50,7 +50,9 @@ class FakeTuner:
         self.load = 0.0
 
     def measure(self, cases: Iterable[BenchmarkCase]) -> Mapping[str, Mapping[str, Measurement]]:
-        return {case.key: {each.descriptor: self._measured(case, each) for each in case.variants} for case in cases}
+        return {
+            case.key: {variant.descriptor: self._measured(case, variant) for variant in case.variants} for case in cases
+        }
 
     def _measured(self, case: BenchmarkCase, variant: Variant) -> Measurement:
         return replace(measurement(variant.descriptor, 1e-6 if self.works(case) else None), foreign_load=self.load)
@@ -83,4 +85,4 @@ def type_of(descriptor: str) -> str:
 
 def types(recipe: Recipe) -> set[str]:
     """The element types that a plan computes in."""
-    return {each.dtype for each in recipe.variants.values()}
+    return {variant.dtype for variant in recipe.variants.values()}

@@ -21,7 +21,7 @@ FAST, SLOW = 1e-4, 1e-3
 
 
 def layouts(recipe: Recipe) -> set[str]:
-    return {each.implementation.output.layout for each in recipe.variants.values()}
+    return {variant.implementation.output.layout for variant in recipe.variants.values()}
 
 
 def _channels_last_is_fast(key: str, descriptor: str) -> float:
@@ -35,9 +35,11 @@ def test_a_conversion_that_does_not_work_is_done_without(
     tables = tables_of(imported, _channels_last_is_fast)
     (best, *_), known = selector(imported, FakeTuner()).select(tables, UNLIMITED)
     assert layouts(best) == {"nhwc"}
-    assert all(math.isfinite(each) for each in known.adapts.values())
+    assert all(math.isfinite(adapt) for adapt in known.adapts.values())
     (best, *_), known = selector(imported, FakeTuner(works=lambda case: False)).select(tables, UNLIMITED)
-    assert "nhwc" not in {schema.layout for each in best.variants.values() for schema in each.implementation.inputs}
+    assert "nhwc" not in {
+        schema.layout for variant in best.variants.values() for schema in variant.implementation.inputs
+    }
     assert set(known.adapts.values()) == {math.inf}
     assert "does not work: no lowering" in caplog.text
 

@@ -46,7 +46,7 @@ def solver_within(imported: ImportedModel, allowed: int, planned: Planned) -> Pl
     """A solver within a limit if IREE plans what ``planned`` says, given the routine of each layer."""
 
     def planned_memory(recipe: Recipe) -> int | None:
-        return planned({name: each.descriptor for name, each in recipe.variants.items()})
+        return planned({name: variant.descriptor for name, variant in recipe.variants.items()})
 
     policy = replace(CONFIG, memory_limit=allowed).planning
     return PlanSolver(imported, cast(Tuner, FakeTuner()), policy, silent, planned_memory=planned_memory)
@@ -63,7 +63,7 @@ def test_a_plan_of_which_iree_makes_more_than_the_limit_is_replaced(imported: Im
         return 50_000 if all(name.endswith(".stock") for name in routines.values()) else 200_000
 
     (best, *_) = solve(imported, tables, 100_000, lambda _: 1)
-    assert not any(each.descriptor.endswith(".stock") for each in best.variants.values())
+    assert not any(variant.descriptor.endswith(".stock") for variant in best.variants.values())
     assert best.memory == 1
     (kept, *_) = solve(imported, tables, 100_000, planned)
     assert kept.amounts[Quantity.MEMORY] == 50_000

@@ -36,7 +36,7 @@ class Tracer:
         self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
     ) -> tuple[list[Recipe], bool]:
         self.bounds.append(limits.error)
-        found = [each for each in self.plans if limits.error is None or each[2] <= limits.error]
+        found = [plan for plan in self.plans if limits.error is None or plan[2] <= limits.error]
         if not found:
             raise InfeasibleError("nothing is left")
         best = [each for each in found if not any(a <= each[0] and b < each[1] for a, b, _ in found)]

@@ -62,7 +62,7 @@ def test_another_plan_or_other_code_is_another_recipe(recipe: Recipe) -> None:
         replace(recipe, plan=replace(recipe.plan, ranges={"conv1:0": (0.5, 1)})),
         replace(recipe, variants={**recipe.variants, name: changed}),
     ]
-    assert len({recipe.digest, *(each.digest for each in others)}) == 4
+    assert len({recipe.digest, *(other.digest for other in others)}) == 4
 
 
 @dataclass
@@ -104,7 +104,7 @@ def test_guesses_do_not_round_what_the_model_does_not(precision: Precision, impo
     calibrated = replace(imported, ranges=ranges)
     variants = list_candidates(imported.graph, routines_for(precision.types), config.target).variants
     guessed = guessed_recipe(calibrated, variants, config.planning)
-    assert {each.dtype for each in guessed.variants.values()} == {"f32"}
+    assert {variant.dtype for variant in guessed.variants.values()} == {"f32"}
     assert not guessed.plan.ranges
 
 
@@ -123,4 +123,4 @@ def test_a_guess_that_quantises_says_by_which_ranges(imported: ImportedModel) ->
 def _values(imported: ImportedModel) -> list[ValueRef]:
     graph = imported.graph
     given = [ValueRef(None, index) for index in range(len(graph.inputs))]
-    return given + [ValueRef(each.name, index) for each in graph.layers for index in range(len(each.task.results))]
+    return given + [ValueRef(layer.name, index) for layer in graph.layers for index in range(len(layer.task.results))]

@@ -121,7 +121,7 @@ def _learned(
     assert known.propagated_fraction == (1.0 if found.is_free else EXPECTED)
     (layer,) = imported.graph.layers
     variants = [each for each, _ in known.usable(layer.task.key) if each.dtype == "bf16"]
-    chosen = next(each for each in variants if _is_winograd(each) == is_winograd)
+    chosen = next(variant for variant in variants if _is_winograd(variant) == is_winograd)
     recipe = Recipe(PLAN, imported.graph, {layer.name: chosen}, {})
     return found.with_propagated_fraction(known, recipe, measured).propagated_fraction
 

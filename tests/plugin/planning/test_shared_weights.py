@@ -70,7 +70,7 @@ def test_a_look_up_follows_the_product(
 ) -> None:
     recipe = selected(imported, tables_of(imported, seconds_of(vectors, slower)))
     assert shares(recipe) == is_shared, recipe.variants["rows"].descriptor
-    chosen = {each.layer: each.variant for each in recipe.plan.layers}
+    chosen = {layer.layer: layer.variant for layer in recipe.plan.layers}
     assert chosen["rows"] == recipe.variants["rows"].descriptor
 
 

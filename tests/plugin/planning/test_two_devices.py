@@ -37,8 +37,8 @@ def test_nothing_crosses_without_a_measured_transfer(imported_of: ImportedOf) ->
 
 def test_transfers_are_conversions_of_the_plan(imported_of: ImportedOf) -> None:
     plan = selected(imported_of("lenet"), transfers(2e-5, 3e-5)).plan
-    crossing = [each for each in plan.adapts if each.source.partition(":")[0] != each.target.partition(":")[0]]
+    crossing = [adapt for adapt in plan.adapts if adapt.source.partition(":")[0] != adapt.target.partition(":")[0]]
     seconds = {(each.source.partition(":")[0], round(each.seconds or 0.0, 5)) for each in crossing}
     assert {("cpu", 2e-5), ("vulkan", 3e-5)} <= seconds
-    parts = [*(each.seconds or 0.0 for each in plan.layers), *(each.seconds or 0.0 for each in plan.adapts)]
+    parts = [*(layer.seconds or 0.0 for layer in plan.layers), *(adapt.seconds or 0.0 for adapt in plan.adapts)]
     assert plan.predicted == pytest.approx(sum(parts))

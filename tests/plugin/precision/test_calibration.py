@@ -54,7 +54,7 @@ def test_ranges_of_random_values_come_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     calibrate(imported_of("residual"), replace(config, precision=precision).calibrating, pool)
-    assert any("--calibration" in each.message for each in caplog.records) == warns
+    assert any("--calibration" in record.message for record in caplog.records) == warns
 
 
 def test_drawn_samples_are_different_and_begin_with_the_front_ends(

@@ -56,7 +56,7 @@ def _descriptors(candidates: Candidates, layer: Layer) -> list[str]:
 
 
 def _multiplying(imported: ImportedModel) -> list[Layer]:
-    return [each for each in imported.graph.layers if each.task.kind in ("convolution", "contraction")]
+    return [layer for layer in imported.graph.layers if layer.task.kind in ("convolution", "contraction")]
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
@@ -67,7 +67,7 @@ def test_layers_of_a_quantised_model_may_run_in_8_bits(kind: str) -> None:
     layers = _multiplying(imported)
     assert len(layers) == 3
     for layer in layers:
-        assert any(each.startswith("cpu:i8/") for each in _descriptors(candidates, layer)), layer.name
+        assert any(descriptor.startswith("cpu:i8/") for descriptor in _descriptors(candidates, layer)), layer.name
 
 
 def test_no_layer_of_a_float_model_may(imported_of: Callable[[str], ImportedModel]) -> None:
@@ -136,8 +136,8 @@ def test_only_filters_are_stored_in_8_bits_where_that_is_asked_for(
     layers = {layer.name: layer for layer in imported.graph.layers}
     narrow = {name: [each for each in found[layer.task.key] if each.dtype == "i8"] for name, layer in layers.items()}
     assert any(narrow.values())
-    assert all(each.traits.weights == "i8" for variants in narrow.values() for each in variants)
-    assert all(may_run(layers[name], each) for name, variants in narrow.items() for each in variants)
+    assert all(variant.traits.weights == "i8" for variants in narrow.values() for variant in variants)
+    assert all(may_run(layers[name], variant) for name, variants in narrow.items() for variant in variants)
     # Neither without being asked, nor values beside filters.
     assert not any(eligibility(imported, Precision.F32)(layers[name], each) for name in narrow for each in narrow[name])
     everything = find_candidates(imported, CONFIG.planning).variants
@@ -157,7 +157,7 @@ def test_rows_find_ranges_where_8_bits_are_asked_for(model: Callable[[], ModelPr
     imported = imported_model(model())
     products = [each for each in _multiplying(imported) if each.task.kind == "contraction"]
     offered = [
-        (layer, each) for layer in products for each in variants_of(RowScaledProduct(), layer.task, CONFIG.target)
+        (layer, variant) for layer in products for variant in variants_of(RowScaledProduct(), layer.task, CONFIG.target)
     ]
     pairs = [(layer, each) for layer, each in offered if isinstance(each, Variant)]
     assert pairs
@@ -233,7 +233,7 @@ def test_other_quantised_models_are_not_offered_what_is_for_those() -> None:
     # Ranges that are found by samples may have any scale.
     imported = replace(imported, ranges=dict.fromkeys(imported.ranges, QuantisedRange(1.0, 0, "int8")))
     found = find_candidates(imported, CONFIG.planning, everything=False).variants.values()
-    assert not any("whole" in each.descriptor for variants in found for each in variants)
+    assert not any("whole" in variant.descriptor for variants in found for variant in variants)
 
 
 @pytest.mark.parametrize("routine", ["tiles", "dots"])
@@ -241,10 +241,11 @@ def test_other_quantised_models_are_not_offered_what_is_for_those() -> None:
 def test_a_network_in_8_bits_is_within_a_step(kind: str, routine: str, tmp_path: Path) -> None:
     imported = imported_model(network(kind))
     names = [each.name for each in _multiplying(imported)]
-    host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, f"cpu:i8/*.{routine}{{*") for each in names))
+    host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(name, f"cpu:i8/*.{routine}{{*") for name in names))
     candidates = find_candidates(imported, host.planning, everything=False)
     offered = [
-        any(f".{routine}{{" in each for each in _descriptors(candidates, layer)) for layer in _multiplying(imported)
+        any(f".{routine}{{" in descriptor for descriptor in _descriptors(candidates, layer))
+        for layer in _multiplying(imported)
     ]
     if not all(offered):
         pytest.skip(f"this CPU multiplies no integers by {routine}")
@@ -266,7 +267,7 @@ def test_a_real_quantised_model_runs_in_8_bits(
     name: str, shapes: dict[str, tuple[int, ...]], model_folder: Path, tmp_path: Path
 ) -> None:
     imported = imported_model(model_folder / f"{name}.onnx", shapes)
-    names = [each.name for each in imported.graph.layers if each.task.kind == "convolution"]
+    names = [layer.name for layer in imported.graph.layers if layer.task.kind == "convolution"]
     host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, "cpu:i8/*") for each in names))
     recipe = guessed_recipe(
         imported, find_candidates(imported, host.planning, everything=False).variants, host.planning

@@ -75,7 +75,7 @@ def test_only_what_the_model_permits_is_rounded(
     asked = replace(config, precision=precision)
     candidates = find_candidates(imported, asked.planning, everything=False).variants
     layers = {layer.name: candidates[layer.task.key] for layer in imported.graph.layers}
-    assert {name for name, variants in layers.items() if any(each.dtype == "i8" for each in variants)} == rounded
+    assert {name for name, variants in layers.items() if any(variant.dtype == "i8" for variant in variants)} == rounded
     # Nor may it be if somebody else asks for all variants.
     everything = find_candidates(imported, asked.planning).variants
     may_run = eligibility(imported, precision)

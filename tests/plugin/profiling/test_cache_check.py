@@ -98,14 +98,14 @@ def with_kernels(model: ImportedModel) -> SplitNetwork:
     assert fusions
     graph, kernel = apply_fusions(model.graph, [each.layer.name for each in fusions]), OpenAttentionKernel()
     variants = variants_in(replace(model, graph=graph), None)
-    for each in fusions:
-        task = each.layer.task
+    for fusion in fusions:
+        task = fusion.layer.task
         (first, *_) = cast("list[Parameters]", kernel.parameters(task, TARGET))
         implementation = kernel.build(task, first, TARGET)
         assert isinstance(implementation, Implementation), implementation
         rows = task.stages[1].task.results[0].shape[-2]
         assert (first["rows"] == rows) is (rows <= MOST_FEW)
-        variants[each.layer.name] = Variant("attention", "cpu", "f32", implementation)
+        variants[fusion.layer.name] = Variant("attention", "cpu", "f32", implementation)
     return SplitNetwork(graph, variants)
 
 
@@ -236,9 +236,9 @@ def test_a_kernel_that_reads_keys_where_the_cache_has_them_is_predicted_to_be_fa
 ) -> None:
     decoder = Decoder(layers=1, heads=8, width=64, positions=1024, has_mask=True, is_fused=is_fused)
     graph = imported(decoder, tmp_path).graph
-    (turned,) = [each for each in graph.fusions if len(each.members) > 3]
+    (turned,) = [fusion for fusion in graph.fusions if len(fusion.members) > 3]
     calls = usual_calls(graph, [Symbol("positions", 1, decoder.positions)])
-    layers = tuple(each for each in graph.layers if each.name in turned.members)
+    layers = tuple(layer for layer in graph.layers if layer.name in turned.members)
     graph = replace(graph, layers=layers, fusions=(turned,), calls=calls)
     for level in ("x86-64-v3", "x86-64-v4"):
         guide, seen = shipped_guide(level, 1), kin_in(shipped_samples(level, 1))
@@ -246,11 +246,11 @@ def test_a_kernel_that_reads_keys_where_the_cache_has_them_is_predicted_to_be_fa
         variants = list_candidates(graph, routines_for(frozenset()), target, fused_routines(), narrow=narrow).variants
         best = {}
         for case in tuned_cases(graph, variants):
-            seconds = predicted_seconds(case.facts, [each.described for each in case.variants], guide, seen, WIDE)
-            best[case.key] = min(zip(seconds, [each.routine for each in case.variants], strict=True))
+            seconds = predicted_seconds(case.facts, [variant.described for variant in case.variants], guide, seen, WIDE)
+            best[case.key] = min(zip(seconds, [variant.routine for variant in case.variants], strict=True))
         fused, routine = best[turned.layer.task.key]
         assert routine == "open_attention"
-        assert fused < sum(best[each.task.key][0] for each in layers)
+        assert fused < sum(best[layer.task.key][0] for layer in layers)
 
 
 def test_calls_of_a_decoder_that_branches_end(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_calls_of_a_decoder_that_branches_end(tmp_path: Path) -> None:
 
 def test_caches_are_saved_restored_and_forked(module: Path) -> None:
     with Session(module, threads=1) as session:
-        assert next((each.name, each.shape) for each in session.get_states()) == (CACHE, [1, 2, None, 20])
+        assert next((state.name, state.shape) for state in session.get_states()) == (CACHE, [1, 2, None, 20])
         assert [each.name for each in session.get_inputs()] == ["input_ids", "position_ids", "attention_mask"]
         assert session.save()[CACHE].shape == (1, 2, 0, 20)
         for number, token in enumerate((1, 2, 3)):

@@ -52,22 +52,22 @@ class FakeRunner:
 
     def first(self, builds: Sequence[Build]) -> dict[str, FirstSamples]:
         self.timed_first += 1
-        return {each.digest: self.firsts[each.digest] for each in builds}
+        return {build.digest: self.firsts[build.digest] for build in builds}
 
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
         self.threaded.append(tuple(counts))
         if build in self.fails:
             raise DeviceError("no device")
-        return {each: (self.by_threads[build.digest][each],) for each in counts}
+        return {count: (self.by_threads[build.digest][count],) for count in counts}
 
     def begin(self) -> None:
         """The reference is not needed."""
 
     def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
         self.profiled += 1
-        taken = self.runs.pop(0) if self.runs else {each.digest: SECONDS for each in builds}
+        taken = self.runs.pop(0) if self.runs else {build.digest: SECONDS for build in builds}
         error = self.errors.pop(0) if self.errors else 0.0
-        return {each.digest: NetRun(Status.OK, (taken[each.digest],), error, memory=1) for each in builds}
+        return {build.digest: NetRun(Status.OK, (taken[build.digest],), error, memory=1) for build in builds}
 
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[list[Dispatch]]]:
         self.asked.append(len(builds))
@@ -75,7 +75,7 @@ class FakeRunner:
         for (build, _), seconds in zip(builds, self.seconds, strict=True):
             names = Symbols.of(build.recipe.graph, build.recipe.variants, "cpu").names
             if build not in self.fails:
-                found[build.digest] = [[Dispatch(f"{each}_kernel", 1, seconds) for each in names]]
+                found[build.digest] = [[Dispatch(f"{name}_kernel", 1, seconds) for name in names]]
         return found
 
 
@@ -93,7 +93,7 @@ class FakeBuilder:
         return self.doubted == 1
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
-        found = [each for each in self.builds if any(each.digest == recipe.digest for recipe in recipes)]
+        found = [build for build in self.builds if any(build.digest == recipe.digest for recipe in recipes)]
         if not found:
             raise CompileError("no plan compiles")
         return found
@@ -107,7 +107,7 @@ class Setting:
 
     @property
     def recipes(self) -> list[Recipe]:
-        return [each.recipe for each in self.builds]
+        return [build.recipe for build in self.builds]
 
 
 @pytest.fixture
@@ -124,8 +124,8 @@ def setting(imported_of: ImportedOf, tmp_path: Path) -> Setting:
     store = Store.open(tmp_path / "tuning.db")
     runner = FakeRunner([SECONDS, 3 * SECONDS], select.budget)
     profiler = Profiler(store, cast(Builder, builder), cast(NetRunner, runner), select.policy)
-    for each in recipes:
-        store.put(Measurement(profiler._records.key(each), Status.OK, (SECONDS,)))
+    for recipe in recipes:
+        store.put(Measurement(profiler._records.key(recipe), Status.OK, (SECONDS,)))
     return Setting(profiler, runner, builds)
 
 
@@ -182,7 +182,7 @@ def in_network(setting: Setting, recipes: Sequence[Recipe]) -> InNetworkTimes:
 
 def test_plans_are_timed_together_and_remembered(setting: Setting) -> None:
     found = in_network(setting, setting.recipes)
-    times = [found.layers[first_layer(each)] for each in setting.recipes]
+    times = [found.layers[first_layer(recipe)] for recipe in setting.recipes]
     assert times == pytest.approx([SECONDS, 3 * SECONDS])
     assert in_network(setting, setting.recipes) == found
     assert setting.runner.asked == [2]
@@ -244,9 +244,9 @@ def threaded(setting: Setting, threads: int, *by_threads: dict[int, float], seco
     old = setting.profiler
     policy = replace(old._policy, target=replace(old._policy.target, threads=threads))
     profiler = Profiler(old._store, old._builder, old._runner, policy)
-    for each, known in zip(setting.recipes, by_threads, strict=True):
-        old._store.put(Measurement(profiler._records.key(each), Status.OK, (seconds,)))
-        setting.runner.by_threads[each.digest] = known
+    for recipe, known in zip(setting.recipes, by_threads, strict=True):
+        old._store.put(Measurement(profiler._records.key(recipe), Status.OK, (seconds,)))
+        setting.runner.by_threads[recipe.digest] = known
     return profiler
 
 
@@ -266,7 +266,11 @@ def test_times_beside_other_programs_are_stored_as_such(setting: Setting, monkey
     monkeypatch.setattr(profiler._builder.pool, "take_others", lambda: 0.7)
     profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, 2.0), setting.recipes)
     profiler.in_network(setting.recipes)
-    found = [each for each in profiler._store.measurements() if len(each.samples) and each.foreign_load == 0.7]
+    found = [
+        measurement
+        for measurement in profiler._store.measurements()
+        if len(measurement.samples) and measurement.foreign_load == 0.7
+    ]
     assert len(found) == 2 * 2 + 2, "each plan with one and two threads, and each in the network"
 
 
@@ -285,7 +289,7 @@ def test_all_times_beside_other_programs_are_taken_again_once_it_is_quiet(
         profiler.in_network(setting.recipes)
         counts.append((len(setting.runner.threaded), len(setting.runner.asked)))
     assert counts == [(2, 1), (2, 1), (4, 2), (4, 2)]
-    assert not any(each.foreign_load for each in old._store.measurements())
+    assert not any(measurement.foreign_load for measurement in old._store.measurements())
 
 
 @pytest.mark.parametrize(("in_memory", "chosen"), [((2.0, 1.0), 1), ((1.1, 1.0), 0)])
@@ -296,7 +300,8 @@ def test_first_inferences_count_with_and_without_the_file_in_memory(
     profiler = Profiler(old._store, old._builder, old._runner, replace(old._policy, objective=Objective.COLD))
     dropped = (1.0, 1.2)
     setting.runner.firsts = {
-        each.digest: FirstSamples((dropped[index],), (in_memory[index],)) for index, each in enumerate(setting.recipes)
+        recipe.digest: FirstSamples((dropped[index],), (in_memory[index],))
+        for index, recipe in enumerate(setting.recipes)
     }
     for _ in range(2):
         best = profiler.profile(setting.recipes)

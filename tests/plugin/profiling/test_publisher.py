@@ -60,8 +60,8 @@ def plant_wrong_weights(monkeypatch: pytest.MonkeyPatch, *, unsplit: bool) -> No
         weights: Mapping[str, np.ndarray] = found["weights"]  # type: ignore[assignment]
         if unsplit or not recipe.plan.unsplit:
             found["weights"] = {
-                name: each * each.dtype.type(1.5) if each.dtype == np.float32 else each
-                for name, each in weights.items()
+                name: weight * weight.dtype.type(1.5) if weight.dtype == np.float32 else weight
+                for name, weight in weights.items()
             }
         return found
 
@@ -91,11 +91,11 @@ def test_a_stale_verdict_is_found_out_and_the_next_network_is_published(
     assert again.error is not None
     assert again.error < 1e-4
     with Store.open(config.database) as store:
-        nets = [each for each in store.measurements() if each.key.task.startswith("net:")]
-    wrong = [each for each in nets if each.status is Status.WRONG_RESULT and not each.key.variant.endswith("verified")]
+        nets = [measurement for measurement in store.measurements() if measurement.key.task.startswith("net:")]
+    wrong = [net for net in nets if net.status is Status.WRONG_RESULT and not net.key.variant.endswith("verified")]
     assert wrong
     assert all(each.error is not None and each.error > 0.1 for each in wrong)
-    assert sorted(each.name for each in tmp_path.iterdir() if each.suffix == ".vmfb") == ["again.vmfb"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".vmfb") == ["again.vmfb"]
 
 
 def test_where_everything_is_wrong_nothing_is_published(
@@ -111,7 +111,7 @@ def test_where_everything_is_wrong_nothing_is_published(
     with pytest.raises(CompileError, match="no plan is right: relative error"):
         replay_plan(model_file(MODEL), artifact.plan, output, config)
     assert output.read_bytes() == OLD
-    assert [each.name for each in output.parent.iterdir()] == ["net.vmfb"]
+    assert [path.name for path in output.parent.iterdir()] == ["net.vmfb"]
 
 
 def test_weights_beside_a_wrong_module_are_not_published_either(

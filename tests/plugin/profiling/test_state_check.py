@@ -38,13 +38,13 @@ WRONG = 1e-2
 @pytest.fixture(scope="module")
 def imported() -> ImportedModel:
     found = imported_model(recurrent(), states=StatePolicy(finds=True))
-    assert [(each.input, each.output) for each in found.states] == [("h", "hn"), ("c", "cn")]
+    assert [(state.input, state.output) for state in found.states] == [("h", "hn"), ("c", "cn")]
     return found
 
 
 def checked(imported: ImportedModel, module: Path) -> CallErrors:
     random = np.random.default_rng(0)
-    draw = {name: each.shape for name, each in imported.samples.items()}
+    draw = {name: sample.shape for name, sample in imported.samples.items()}
     samples = [
         {name: random.standard_normal(shape).astype(np.float32) for name, shape in draw.items()} for _ in range(4)
     ]

@@ -83,10 +83,10 @@ def test_zeros_of_a_fourier_transform_are_rounded_too() -> None:
     built = model([node("DFT", ["x"], ["y"], axis=1, onesided=1)], [("x", (1, 64, 1), FLOAT)], ["y"], opset=17)
     feeds = {"x": np.random.default_rng(1).normal(size=(1, 64, 1)).astype(np.float32)}
     prepared = prepare(built).model
-    assert any(ROOTS_OF_UNITY in each.name for each in prepared.graph.initializer)
+    assert any(ROOTS_OF_UNITY in initializer.name for initializer in prepared.graph.initializer)
     outputs = ReferenceModel(prepared.SerializeToString())(feeds)
     expected = Expectation([built.SerializeToString()], prepared, narrow=False)(feeds)
     assert relative_error(outputs, expected.outputs, scales=expected.scales) < 1e-4
-    shifted = [each.copy() for each in outputs]
+    shifted = [output.copy() for output in outputs]
     shifted[0][0, 0, 1] += 1e-2 * np.abs(shifted[0]).max()
     assert relative_error(shifted, expected.outputs, scales=expected.scales) > 1e-3

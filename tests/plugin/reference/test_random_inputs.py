@@ -72,7 +72,7 @@ def test_integers_are_not_divided_by_zero(operator: str, dtype: int) -> None:
     for style in (USUAL, *OTHERS):
         samples = sample_inputs(prepared, 0, style)
         assert samples["b"].min() > 0
-        run(built, {name: each.view(stored) for name, each in samples.items()})
+        run(built, {name: sample.view(stored) for name, sample in samples.items()})
     usual = sample_inputs(prepared, 0)
     assert usual["a"].min() <= 0
     assert usual["b"].max() > 1

@@ -74,7 +74,7 @@ def test_both_branches_are_taken() -> None:
     built.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
     styles, unchecked = _choose(built)
     assert unchecked == ()
-    assert {bool(sample_inputs(built, 0, each)["c"]) for each in styles} == {True, False}
+    assert {bool(sample_inputs(built, 0, style)["c"]) for style in styles} == {True, False}
 
 
 def test_what_no_values_help_is_named() -> None:
@@ -131,7 +131,7 @@ def test_constants_are_right_to_be_constant() -> None:
     ],
 )
 def test_what_says_nothing(values: list[list[float]], silent: bool) -> None:
-    assert says_nothing([np.array(each, np.float32) for each in values]) == silent
+    assert says_nothing([np.array(value, np.float32) for value in values]) == silent
 
 
 def test_whole_numbers_may_be_two_but_not_always_one() -> None:
@@ -173,7 +173,7 @@ def test_integers_of_other_styles_stay_within_their_bounds() -> None:
 def test_the_users_samples_are_looked_at_too() -> None:
     def samples(scale: float) -> HeldSamples:
         draws: list[Array] = [np.random.default_rng(seed).normal(0, scale, (1, 16)) for seed in range(3)]
-        return HeldSamples(tuple({"x": each.astype(np.float32)} for each in draws))
+        return HeldSamples(tuple({"x": draw.astype(np.float32)} for draw in draws))
 
     data = SATURATED.SerializeToString()
     assert look_at(data, samples(1.0)).doubts.unchecked == ("y",)

@@ -30,7 +30,7 @@ def choice(name: str, variant: str = FAST, seconds: float | None = 1e-3, nodes: 
 
 def plan_of(*layers: LayerChoice, adapts: Sequence[AdaptChoice] = ()) -> Plan:
     """A plan of layers for the CPU."""
-    total = sum(each.seconds or 0.0 for each in layers)
+    total = sum(layer.seconds or 0.0 for layer in layers)
     return Plan(
         model_sha256="0" * 64,
         target="cpu:host",

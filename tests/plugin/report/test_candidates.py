@@ -62,7 +62,7 @@ def test_faster_ones_lost_for_a_reason(name: str, seconds: float, reason: str) -
 
 
 def test_without_a_choice_the_whole_model_was_faster() -> None:
-    assert all("whole model" in each.reason for each in candidates_of(result(), None) if each.seconds)
+    assert all("whole model" in candidate.reason for candidate in candidates_of(result(), None) if candidate.seconds)
 
 
 def test_what_is_disturbed_says_so() -> None:

@@ -78,7 +78,7 @@ def test_only_one_sample_is_in_memory(tmp_path: Path) -> None:
     samples = Samples.open(tmp_path / "many.npz", [spec])
     tracemalloc.start()
     try:
-        total = sum(float(each["x"].sum()) for each in samples)
+        total = sum(float(sample["x"].sum()) for sample in samples)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -167,7 +167,7 @@ def test_one_array_is_not_enough_for_two_inputs(tmp_path: Path) -> None:
 
 
 def test_held_samples_are_a_source_too() -> None:
-    held = HeldSamples(tuple({"index": each} for each in INDICES))
+    held = HeldSamples(tuple({"index": index} for index in INDICES))
     assert len(held) == 5
     assert [each["index"].tolist() for each in held.since(3)] == [[6, 7], [8, 9]]
 

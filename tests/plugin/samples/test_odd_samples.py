@@ -42,7 +42,7 @@ def _with_bias() -> bytes:
     ids=["ordinary", "one", "zeros", "one constant", "large", "tiny", "vanishing", "repeated"],
 )
 def test_samples_that_say_nothing_are_odd(samples: Array, odd: tuple[str, ...]) -> None:
-    look = look_at(_with_bias(), HeldSamples(tuple({"x": each} for each in samples)))
+    look = look_at(_with_bias(), HeldSamples(tuple({"x": sample} for sample in samples)))
     assert look == Look(Doubts(), len(samples), odd)
 
 

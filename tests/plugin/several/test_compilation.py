@@ -87,9 +87,9 @@ def replayed(made: Made, *options: object) -> Path:
 
 def test_each_plans_modules_after_passes_have_a_folder_of_their_own(made: Made) -> None:
     dumped = made.model.parent / "dumped"
-    assert {each.name for each in dumped.iterdir()} == {f"plan-{number}" for number in range(len(made.artifact.plans))}
-    texts = [next(each.glob("00-*.mlir")).read_text(encoding="utf-8") for each in sorted(dumped.iterdir())]
-    assert ["3x8x6x6xf32" in each for each in texts] == [each["x"][0] == 3 for each in made.artifact.shapes]
+    assert {path.name for path in dumped.iterdir()} == {f"plan-{number}" for number in range(len(made.artifact.plans))}
+    texts = [next(path.glob("00-*.mlir")).read_text(encoding="utf-8") for path in sorted(dumped.iterdir())]
+    assert ["3x8x6x6xf32" in text for text in texts] == [shape["x"][0] == 3 for shape in made.artifact.shapes]
 
 
 def inputs(shape: tuple[int, ...]) -> Array:
@@ -149,7 +149,7 @@ def test_a_file_says_what_it_has(made: Made) -> None:
     manifest = read_manifest(made.path)
     check_module(made.path)
     assert manifest.format == SEVERAL_FORMAT
-    assert [(each.level, each.inputs[0].shape) for each in manifest.alternatives] == [
+    assert [(alternative.level, alternative.inputs[0].shape) for alternative in manifest.alternatives] == [
         (level, shape) for level in LEVELS for shape in (ONE, OTHER)
     ]
     best, _, worse, _ = manifest.alternatives
@@ -184,7 +184,7 @@ def test_what_makes_no_sense_is_refused(
     targets: tuple[str, ...], shapes: tuple[Mapping[str, tuple[int, ...]], ...], complaint: str
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
-        SeveralConfig(CompileConfig(threads=1), tuple(Target.create("cpu", each) for each in targets), shapes)
+        SeveralConfig(CompileConfig(threads=1), tuple(Target.create("cpu", target) for target in targets), shapes)
 
 
 def test_a_plan_over_two_devices_is_not_one_of_several() -> None:
@@ -200,7 +200,7 @@ def test_plans_that_change_after_the_first_inference_are_not_of_several(
     """Neither of several levels, nor of several shapes."""
     config = CompileConfig(threads=1, objective=Objective.COLD_LATENCY)
     with pytest.raises(UsageError, match="has no later plan for each of them"):
-        SeveralConfig(config, tuple(Target.create("cpu", each) for each in levels), shapes)
+        SeveralConfig(config, tuple(Target.create("cpu", level) for level in levels), shapes)
 
 
 def test_levels_that_a_module_cannot_tell_apart_are_refused(made: Made, tmp_path: Path) -> None:

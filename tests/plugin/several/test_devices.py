@@ -70,7 +70,7 @@ def test_commands_take_the_plan_of_the_device(folder: Path) -> None:
 def test_the_damaged_program_of_a_device_is_not_parsed(folder: Path, tmp_path: Path) -> None:
     content = (folder / "net.vmfb").read_bytes()
     manifest = read_manifest(folder / "net.vmfb")
-    name = next(each.part for each in manifest.alternatives if each.device == "vulkan")
+    name = next(alternative.part for alternative in manifest.alternatives if alternative.device == "vulkan")
     assert name is not None
     program = bytes(part_of(part_of(content, name) or b"", "module.fb") or b"")
     changed = bytearray(content)

@@ -53,7 +53,7 @@ def test_efficiency_cores_get_no_worker(tmp_path: Path) -> None:
     ("capacities", "workers"), [([446, 446, 1024, 1024], 2), ([1024] * 4, 4), ([446, 871, 871, 1024], 3)]
 )
 def test_arm_cores_are_told_apart_by_their_capacity(capacities: list[int], workers: int, tmp_path: Path) -> None:
-    files = {f"{CPU}/cpu{cpu}/cpu_capacity": str(each) for cpu, each in enumerate(capacities)}
+    files = {f"{CPU}/cpu{cpu}/cpu_capacity": str(capacity) for cpu, capacity in enumerate(capacities)}
     _written(tmp_path, {**_cpus([(0, cpu) for cpu in range(4)]), **files})
     assert find_cores(range(4), tmp_path).workers == workers
 

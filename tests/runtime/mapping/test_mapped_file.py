@@ -99,7 +99,7 @@ def test_a_file_is_read_whole_in_parts_that_grow(path: Path, opened: Opened, mon
     monkeypatch.setattr(reading, "_LONG_NS", 10**10)
     file = opened(path)
     file.reading.wait()
-    sizes = [each.size for each in file.reading.steps]
+    sizes = [step.size for step in file.reading.steps]
     assert sizes[:3] == [4096, 8192, 16384]
     assert sum(sizes) == path.stat().st_size
 
@@ -109,7 +109,7 @@ def test_calls_that_take_long_stay_small(path: Path, opened: Opened, monkeypatch
     monkeypatch.setattr(reading, "_LONG_NS", -1)
     file = opened(path)
     file.reading.wait()
-    assert [each.size for each in file.reading.steps] == [pages.HUGE, pages.HUGE, 12_345]
+    assert [step.size for step in file.reading.steps] == [pages.HUGE, pages.HUGE, 12_345]
 
 
 def test_who_was_forked_meanwhile_keeps_no_lease(path: Path, opened: Opened) -> None:

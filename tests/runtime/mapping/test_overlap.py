@@ -88,8 +88,8 @@ def test_a_session_says_what_was_read_and_moved(large: Path, feeds: dict[str, Ar
         session.settle()
         size = large.stat().st_size
         for kind in ("read", "move"):
-            assert sum(each.size for each in session.steps if each.kind == kind) == size
-        assert all(each.begin <= each.end for each in session.steps)
+            assert sum(step.size for step in session.steps if step.kind == kind) == size
+        assert all(step.begin <= step.end for step in session.steps)
 
 
 @pytest.mark.usefixtures("unhurried")

@@ -68,12 +68,12 @@ def _json(segments: tuple[Segment, ...]) -> str:
     return json.dumps(
         [
             {
-                "entry": each.entry,
-                "device": each.device,
-                "inputs": each.inputs,
-                "outputs": [{"name": spec.name, "dtype": spec.dtype, "shape": spec.shape} for spec in each.outputs],
-                "part": each.part,
+                "entry": segment.entry,
+                "device": segment.device,
+                "inputs": segment.inputs,
+                "outputs": [{"name": spec.name, "dtype": spec.dtype, "shape": spec.shape} for spec in segment.outputs],
+                "part": segment.part,
             }
-            for each in segments
+            for segment in segments
         ]
     )

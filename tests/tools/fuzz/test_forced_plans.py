@@ -24,7 +24,7 @@ def test_a_seed_names_the_plan(subject: Subject) -> None:
     forcer = subject.forcer(SETTING)
     plans = [forced_by(forcer.random(seed)) for seed in range(12)]
     assert plans == [forced_by(forcer.random(seed)) for seed in range(12)]
-    assert len({str(each) for each in plans}) > 6
+    assert len({str(plan) for plan in plans}) > 6
 
 
 def test_a_plan_forced_by_names_is_the_same(subject: Subject) -> None:
@@ -35,10 +35,10 @@ def test_a_plan_forced_by_names_is_the_same(subject: Subject) -> None:
 
 def test_what_a_plan_does_not_name_is_candidate_0(subject: Subject) -> None:
     recipe = subject.forcer(SETTING).given({"no such layer": "cpu:f32/conv2d.direct"})
-    assert {each.routine for each in recipe.variants.values()} == {"stock"}
+    assert {variant.routine for variant in recipe.variants.values()} == {"stock"}
 
 
 def test_narrower_types_are_drawn_where_they_are_allowed(subject: Subject) -> None:
     forcer = subject.forcer(Setting("x86-64-v3", precision=Precision.MIXED))
-    types = {each.dtype for seed in range(40) for each in forcer.random(seed).variants.values()}
+    types = {variant.dtype for seed in range(40) for variant in forcer.random(seed).variants.values()}
     assert types == {"f32", "bf16", "f16", "i8"}

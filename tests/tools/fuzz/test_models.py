@@ -26,7 +26,7 @@ def test_models_joined_into_one_are_a_valid_model(family: Family) -> None:
     models = [generate(seed, family, OPSET).model for seed in SEEDS]
     whole = joined(models)
     onnx.checker.check_model(whole, full_check=True)
-    assert len(whole.graph.node) == sum(len(each.graph.node) for each in models)
+    assert len(whole.graph.node) == sum(len(model.graph.node) for model in models)
     assert len({node.op_type for node in whole.graph.node}) >= 10
 
 

@@ -23,7 +23,7 @@ def dispatcher(count: int) -> Dispatcher:
 
 
 def placed(attempts: list[Attempt]) -> dict[str, str]:
-    return {each.machine: each.job.name for each in attempts}
+    return {attempt.machine: attempt.job.name for attempt in attempts}
 
 
 def test_each_machine_does_one_job_at_a_time() -> None:

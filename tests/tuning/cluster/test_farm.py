@@ -137,7 +137,7 @@ def test_files_that_a_worker_has_lost_travel_again(tmp_path_factory: pytest.Temp
         link.forgetful.add("first")
         made.add(order("c", told, arguments={"module": file}))
         told.get(timeout=30.0)
-    assert [bool(each.arguments.contents) for each in link.parcels] == [True, False, False, True]
+    assert [bool(parcel.arguments.contents) for parcel in link.parcels] == [True, False, False, True]
 
 
 def test_without_a_machine_jobs_end_with_one_sentence() -> None:
@@ -195,7 +195,7 @@ def test_yardsticks_reach_machines_that_come_after_their_files_are_gone(tmp_path
         link.there = late
         wait_until(lambda: len(link.started) == 2)
     assert {worker for worker, _ in link.started} == {"first", "late"}
-    assert all(each.arguments.contents for each in link.parcels)
+    assert all(parcel.arguments.contents for parcel in link.parcels)
 
 
 def test_a_job_whose_files_are_gone_ends_alone(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_file_that_jobs_may_have_open_is_not_rewritten(store: FileStore) -> No
 
 def test_no_file_leads_out_of_the_folder(store: FileStore) -> None:
     store.put(Packed(b"", {"../../key": "../../name"}, {"../../key": b"content"}))
-    assert [each.relative_to(store.folder).as_posix() for each in store.folder.rglob("*") if each.is_file()] == [
+    assert [path.relative_to(store.folder).as_posix() for path in store.folder.rglob("*") if path.is_file()] == [
         "key/name"
     ]
 

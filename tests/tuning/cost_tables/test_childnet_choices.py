@@ -78,10 +78,10 @@ def _chosen(graph: LayerGraph, tables: Tables, solver: str, *pins: Pin) -> list[
     """Names of the layers of the best plan, which costs what they and the conversions between them cost."""
     selection = SELECTORS[solver](_problem(graph, tables, *pins))
     applied, variants = chosen_layers(graph, tables.variants, selection)
-    total = sum(tables.seconds(each.task.key, variants[each.name].descriptor) or 0.0 for each in applied.layers)
+    total = sum(tables.seconds(layer.task.key, variants[layer.name].descriptor) or 0.0 for layer in applied.layers)
     total += sum(adapt_seconds(kind, tables) for _, kind in adapts_between(applied, variants, "vulkan"))
     assert selection.cost == pytest.approx(total, rel=1e-9)
-    names = [each.name for each in applied.layers]
+    names = [layer.name for layer in applied.layers]
     assert apply_choices(graph, names) == applied
     return names
 
@@ -169,12 +169,12 @@ def test_candidate_0_stays_the_first_choice(graph: LayerGraph) -> None:
     problem = _problem(graph, _tables(graph, {}))
     (node,) = (each for each in problem.nodes if each.name == "conv2")
     assert node.choices[0].name == "vulkan:f32/conv2d.stock"
-    nets = [each for each in node.choices if each.childnet is not None]
-    assert {each.name.partition(" ")[0] for each in nets} == {
+    nets = [choice for choice in node.choices if choice.childnet is not None]
+    assert {net.name.partition(" ")[0] for net in nets} == {
         "vulkan:f32/childnet.parts{parts=4}",
         "vulkan:f32/childnet.patches",
     }
-    assert not any(each.childnet is not None for each in problem.nodes[0].choices)
+    assert not any(choice.childnet is not None for choice in problem.nodes[0].choices)
 
 
 def test_the_peak_of_a_childnet_leaves_out_what_its_layer_holds(graph: LayerGraph) -> None:
@@ -188,14 +188,14 @@ def test_the_peak_of_a_childnet_leaves_out_what_its_layer_holds(graph: LayerGrap
 
 
 def test_tasks_of_children_are_measured(graph: LayerGraph) -> None:
-    cases = [each.key for each in tuned_cases(graph, _variants(graph))]
+    cases = [tuned_case.key for tuned_case in tuned_cases(graph, _variants(graph))]
     assert cases == list(dict.fromkeys(layer.task.key for layer in graph.all_layers()))
     alone = replace(graph, childnets=())
     assert len(cases) == len(alone.tasks()) + 5
 
 
 def test_a_method_that_rounds_counts_with_its_error(graph: LayerGraph) -> None:
-    inexact = replace(graph, childnets=tuple(replace(each, error=3e-6) for each in graph.childnets))
+    inexact = replace(graph, childnets=tuple(replace(childnet, error=3e-6) for childnet in graph.childnets))
     problem = _problem(inexact, _tables(graph, {}))
     (node,) = (each for each in problem.nodes if each.name == "conv2")
     errors = [choice.cost.error for choice in node.choices if choice.childnet is not None]

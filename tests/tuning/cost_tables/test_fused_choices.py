@@ -141,14 +141,14 @@ def test_no_solver_fuses_by_half(name: str, seconds: float, graph: LayerGraph, t
 
 def test_the_best_plans_are_all_whole(graph: LayerGraph, tables: MakeTables) -> None:
     plans = dprs.k_best(_problem(graph, tables({FIRST: 1.5e-3, SECOND: 1.7e-3})), 9)
-    assert [_fused(each) for each in plans] == [{FIRST, SECOND}, {FIRST}, {SECOND}, set()]
+    assert [_fused(plan) for plan in plans] == [{FIRST, SECOND}, {FIRST}, {SECOND}, set()]
 
 
 def test_half_a_fusion_is_no_plan(graph: LayerGraph, tables: MakeTables) -> None:
     problem = _problem(graph, tables({FIRST: 1.5e-3}))
     best = exhaustive.select(problem)
     for member in MEMBERS[FIRST]:
-        (other,) = [each for each in _choices(problem, member) if each != best.choices[member]]
+        (other,) = [choice for choice in _choices(problem, member) if choice != best.choices[member]]
         mixed = replace(best.assignment, choices={**best.choices, member: other})
         assert evaluate(problem, mixed) is None
 
@@ -182,8 +182,8 @@ def test_pins_that_contradict_each_other_leave_nothing(graph: LayerGraph, tables
 def test_stock_code_of_both_is_no_choice(graph: LayerGraph, tables: MakeTables) -> None:
     problem = _problem(graph, tables({FIRST: 1.5e-3}))
     names = [choice.name for node in problem.nodes for choice in node.choices]
-    assert sum("fused." in each for each in names) == 2
-    assert not any("fused.stock" in each for each in names)
+    assert sum("fused." in name for name in names) == 2
+    assert not any("fused.stock" in name for name in names)
 
 
 def test_the_first_member_has_the_cost_of_all(graph: LayerGraph, tables: MakeTables) -> None:
@@ -228,8 +228,10 @@ def test_names_may_look_like_those_of_choices(graph: LayerGraph, tables: MakeTab
         for layer in graph.layers
     )
     outputs = tuple(
-        replace(each, source=replace(each.source, source=renamed(each.source.source))) if each.source else each
-        for each in graph.outputs
+        replace(output, source=replace(output.source, source=renamed(output.source.source)))
+        if output.source
+        else output
+        for output in graph.outputs
     )
     odd = find_fusions(LayerGraph(layers, graph.inputs, outputs))
     known = tables({FIRST: 1.5e-3})
@@ -241,7 +243,9 @@ def test_names_may_look_like_those_of_choices(graph: LayerGraph, tables: MakeTab
 def test_what_only_stock_code_would_fuse_is_not_measured(
     graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]
 ) -> None:
-    fused = [each.layer.task.key for each in graph.fusions]
-    assert [each.key for each in tuned_cases(graph, variants)] == list(graph.tasks())
+    fused = [fusion.layer.task.key for fusion in graph.fusions]
+    assert [tuned_case.key for tuned_case in tuned_cases(graph, variants)] == list(graph.tasks())
     fewer = {**variants, fused[0]: variants[fused[0]][:1]}
-    assert [each.key for each in tuned_cases(graph, fewer)] == [key for key in graph.tasks() if key != fused[0]]
+    assert [tuned_case.key for tuned_case in tuned_cases(graph, fewer)] == [
+        key for key in graph.tasks() if key != fused[0]
+    ]

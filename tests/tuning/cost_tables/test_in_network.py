@@ -89,7 +89,7 @@ def test_a_variant_is_scaled_like_one_of_its_own_routine_if_there_is_one() -> No
 
 def test_a_variant_whose_workgroups_share_weights_is_not_scaled_like_one_on_a_single_core() -> None:
     """What the network does to one core's cache tells nothing of two, and of other parameters it does."""
-    names = [f"cpu:f32/recurrence.{each}" for each in ("stock", "recurrent{rows=1}", "recurrent{rows=1,shares=2}")]
+    names = [f"cpu:f32/recurrence.{name}" for name in ("stock", "recurrent{rows=1}", "recurrent{rows=1,shares=2}")]
     beside = {name: measured(name, 1e-4) for name in names}
     beside[names[2]] = replace(beside[names[2]], baseline_samples=(1e-4,))
     alone = Tables({"a": tuple(map(Named, names))}, {"a": beside})  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def test_what_takes_no_time_takes_none_in_the_network() -> None:
     results = {"a": {names[0]: measured(names[0], 4e-6), names[1]: measured(names[1], 1e-7)}}
     alone = Tables({"a": tuple(map(Named, names))}, results)  # type: ignore[arg-type]
     found = corrected(alone, InNetworkTimes({("a", names[0]): 9e-6}))
-    assert [found.seconds("a", each) for each in names] == pytest.approx([9e-6, 1e-7])
+    assert [found.seconds("a", name) for name in names] == pytest.approx([9e-6, 1e-7])
 
 
 def test_conversions_that_did_not_run_are_scaled_like_those_that_did() -> None:

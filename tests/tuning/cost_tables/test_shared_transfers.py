@@ -33,7 +33,7 @@ def _random_problem(rng: Random) -> Problem:
     count = rng.randint(2, 5)
     reads = [[rng.randrange(node) for _ in range(rng.randint(1, 2))] if node else [] for node in range(count)]
     nodes = tuple(
-        Node(f"n{node}", tuple(_random_choice(rng, str(each), len(own)) for each in range(rng.randint(1, 3))))
+        Node(f"n{node}", tuple(_random_choice(rng, str(index), len(own)) for index in range(rng.randint(1, 3))))
         for node, own in enumerate(reads)
     )
     edges = tuple(

@@ -27,7 +27,7 @@ def measured(name: str, *samples: float) -> Measurement:
 def tables(**seconds: float) -> Tables:
     """A variant ``v`` of each task."""
     variants = {key: (Named("v"), Named("w")) for key in seconds}
-    results = {key: {"v": measured("v", each), "w": measured("w", each)} for key, each in seconds.items()}
+    results = {key: {"v": measured("v", second), "w": measured("w", second)} for key, second in seconds.items()}
     return Tables(variants, results)  # type: ignore[arg-type]
 
 

@@ -45,7 +45,7 @@ def test_the_users_bound_stands_for_the_usual_one() -> None:
 
 
 def test_only_a_bound_on_the_relative_error_says_something_of_it() -> None:
-    assert [each.allowed_relative for each in BUDGETS] == [1e-2, 0.0, 1e-2]
+    assert [budget.allowed_relative for budget in BUDGETS] == [1e-2, 0.0, 1e-2]
 
 
 def test_what_is_as_large_as_allowed_is_not_safe() -> None:
@@ -69,7 +69,7 @@ def test_what_differs_by_little_tells_nothing() -> None:
 
 def test_only_continuous_measures_see_small_errors() -> None:
     measures = (RELATIVE, COSINE, ErrorMeasure.parse("top1"))
-    assert [ErrorBudget(each, 1.0).sees_small_errors for each in measures] == [True, True, False]
+    assert [ErrorBudget(measure, 1.0).sees_small_errors for measure in measures] == [True, True, False]
 
 
 def budget_of(usual: float) -> ErrorBudget:

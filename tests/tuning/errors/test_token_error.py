@@ -73,10 +73,10 @@ def test_logits_are_the_floats_with_the_largest_last_dimension() -> None:
 def test_names_tell_logits_from_states(names: list[str], shapes: list[tuple[int, ...]], place: int) -> None:
     outputs = [np.zeros(shape, np.float32) for shape in shapes]
     assert logits_among(outputs, names) == place
-    others = [each if index == place else each + 1e-3 for index, each in enumerate(outputs)]
+    others = [output if index == place else output + 1e-3 for index, output in enumerate(outputs)]
     if len(names) > 1:
         assert _TOKENS.of_sample(others, outputs, names=names) > 0.1, "zeros are compared as vectors"
-    moved = [each + 1e-3 if index == place else each for index, each in enumerate(outputs)]
+    moved = [output + 1e-3 if index == place else output for index, output in enumerate(outputs)]
     assert _TOKENS.of_sample(moved, outputs, names=names) < 1e-3, "logits have no origin"
 
 

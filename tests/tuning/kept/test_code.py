@@ -106,12 +106,12 @@ def test_files_that_were_not_used_for_longest_make_room(tmp_path: Path) -> None:
     kept = KeptCode(tmp_path / "code", limit=10_000)
     for number, key in enumerate(("used", "old", "new")):
         kept.add({key: b"x" * 2500})
-        newest = max(kept.folder.iterdir(), key=lambda each: each.stat().st_mtime)
+        newest = max(kept.folder.iterdir(), key=lambda path: path.stat().st_mtime)
         os.utime(newest, (10 * number + 10, 10 * number + 10))
     assert kept.find(["used"])
     kept.add({"more": b"y" * 2500})
     assert sorted(kept.find(["used", "old", "new", "more"])) == ["more", "new", "used"]
-    assert sum(each.stat().st_size for each in kept.folder.iterdir()) <= kept.limit
+    assert sum(path.stat().st_size for path in kept.folder.iterdir()) <= kept.limit
 
 
 def test_what_exceeds_the_limit_is_not_kept(tmp_path: Path) -> None:

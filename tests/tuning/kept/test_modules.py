@@ -108,7 +108,7 @@ def test_modules_that_were_not_used_for_longest_make_room(tmp_path: Path) -> Non
     for number in range(3):
         kept.keep(f"more{number}", module, 0)
         assert file_of(kept, "used").exists()
-        assert sum(each.stat().st_size for each in kept.folder.iterdir()) <= kept.limit
+        assert sum(path.stat().st_size for path in kept.folder.iterdir()) <= kept.limit
     assert not file_of(kept, "old").exists()
     assert not file_of(kept, "new").exists()
 

@@ -107,7 +107,7 @@ def test_the_wrong_are_wrong_whoever_they_are(
     name: str, expected: list[Status], found: tuple[Found, list[str]]
 ) -> None:
     measured, descriptors = found[0][name], [each.descriptor for each in cases()[name][0].variants]
-    assert [measured[each].status for each in descriptors] == expected, measured
+    assert [measured[descriptor].status for descriptor in descriptors] == expected, measured
 
 
 def test_who_decided_is_stored(found: tuple[Found, list[str]]) -> None:

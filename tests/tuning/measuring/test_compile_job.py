@@ -18,9 +18,9 @@ from tests.tuning.measuring.test_tuner import ADD, BODY, case, variant
 def test_pieces_have_all_variants_once_in_order_and_about_as_many_each(count: int, most: int, sizes: list[int]) -> None:
     whole = case(*(variant(str(number), ADD) for number in range(count)))
     pieces = divided(whole, most)
-    assert [len(each.variants) for each in pieces] == sizes
+    assert [len(piece.variants) for piece in pieces] == sizes
     assert [each for piece in pieces for each in piece.variants] == list(whole.variants)
-    assert {each.key for each in pieces} == {whole.key}
+    assert {piece.key for piece in pieces} == {whole.key}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ CALLS = (SizedCall((("rows", 64),), 0.0), SizedCall((("rows", 7),), 0.75), Sized
 def graph(tmp_path_factory: pytest.TempPathFactory) -> LayerGraph:
     path = saved(feed_forward(), tmp_path_factory.mktemp("sized") / "model.onnx")
     models = [run_import(path, {"x": (rows, 24)}, None) for rows in (64, 61)]
-    one, other = (each for each in models if isinstance(each, ImportedModel))
+    one, other = (model for model in models if isinstance(model, ImportedModel))
     opened = open_graph((one.graph, one.weights), (other.graph, other.weights), Fit((Symbol("rows", 1, 64),), (61,)))
     return replace(opened, calls=CALLS)
 
@@ -45,8 +45,10 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> LayerGraph:
 def case(graph: LayerGraph) -> BenchmarkCase:
     """A product of rows, by stock code and by a kernel whose tiles have several rows."""
     variants = list_candidates(graph, routines_for(frozenset()), TARGET).variants
-    found = next(each for each in tuned_cases(graph, variants) if each.variants[-1].routine == "product")
-    kernels = [each for each in found.variants if dict(each.parameters).get("columns", 1) in (4, 8)]
+    found = next(
+        tuned_case for tuned_case in tuned_cases(graph, variants) if tuned_case.variants[-1].routine == "product"
+    )
+    kernels = [variant for variant in found.variants if dict(variant.parameters).get("columns", 1) in (4, 8)]
     return replace(found, variants=(found.variants[0], kernels[0]))
 
 
@@ -54,7 +56,7 @@ def measured(case: BenchmarkCase, folder: Path) -> list[VariantSamples]:
     compiled, probe = compile_cases([case, PROBE], TARGET, folder)
     settings = MeasureSettings("cpu", 1, 1e-3, rounds=2, seconds=0.05)
     found = measure_case(case, compiled.modules, settings, next(iter(probe.modules.values())))
-    return [found[each.descriptor] for each in case.variants]
+    return [found[variant.descriptor] for variant in case.variants]
 
 
 def test_a_case_names_its_calls_and_has_their_sizes(case: BenchmarkCase) -> None:

@@ -39,8 +39,8 @@ def mixed(imported_of: ImportedOf, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_the_file_has_a_module_per_device_and_its_segments_in_order(mixed: Path) -> None:
     manifest = read_manifest(mixed)
     assert manifest.devices == ("cpu", "vulkan")
-    assert [each.device for each in manifest.segments] == ["vulkan", "cpu", "vulkan", "cpu"]
-    assert {each.part for each in manifest.segments} == {"", "vulkan.vmfb"}
+    assert [segment.device for segment in manifest.segments] == ["vulkan", "cpu", "vulkan", "cpu"]
+    assert {segment.part for segment in manifest.segments} == {"", "vulkan.vmfb"}
     with zipfile.ZipFile(mixed) as archive:
         assert archive.namelist()[-1] == "vulkan.vmfb"
 

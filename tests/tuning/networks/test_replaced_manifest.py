@@ -65,7 +65,9 @@ class Built:
 def built(imported: ImportedModel, tmp_path_factory: pytest.TempPathFactory) -> Built:
     pool, recipes = _Here(), [predicting(imported, each) for each in (0.5, 1.0 / 3.0)]
     folders = [tmp_path_factory.mktemp(name) for name in ("rewritten", "compiled")]
-    one, other = (Builder(imported, cast(WorkerPool, pool), each, CONFIG.header, lambda *_: None) for each in folders)
+    one, other = (
+        Builder(imported, cast(WorkerPool, pool), folder, CONFIG.header, lambda *_: None) for folder in folders
+    )
     ((first,), (second,)) = (one.build([recipe]) for recipe in recipes)
     assert pool.compiled == ["plan0"]
     (compiled,) = other.build(recipes[1:])
@@ -91,7 +93,7 @@ def test_its_checksums_are_right(built: Built) -> None:
 def test_other_code_needs_another_compilation(imported: ImportedModel) -> None:
     recipe, later = (predicting(imported, each) for each in (0.5, 0.6))
     other = list_candidates(imported.graph, routines_for(()), CONFIG.target).variants
-    name, task = next((each.name, each.task.key) for each in imported.graph.layers if len(other[each.task.key]) > 1)
+    name, task = next((layer.name, layer.task.key) for layer in imported.graph.layers if len(other[layer.task.key]) > 1)
     variant = next(each for each in other[task] if each.descriptor != recipe.variants[name].descriptor)
     assert later.differs_in_times_only(recipe)
     assert not replace(later, variants={**recipe.variants, name: variant}).differs_in_times_only(recipe)

@@ -33,7 +33,7 @@ def _fork() -> LayerGraph:
 
 def test_a_network_of_stock_code_has_its_edges_types_and_bytes() -> None:
     network = network_of(_fork(), {}, "cpu")
-    assert [each.inputs for each in network.layers] == [
+    assert [layer.inputs for layer in network.layers] == [
         ((NETWORK_INPUT, 0),),
         ((0, 0),),
         ((0, 0),),

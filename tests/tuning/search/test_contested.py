@@ -54,7 +54,7 @@ def test_a_reshape_decides_nothing() -> None:
     known = _measured(fast=0.7)["t"]
     known["slow"] = replace(known["slow"], samples=(1e-7,), baseline_samples=())
     (found,) = contested([_CASE], {"t": known})
-    assert [each.descriptor for each in found.variants] == ["stock", "fast", "near", "slow"]
+    assert [variant.descriptor for variant in found.variants] == ["stock", "fast", "near", "slow"]
 
 
 def test_a_task_without_times_is_not_repeated() -> None:

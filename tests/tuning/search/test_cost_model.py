@@ -92,7 +92,7 @@ def test_only_what_worked_and_is_described_is_a_sample() -> None:
 def test_the_newest_samples_come_first() -> None:
     old = Measurement(KEY, Status.OK, (1.0,), facts=facts(64, 14), created=1.0)
     new = replace(old, samples=(2.0,), created=2.0)
-    assert [each.seconds for each in samples_of([old, new])] == [2.0, 1.0]
+    assert [sample.seconds for sample in samples_of([old, new])] == [2.0, 1.0]
 
 
 def test_all_variants_have_as_many_features() -> None:

@@ -50,7 +50,7 @@ def test_of_each_routine_the_fastest_by_prediction_is_left(
         if model is None:
             continue
         for routine, name in kept.items():
-            own = [each.described for each in case.variants if each.routine == routine]
+            own = [variant.described for variant in case.variants if variant.routine == routine]
             seconds = dict(zip((each.descriptor for each in own), model.seconds(case.facts, own), strict=True))
             assert name not in seconds or seconds[name] <= 1.001 * min(seconds.values())
     assert fewer > len(whole.variants)

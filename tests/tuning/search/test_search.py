@@ -88,7 +88,9 @@ def test_winograds_form_in_groups_is_tried_beside_the_direct_one_whatever_was_le
     register = "columns=11,unroll=2,vectors=2"
     direct = f"cpu:bf16/conv2d.dots{{{register},lines=1,panel_groups=1,row_groups=8}}"
     sizes = "block=110,groups=1,height={},panels=1,width={}"
-    winograd = [f"cpu:bf16/conv2d.fused_winograd_dots{{{register},{sizes.format(each, each)}}}" for each in (2, 3)]
+    winograd = [
+        f"cpu:bf16/conv2d.fused_winograd_dots{{{register},{sizes.format(number, number)}}}" for number in (2, 3)
+    ]
     subject = Searched("a", facts(256, 56, 3), listed(STOCK, direct, *winograd), 1)
     picked = VariantSearch([subject], OTHER, SearchSettings(first=0)).first({})["a"]
     assert set(picked) == {STOCK, direct, winograd[1]}
@@ -156,7 +158,7 @@ def test_the_share_of_a_task_decides_how_much_of_it_is_measured() -> None:
 def test_of_a_large_task_every_family_is_measured() -> None:
     """Winograd's method is slow by these times, and where a task matters it is tried all the same."""
     winograd = "cpu:f32/conv2d.fused_winograd{block=8,columns=4,groups=2,height=4,panels=1,unroll=2,vectors=2,width=4}"
-    slow = [Sample(each.facts, described(winograd), 9 * seconds(each.facts, best(each))) for each in OTHERS]
+    slow = [Sample(other.facts, described(winograd), 9 * seconds(other.facts, best(other))) for other in OTHERS]
     small, large = (replace(TASKS["64x14"], variants=listed(*VARIANTS, winograd), count=count) for count in (1, 1000))
     for tried, is_measured in ((small, False), (large, True)):
         tasks = [tried, replace(TASKS["512x56"], count=1)]
@@ -195,28 +197,28 @@ def test_numbers_of_workgroups_that_shipped_times_tell_nothing_of_are_measured(t
     picks = VariantSearch(tasks, (), settings, OTHER).first({})
     usual = VariantSearch(list(TASKS.values()), (), INFORMED, OTHER).first({})
     for key, names in picks.items():
-        direct = "conv2d.direct{" in next(each for each in names if each != STOCK)
-        assert {described(each).parameters["row_groups"] for each in names if each in fewer} == (
+        direct = "conv2d.direct{" in next(name for name in names if name != STOCK)
+        assert {described(name).parameters["row_groups"] for name in names if name in fewer} == (
             numbers if direct else set()
         )
-        assert [each for each in names if each not in fewer] == [*usual[key]]
+        assert [name for name in names if name not in fewer] == [*usual[key]]
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "i8"])
 def test_what_shipped_times_do_not_cover_is_searched_as_without_them(dtype: str) -> None:
-    narrow = [each.replace("cpu:f32", f"cpu:{dtype}") for each in KERNELS]
+    narrow = [kernel.replace("cpu:f32", f"cpu:{dtype}") for kernel in KERNELS]
     tasks = [replace(each, variants=listed(*VARIANTS, *narrow)) for each in TASKS.values()]
     without = VariantSearch(tasks).first({})
     picks = VariantSearch(tasks, (), INFORMED, OTHER).first({})
     for key, names in picks.items():
-        assert {each for each in names if dtype in each} == {each for each in without[key] if dtype in each} != set()
+        assert {name for name in names if dtype in name} == {each for each in without[key] if dtype in each} != set()
 
 
 def test_own_samples_take_part_beside_shipped_ones() -> None:
     """Another machine's times favour two vectors, and this one's contradict them."""
     contrary = [
-        replace(each, seconds=each.seconds * (4.0 if each.variant.parameters.get("vectors") == 2 else 0.5))
-        for each in samples(*OTHERS)
+        replace(sample, seconds=sample.seconds * (4.0 if sample.variant.parameters.get("vectors") == 2 else 0.5))
+        for sample in samples(*OTHERS)
     ]
     tasks = list(TASKS.values())
     shipped = samples(*OTHERS)
@@ -247,7 +249,7 @@ def test_a_new_routine_is_not_taken_for_known() -> None:
 
 def test_limits_are_small_only_where_nearly_all_is_known() -> None:
     known = listed(*KERNELS)
-    narrow = listed(*(each.replace("cpu:f32", "cpu:bf16") for each in KERNELS))
+    narrow = listed(*(kernel.replace("cpu:f32", "cpu:bf16") for kernel in KERNELS))
     assert settings_for(known, OTHER, 2) == replace(INFORMED, threads=2)
     assert settings_for([*known, *narrow], OTHER, 2) == SearchSettings(threads=2)
     assert settings_for(known, (), 1) == SearchSettings()

@@ -46,7 +46,7 @@ def case(key: str, channels: int, side: int) -> BenchmarkCase:
 
 
 UNITS = [case(f"{channels}x{side}", channels, side) for channels in (64, 128, 512) for side in (14, 56)]
-COUNTS = {each.key: 1 for each in UNITS}
+COUNTS = {unit.key: 1 for unit in UNITS}
 
 
 class RulePool(WorkerPool):
@@ -201,7 +201,7 @@ def _is_near(one: Measurement, found: Mapping[str, Measurement]) -> bool:
 
 def test_the_end_of_a_search_is_no_measurement_of_the_task(store: Store, tmp_path: Path) -> None:
     run(store, RulePool(), tmp_path).measured()
-    assert any(each.key.variant.endswith(SEARCHED) for each in store.measurements())
+    assert any(measurement.key.variant.endswith(SEARCHED) for measurement in store.measurements())
     names = {each.key.variant for result in task_results(store.measurements()) for each in result.variants}
     assert not any(name.endswith(SEARCHED) for name in names)
 

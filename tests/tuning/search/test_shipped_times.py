@@ -25,8 +25,11 @@ Change = Callable[[dict[str, Any]], None]
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = write_samples(samples(*TASKS), ISA, 1, tmp_path)
-    found = {(each.facts, each.variant.descriptor): each.seconds for each in shipped_samples(ISA, 1, tmp_path)}
-    near = {(each.facts, each.variant.descriptor): each.seconds for each in samples(*TASKS)}
+    found = {
+        (shipped_sample.facts, shipped_sample.variant.descriptor): shipped_sample.seconds
+        for shipped_sample in shipped_samples(ISA, 1, tmp_path)
+    }
+    near = {(sample.facts, sample.variant.descriptor): sample.seconds for sample in samples(*TASKS)}
     del_stock = {key: seconds for key, seconds in near.items() if key[1] != STOCK}
     assert found == pytest.approx(del_stock, rel=1e-3)
     assert path.read_bytes() == write_samples(reversed(samples(*TASKS)), ISA, 1, tmp_path).read_bytes()
@@ -52,8 +55,8 @@ def test_times_of_one_thread_serve_several_that_have_none(tmp_path: Path) -> Non
 
 def renamed(data: dict[str, Any]) -> None:
     for _, variants in data["tasks"]:
-        for each in variants:
-            each[0] = each[0].replace("direct", "of_old")
+        for variant in variants:
+            variant[0] = variant[0].replace("direct", "of_old")
 
 
 def without_facts(data: dict[str, Any]) -> None:
@@ -124,7 +127,7 @@ def test_the_packages_own_files_fit_this_version() -> None:
         assert trained is not None
         variants = [each.variant for each in found[::100]]
         seconds = stored.seconds(facts(64, 14), variants)
-        assert all(each > 0 for each in seconds)
+        assert all(second > 0 for second in seconds)
         assert seconds == pytest.approx(trained.seconds(facts(64, 14), variants), rel=1e-4)
 
 

@@ -50,11 +50,11 @@ def found(imported_of: ImportedOf, target: Target) -> dict[str, tuple[Variant, .
 def test_small_layers_get_kernels_on_one_core_beside_the_usual_ones(imported_of: ImportedOf) -> None:
     usual = dict(list_candidates(imported_of("residual").graph, routines_for(()), TWO).variants)
     for key, variants in found(imported_of, TWO).items():
-        names = [each.descriptor for each in variants]
-        assert [each for each in names if each in {other.descriptor for other in usual[key]}] == [
+        names = [variant.descriptor for variant in variants]
+        assert [name for name in names if name in {other.descriptor for other in usual[key]}] == [
             each.descriptor for each in usual[key]
         ]
-        kernels = [each for each in variants if workgroups_of(each.described.parameters) is not None]
+        kernels = [variant for variant in variants if workgroups_of(variant.described.parameters) is not None]
         if any((workgroups_of(each.described.parameters) or 0) > 1 for each in kernels):
             assert 1 in {workgroups_of(each.described.parameters) for each in kernels}
 
@@ -62,8 +62,8 @@ def test_small_layers_get_kernels_on_one_core_beside_the_usual_ones(imported_of:
 def test_one_thread_changes_nothing(imported_of: ImportedOf) -> None:
     one = replace(TWO, threads=1)
     usual = list_candidates(imported_of("residual").graph, routines_for(()), one).variants
-    assert {key: [each.descriptor for each in variants] for key, variants in found(imported_of, one).items()} == {
-        key: [each.descriptor for each in variants] for key, variants in usual.items()
+    assert {key: [variant.descriptor for variant in variants] for key, variants in found(imported_of, one).items()} == {
+        key: [variant.descriptor for variant in variants] for key, variants in usual.items()
     }
 
 
@@ -73,7 +73,7 @@ def test_every_kernel_with_workgroups_can_be_built_with_fewer(imported_of: Impor
     for name in ("softmax", "separable", "lenet"):
         for task in imported_of(name).graph.tasks().values():
             for routine in ROUTINES:
-                own = [each for each in variants_of(routine, task, TWO) if isinstance(each, Variant)]
+                own = [variant for variant in variants_of(routine, task, TWO) if isinstance(variant, Variant)]
                 for parameters in fewer_workgroups(task, own, TWO):
                     built = variant_of(routine, task, parameters, TWO)
                     assert isinstance(built, Variant)

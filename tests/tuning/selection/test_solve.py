@@ -52,7 +52,7 @@ def test_least_memory_is_the_least_of_all_plans_and_then_the_fastest(random_prob
     except InfeasibleError:
         assume(False)
     needs = [measures(problem, plan.assignment) for plan in plans]
-    least = min((each[Quantity.MEMORY], each[Quantity.LATENCY]) for each in needs)
+    least = min((need[Quantity.MEMORY], need[Quantity.LATENCY]) for need in needs)
     (found,) = solve(problem, "auto")
     needed = measures(problem, found.assignment)
     assert (needed[Quantity.MEMORY], needed[Quantity.LATENCY]) == least

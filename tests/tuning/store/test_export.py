@@ -72,7 +72,7 @@ def test_every_measurement_comes_back_bit_by_bit(measurement: Measurement) -> No
 
 @pytest.mark.parametrize("model", ["residual", "lenet"])
 def test_facts_about_tasks_come_back(imported_of: Callable[[str], ImportedModel], model: str) -> None:
-    measurements = [replace(MEASUREMENT, facts=task_facts(each.task)) for each in imported_of(model).graph.layers]
+    measurements = [replace(MEASUREMENT, facts=task_facts(layer.task)) for layer in imported_of(model).graph.layers]
     _, *lines = text_of(*measurements).splitlines()
     assert [read_line(line.encode(), "a line", NOW) for line in lines] == measurements
 

@@ -85,13 +85,13 @@ def test_merging_again_changes_nothing(store: Store, save: Save, tmp_path: Path)
 
 def test_the_order_of_files_does_not_matter(save: Save, tmp_path: Path) -> None:
     rows = [(MEASUREMENT, ELSEWHERE), (NEWER, measurement(1)), (OLDER, FAILURE)]
-    files = [save(tmp_path / f"source{index}", *each) for index, each in enumerate(rows)]
+    files = [save(tmp_path / f"source{index}", *row) for index, row in enumerate(rows)]
     results = []
     for order in itertools.permutations(files):
         with Store.in_memory() as store:
             store.merge(order)
             results.append(content(store))
-    assert all(each == results[0] for each in results)
+    assert all(result == results[0] for result in results)
     assert set(results[0]) == {NEWER, ELSEWHERE, FAILURE, measurement(1)}
 
 

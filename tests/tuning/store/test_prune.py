@@ -37,7 +37,7 @@ def test_what_meets_all_conditions_goes(store: Store) -> None:
 
 
 def test_measurements_on_gpus_of_a_machine_are_its_own(store: Store) -> None:
-    gpu, other = (keyed(MEASUREMENT, hardware=each) for each in ("machine + vulkan:llvmpipe", "machine 2"))
+    gpu, other = (keyed(MEASUREMENT, hardware=name) for name in ("machine + vulkan:llvmpipe", "machine 2"))
     store.put_many([MEASUREMENT, gpu, other])
     assert store.prune(Pruning(hardware_other_than="machine")) == 1
     assert set(store.get_many([KEY, gpu.key, other.key])) == {KEY, gpu.key}

@@ -19,7 +19,7 @@ def measured(variant: str, seconds: float, baseline: float | None = None, **key:
 
 
 def results(*measurements: Measurement) -> list[TaskResult]:
-    return list(task_results(sorted(measurements, key=lambda each: each.key)))
+    return list(task_results(sorted(measurements, key=lambda measurement: measurement.key)))
 
 
 def name(result: TaskResult) -> str | None:

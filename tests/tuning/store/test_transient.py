@@ -31,7 +31,7 @@ LASTING = [
 
 
 def names(measurements: list[Measurement]) -> list[str]:
-    return [f"{each.status.value}: {each.message[:20]}" for each in measurements]
+    return [f"{measurement.status.value}: {measurement.message[:20]}" for measurement in measurements]
 
 
 @pytest.mark.parametrize("failure", TRANSIENT, ids=names(TRANSIENT))
@@ -101,9 +101,9 @@ def test_a_success_outlives_newer_failures_that_may_have_passed(
 
 def test_of_two_time_outs_the_newer_stays(tmp_path: Path) -> None:
     timeouts = [replace(LASTING[4], created=created) for created in (10.0, 20.0)]
-    for number, each in enumerate(timeouts):
+    for number, timeout in enumerate(timeouts):
         with (tmp_path / f"{number}.jsonl").open("w", encoding="ascii") as text:
-            write_export(text, [each])
+            write_export(text, [timeout])
     with Store.in_memory() as store:
         store.merge([tmp_path / "1.jsonl", tmp_path / "0.jsonl"])
         assert store.get(KEY) == timeouts[1]

@@ -39,10 +39,10 @@ def test_chosen_layouts_are_adapted_at_both_ends(imported_of: ImportedOf) -> Non
 def test_each_use_of_a_value_is_an_edge(imported_of: ImportedOf) -> None:
     graph = imported_of("two_results").graph
     links = list(links_of(graph))
-    assert len({each.edge for each in links}) == len(links)
+    assert len({link.edge for link in links}) == len(links)
     read = [pair for layer in graph.layers for pair in zip(layer.inputs, layer.task.inputs, strict=True)]
-    given = [(each.source, each.type) for each in graph.outputs if each.source is not None]
-    assert [(each.ref, each.logical) for each in links] == [*read, *given]
+    given = [(output.source, output.type) for output in graph.outputs if output.source is not None]
+    assert [(link.ref, link.logical) for link in links] == [*read, *given]
 
 
 @pytest.mark.parametrize("name", ["residual", "separable", "split"])

@@ -30,6 +30,9 @@ def test_transfers_beside_other_programs_are_stored_as_such(tmp_path: Path, monk
     with Store.open(tmp_path / "t.db") as store:
         found = measured.measured_transfers(store, pool, TARGET)
         assert measured.measured_transfers(store, pool, TARGET) == found
-        load = {(each.key.variant.rpartition(" to ")[0], each.foreign_load) for each in store.measurements()}
+        load = {
+            (measurement.key.variant.rpartition(" to ")[0], measurement.foreign_load)
+            for measurement in store.measurements()
+        }
     assert len(asked) == 2, "times are stored"
     assert load == {("cpu", 0.7), ("vulkan", 0.0)}

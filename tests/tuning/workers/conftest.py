@@ -17,9 +17,9 @@ HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Limits and the death of processes are Linux's own."""
     if sys.platform != "linux":
-        for each in items:
-            if each.path.parent == HERE:
-                each.add_marker(pytest.mark.skip(reason="limits and process death are tested on Linux"))
+        for item in items:
+            if item.path.parent == HERE:
+                item.add_marker(pytest.mark.skip(reason="limits and process death are tested on Linux"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -41,10 +41,10 @@ def test_a_disturbance_is_told_and_an_end_that_is_wanted_is_not(caplog: pytest.L
         assert wanted is not None
         os.killpg(disturbed._worker.group, signal.SIGKILL)
         assert disturbed.value() is None
-        told = [each for each in caplog.records if "what it did is tried again" in each.getMessage()]
+        told = [record for record in caplog.records if "what it did is tried again" in record.getMessage()]
         assert len(told) == 1
     assert wanted.value() is None
-    assert told == [each for each in caplog.records if "what it did is tried again" in each.getMessage()]
+    assert told == [record for record in caplog.records if "what it did is tried again" in record.getMessage()]
 
 
 def test_measuring_waits_for_the_end(pool: WorkerPool) -> None:

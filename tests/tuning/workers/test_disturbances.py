@@ -92,10 +92,10 @@ def test_what_was_disturbed_runs_again_once_and_alone(
     jobs: list[Job] = [("bad", {"marker": marker, "how": how, "seconds": 0.0}), *others]
     with WorkerPool(2) as pool:
         results = list(pool.map_unordered("worker_jobs:fail_first", jobs, 20))
-    assert {each.status for each in results} == {JobStatus.OK}
-    assert sorted(each.job_id for each in results) == sorted(each for each, _ in jobs)
+    assert {result.status for result in results} == {JobStatus.OK}
+    assert sorted(result.job_id for result in results) == sorted(each for each, _ in jobs)
     assert results[-1].job_id == "bad"
-    assert results[-1].value[0] >= max(each.value[1] for each in results[:-1]), "others had ended"
+    assert results[-1].value[0] >= max(result.value[1] for result in results[:-1]), "others had ended"
 
 
 def test_who_fails_by_himself_does_not_run_again(pool: WorkerPool, tmp_path: Path) -> None:

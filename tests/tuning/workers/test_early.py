@@ -44,7 +44,7 @@ def test_needs_are_got_in_order_and_the_later_ones_after_the_first_job() -> None
     with WorkerPool(1) as pool:
         assert not run(pool, "surroundings", module="colorsys").value[2]
         time.sleep(0.3)
-        loaded = [run(pool, "surroundings", module=each).value[2] for each in ("bdb", "cmd", "colorsys")]
+        loaded = [run(pool, "surroundings", module=name).value[2] for name in ("bdb", "cmd", "colorsys")]
     # How far it came before the first job depends on when that arrived.
     assert loaded[2]
     assert loaded[:2] in ([True, True], [True, False], [False, False])

@@ -57,9 +57,9 @@ def test_who_measures_is_alone(
 ) -> None:
     with other(path, how):
         assert (seconds(Turns(path), alone=alone) >= 0.3) == waits
-    messages = [each.getMessage() for each in caplog.records]
-    assert ["they take turns" in each for each in messages] == ([True, False] if waits else [])
-    assert all("may be too slow" in each for each in messages[1:])
+    messages = [record.getMessage() for record in caplog.records]
+    assert ["they take turns" in message for message in messages] == ([True, False] if waits else [])
+    assert all("may be too slow" in message for message in messages[1:])
 
 
 def test_a_turn_ends_with_its_process_however_that_ends(path: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_turn_comes_when_the_other_ends(path: Path, caplog: pytest.LogCaptur
         assert process.stdin is not None
         process.stdin.close()
         assert seconds(Turns(path), alone=True, deadline=30.0) < 30.0
-    assert not any("may be too slow" in each.getMessage() for each in caplog.records)
+    assert not any("may be too slow" in record.getMessage() for record in caplog.records)
 
 
 def test_one_wait_in_vain_is_enough(
@@ -85,7 +85,7 @@ def test_one_wait_in_vain_is_enough(
     with other(path, "alone"):
         waits = [seconds(turns, alone=alone, deadline=30.0) for alone in (True, True, False)]
     assert [wait >= 0.5 for wait in waits] == [True, False, False]
-    assert ["may be too slow" in each.getMessage() for each in caplog.records] == [False, True]
+    assert ["may be too slow" in record.getMessage() for record in caplog.records] == [False, True]
 
 
 def test_a_deadline_in_vain_does_not_end_the_patience(path: Path) -> None:

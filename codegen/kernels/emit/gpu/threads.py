@@ -134,7 +134,7 @@ class ThreadAssembler(Assembler):
 
     def kept_rounded(self, product: ir.Value) -> ir.Value:
         """Like that of ``Assembler``: what assembly returns is not fused with what follows."""
-        moved = [self.quick("mov.f32", vector.extract(product, [], [each])) for each in range(self.lanes)]
+        moved = [self.quick("mov.f32", vector.extract(product, [], [index])) for index in range(self.lanes)]
         return vector.from_elements(product.type, moved)
 
     def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:

@@ -65,7 +65,9 @@ def written_sides(model: ModelProto) -> tuple[str, ...]:
 
 
 def _is_half_by_default(node: NodeProto) -> bool:
-    return node.op_type == "STFT" and not node.domain and all(each.name != "onesided" for each in node.attribute)
+    return (
+        node.op_type == "STFT" and not node.domain and all(attribute.name != "onesided" for attribute in node.attribute)
+    )
 
 
 def multiply_fourier(model: ModelProto) -> tuple[str, ...]:
@@ -134,7 +136,7 @@ def _transformed(emit: Emitter, value: str, shape: tuple[int, ...], axis: int, t
     if used < samples:
         bounds = [emit.constant([each], hint) for each, hint in ((0, "first"), (used, "end"), (axis, "axis"))]
         value = emit("Slice", value, *bounds, part="cut")
-    order = [*(each for each in range(rank - 1) if each != axis), axis, rank - 1]
+    order = [*(index for index in range(rank - 1) if index != axis), axis, rank - 1]
     value = emit("Transpose", value, part="axis_last", perm=order)
     outer = [shape[each] for each in order[:-2]]
     value = emit("Reshape", value, emit.constant([*outer, used * parts], "flat"), part="flatten")

@@ -49,7 +49,7 @@ def _slice(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, value = Emitter(editor, node), node.input[0]
     if cuts:
         columns = zip(*((*cut[:2], axis, cut[2]) for axis, cut in cuts.items()), strict=True)
-        value = emit("Slice", value, *(emit.constant(list(each), "cut") for each in columns), part="cut")
+        value = emit("Slice", value, *(emit.constant(list(column), "cut") for column in columns), part="cut")
     emit("Gather", value, emit.constant(rows, "rows"), output=node.output[0], axis=last)
     return emit.nodes
 

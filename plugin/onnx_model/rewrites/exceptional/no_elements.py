@@ -57,7 +57,7 @@ def _put_zeros(emit: Emitter, shape: list[int]) -> None:
     node = emit.node
     zero, sizes = emit.like(0, node.output[0], "zero"), emit.constant(shape, "shape")
     if node.op_type == "Gemm" and len(node.input) > 2 and node.input[2]:
-        scale = next((each.f for each in node.attribute if each.name == "beta"), 1.0)
+        scale = next((attribute.f for attribute in node.attribute if attribute.name == "beta"), 1.0)
         bias = emit("Mul", node.input[2], emit.like(scale, node.input[2], "beta"), part="bias")
         emit("Expand", bias, sizes, output=node.output[0])
     else:

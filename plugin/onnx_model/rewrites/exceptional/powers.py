@@ -141,7 +141,7 @@ def _is_positive(editor: GraphEditor, name: str, chain: int) -> bool:
     if node.op_type == "Pow" and (power := _scalar(editor.constant(node.input[1]))) is not None and power % 2 == 0:
         return True
     operands = node.input[:1] if node.op_type == "Pow" or node.op_type.startswith("Reduce") else node.input
-    return node.op_type in _KEEP_SIGNS and all(_is_positive(editor, each, chain - 1) for each in operands)
+    return node.op_type in _KEEP_SIGNS and all(_is_positive(editor, operand, chain - 1) for operand in operands)
 
 
 def _power(emit: Emitter, base: str, exponent: str, kind: np.dtype[Any]) -> str:

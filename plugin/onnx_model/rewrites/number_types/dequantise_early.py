@@ -56,8 +56,8 @@ def _move_one(editor: GraphEditor) -> str:
         if node.op_type not in MOVED_BEHIND or len(node.output) != 1 or editor.is_output(node.output[0]):
             continue
         readers = editor.consumers(node.output[0])
-        found = {fixed_range(each, editor) if dequantises(each) else None for each in readers}
-        given = sum(editor.is_output(each.output[0]) for each in readers)
+        found = {fixed_range(reader, editor) if dequantises(reader) else None for reader in readers}
+        given = sum(editor.is_output(reader.output[0]) for reader in readers)
         if len(found) == 1 and None not in found and given <= 1:
             _exchange(editor, node, readers)
             return str(node.name)
@@ -66,7 +66,7 @@ def _move_one(editor: GraphEditor) -> str:
 
 def _exchange(editor: GraphEditor, node: NodeProto, readers: list[NodeProto]) -> None:
     """Replace the readers, which dequantise with equal parameters, by nodes before ``node``."""
-    first = next((each for each in readers if editor.is_output(each.output[0])), readers[0])
+    first = next((reader for reader in readers if editor.is_output(reader.output[0])), readers[0])
     emit = Emitter(editor, first)
     moved = len(node.input) if node.op_type == "Concat" else 1
     inputs = [
@@ -75,7 +75,7 @@ def _exchange(editor: GraphEditor, node: NodeProto, readers: list[NodeProto]) ->
     ]
     mover = Emitter(editor, node)
     mover.copy(inputs, first.output[0])
-    gone = {each.output[0] for each in readers}
+    gone = {reader.output[0] for reader in readers}
     kept: list[NodeProto] = []
     for each in editor.nodes:
         if each.output[0] == node.output[0]:

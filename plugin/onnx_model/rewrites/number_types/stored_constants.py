@@ -17,7 +17,9 @@ def cast_bfloat16_constants(model: ModelProto) -> tuple[str, ...]:
     """
     editor = GraphEditor(model.graph)
     casts = []
-    for tensor in [each for each in model.graph.initializer if each.data_type == TensorProto.BFLOAT16]:
+    for tensor in [
+        initializer for initializer in model.graph.initializer if initializer.data_type == TensorProto.BFLOAT16
+    ]:
         name, wide = tensor.name, editor.fresh(f"{tensor.name}/wide")
         tensor.CopyFrom(numpy_helper.from_array(to_array(tensor).astype(np.float32), wide))
         node = editor.fresh_node(f"{name}/cast")

@@ -74,7 +74,7 @@ def _shift_word(emit: Emitter, element: int) -> None:
     width = 16 if element == TensorProto.UINT16 else 32
     value, count, output = *emit.node.input, emit.node.output[0]
     bound = emit.constant(width, "width", _WIDE[element])
-    powers = emit.constant(np.array([2**each for each in range(width)] + [0], _WIDE[element]), "powers")
+    powers = emit.constant(np.array([2**index for index in range(width)] + [0], _WIDE[element]), "powers")
     if attributes(emit.node)["direction"] == "LEFT":
         power = emit("Gather", powers, emit("Min", count, bound, part="count"), part="power", axis=0)
         product = emit("Mul", value, power, part="shift")

@@ -143,7 +143,7 @@ def _tables(graph: GraphProto, editor: GraphEditor) -> frozenset[str]:
         for name in halves
         if not editor.is_output(name)
         and editor.consumers(name)
-        and all(each.op_type == "Gather" and each.input[0] == name for each in editor.consumers(name))
+        and all(consumer.op_type == "Gather" and consumer.input[0] == name for consumer in editor.consumers(name))
     )
 
 

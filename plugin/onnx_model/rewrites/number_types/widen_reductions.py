@@ -35,8 +35,8 @@ def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 def _adds_alone(node: NodeProto) -> bool:
     """Whether an Einsum adds along an index of one operand, which is no product of matrices."""
     read, _, written = str(attributes(node).get("equation", "")).replace(" ", "").partition("->")
-    operands = [set(each) for each in read.split(",")]
-    return any(sum(letter in each for each in operands) == 1 for letter in set().union(*operands) - {*written})
+    operands = [set(part) for part in read.split(",")]
+    return any(sum(letter in operand for operand in operands) == 1 for letter in set().union(*operands) - {*written})
 
 
 def _wide(emit: Emitter, name: str) -> str:

@@ -97,11 +97,15 @@ def _make_local(called: Sequence[NodeProto], model: ModelProto, version: int) ->
             content = node.SerializeToString()
             body.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(fitting), content, types))
         else:
-            fitting = [each for each in schema.function_opset_versions if each <= version]
+            fitting = [
+                function_opset_version
+                for function_opset_version in schema.function_opset_versions
+                if function_opset_version <= version
+            ]
             body.ParseFromString(schema.get_function_with_opset_version(max(fitting)))
         body.name, body.domain = f"{node.op_type}{number}", _LOCAL_DOMAIN
         declared = {*body.attribute, *(each.name for each in body.attribute_proto)}
-        body.attribute.extend(each.name for each in node.attribute if each.name not in declared)
+        body.attribute.extend(attribute.name for attribute in node.attribute if attribute.name not in declared)
         model.functions.append(body)
         node.op_type, node.domain = body.name, body.domain
     if called:

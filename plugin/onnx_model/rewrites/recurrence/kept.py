@@ -73,4 +73,4 @@ def activations(node: NodeProto) -> tuple[str, ...]:
     found = attributes(node)
     directions = 2 if found.get("direction") == "bidirectional" else 1
     names = found.get("activations") or _DEFAULTS[node.op_type] * directions
-    return tuple(each.capitalize() for each in names)
+    return tuple(name.capitalize() for name in names)

@@ -178,7 +178,7 @@ def _cell(emit: Emitter, number: int, sequence: _Sequence) -> Cell:
     cell = CELLS.get(node.op_type, Lstm)
     names = found.get("activations") or list(cell.default_activations) * directions
     count = len(cell.default_activations)
-    if any(found.get(each) and not is_usual(each, found[each]) for each in ("activation_alpha", "activation_beta")):
+    if any(found.get(name) and not is_usual(name, found[name]) for name in ("activation_alpha", "activation_beta")):
         raise UnsupportedModelError(f"{describe_node(node)} sets parameters of its activations, which is not supported")
     dtype = emit.dtype(node.input[0])
     zeros = ConstantWeights(np.zeros(2 * cell.gate_count * sequence.hidden, dtype))

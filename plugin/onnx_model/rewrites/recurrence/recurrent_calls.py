@@ -89,13 +89,13 @@ class _Calls:
         loops = [self._loop(index) for index in range(self._directions)]
         results = [self._call(loop, index) for index, loop in enumerate(loops)]
         if self._outputs[0]:
-            rows = [self._rows(each, 0, self._steps) for each in results]
+            rows = [self._rows(result, 0, self._steps) for result in results]
             self._joined(rows, 1, self._outputs[0])
         if self._outputs[1]:
             last = [0 if loop.is_reversed else self._steps - 1 for loop in loops]
             self._concat([self._rows(*each) for each in zip(results, last, [1] * len(last), strict=True)], 0, 1)
         if self._outputs[2]:
-            self._concat([self._rows(each, self._steps, 1) for each in results], 0, 2)
+            self._concat([self._rows(result, self._steps, 1) for result in results], 0, 2)
 
     def _loop(self, index: int) -> _Direction:
         node, direction = self.emit.node, self._found.get("direction", "forward")
@@ -121,8 +121,8 @@ class _Calls:
         matrix = emit.constant(np.ascontiguousarray(weights.inputs.T), "inputs")
         product = emit("MatMul", emit.node.input[0], matrix, part="inputs")
         product = emit("Add", product, emit.constant(bias, "bias"), part="bias")
-        names = [emit.constant(np.ascontiguousarray(each), "recurrence") for each in operands]
-        states = [self._state(each, index) for each in _STATES[: 2 if loop.cell == "lstm" else 1]]
+        names = [emit.constant(np.ascontiguousarray(operand), "recurrence") for operand in operands]
+        states = [self._state(state, index) for state in _STATES[: 2 if loop.cell == "lstm" else 1]]
         part = "" if index == 0 else "reverse"
         result = emit(OPERATOR, product, *names, *states, part=part, domain=DOMAIN, **loop.attributes)
         rows = self._steps + loop.keeps_memory
@@ -154,7 +154,7 @@ class _Calls:
         return self.emit("Slice", value, *bounds, part="rows")
 
     def _joined(self, values: Sequence[str], axis: int, output: str) -> None:
-        raised = [self.emit("Unsqueeze", each, self.emit.constant([axis], "axis"), part="raise") for each in values]
+        raised = [self.emit("Unsqueeze", value, self.emit.constant([axis], "axis"), part="raise") for value in values]
         self.emit("Concat", *raised, part="join", output=output, axis=axis)
 
     def _concat(self, values: Sequence[str], axis: int, output: int) -> None:

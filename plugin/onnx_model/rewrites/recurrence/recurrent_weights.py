@@ -91,7 +91,7 @@ class ConstantWeights(_Multiplied):
         return emit.shared_constant(np.ascontiguousarray(self.values[rows].T), hint)
 
     def total(self, emit: Emitter, first: Sequence[slice], second: Sequence[slice]) -> str:
-        long, short = (np.concatenate([self.values[each] for each in rows]) for rows in (first, second))
+        long, short = (np.concatenate([self.values[row] for row in rows]) for rows in (first, second))
         total = long.copy()
         total[: len(short)] += short
         return emit.constant(total, "bias")

@@ -120,8 +120,8 @@ class Sampler:
         """Horner's scheme, from the highest power."""
         emit = self.emit
         total = self.number(coefficients[0])
-        for each in coefficients[1:]:
-            total = emit("Add", emit("Mul", total, value, part="power"), self.number(each), part="polynomial")
+        for coefficient in coefficients[1:]:
+            total = emit("Add", emit("Mul", total, value, part="power"), self.number(coefficient), part="polynomial")
         return total
 
     def _aligned(self, value: str, part: str) -> str:

@@ -56,7 +56,7 @@ def _parts(shuffled: _Shuffled, editor: GraphEditor) -> list[str]:
     if concat is None or concat.op_type != "Concat" or attributes(concat)["axis"] not in (_CHANNEL, _CHANNEL - 4):
         return [shuffled.image]
     shapes = [editor.shape(each) for each in concat.input]
-    if any(each is None or each[_CHANNEL] % shuffled.groups for each in shapes):
+    if any(shape is None or shape[_CHANNEL] % shuffled.groups for shape in shapes):
         return [shuffled.image]
     return list(concat.input)
 

@@ -140,8 +140,8 @@ def _known_range(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
     if node.op_type != "Range" or node.domain:
         return None
     bounds = [editor.constant(name) for name in node.input]
-    known: list[Any] = [each.reshape(()) for each in bounds if each is not None and each.size == 1]
-    if len(known) < len(bounds) or all(each is not None and not each.ndim for each in bounds):
+    known: list[Any] = [bound.reshape(()) for bound in bounds if bound is not None and bound.size == 1]
+    if len(known) < len(bounds) or all(bound is not None and not bound.ndim for bound in bounds):
         return None
     if range_length(*map(float, known)) * known[0].dtype.itemsize > MAX_FOLDED_BYTES:
         return None

@@ -158,7 +158,7 @@ def _repeated(name: str, editor: GraphEditor) -> _Repeated | None:
         return None
     names = raised.input[0], raised.output[0], spread.output[0], joined.output[0]
     shapes = [editor.shape(each) for each in names]
-    source, one, several, heads = (each or () for each in shapes)
+    source, one, several, heads = (shape or () for shape in shapes)
     if len(source) != _RANK or len(several) != _RANK + 1:
         return None
     batch, groups, *rest = source

@@ -86,7 +86,7 @@ def _without(function: FunctionProto, absent: tuple[str, ...]) -> FunctionProto:
     if absent:
         copy.name = f"{function.name}/without/{'/'.join(absent)}"
     for node in nodes(copy):
-        kept = [each for each in node.attribute if each.ref_attr_name not in absent]
+        kept = [attribute for attribute in node.attribute if attribute.ref_attr_name not in absent]
         del node.attribute[:]
         node.attribute.extend(kept)
     return copy

@@ -41,7 +41,7 @@ def _cropped(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         raise UnsupportedModelError(f"{describe_node(node)} cuts off more than its input of shape {list(shape)} has")
     emit = Emitter(editor, node)
     bounds = (starts, ends, listed)
-    names = [emit.constant(each, hint) for each, hint in zip(bounds, ("starts", "ends", "axes"), strict=True)]
+    names = [emit.constant(bound, hint) for bound, hint in zip(bounds, ("starts", "ends", "axes"), strict=True)]
     sliced = emit("Slice", node.input[0], *names, part="crop")
     given = [] if axes is None else [names[2]]
     inputs = [sliced, emit.constant(np.maximum(pads, 0), "pads"), *node.input[2:3], *given]

@@ -71,7 +71,7 @@ def _tables(window: Window, output: Sequence[int], by_column: bool) -> tuple[Arr
     for axis, size in enumerate(window.sizes):
         starts = np.arange(output[axis]) * window.strides[axis] - window.pads[axis][0]
         places = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
-        places = np.expand_dims(places, [each for each in range(2 * rank) if each not in (axis, axis + rank)])
+        places = np.expand_dims(places, [index for index in range(2 * rank) if index not in (axis, axis + rank)])
         inside = inside & (places >= 0) & (places < size)
         row_major = math.prod(window.sizes[axis + 1 :])
         elements = elements + places * row_major

@@ -153,7 +153,7 @@ def _counts(window: Window, windows: Sequence[int], *, is_padding_counted: bool)
         first = np.arange(number) * window.strides[axis] - window.pads[axis][0]
         taps = first[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
         inside = ((taps >= -begin) & (taps < window.sizes[axis] + end)).sum(axis=1)
-        counts = counts * inside.reshape([-1 if each == axis else 1 for each in range(len(windows))])
+        counts = counts * inside.reshape([-1 if index == axis else 1 for index in range(len(windows))])
     return counts
 
 

@@ -72,8 +72,8 @@ def _sources(sizes: list[int], kernel: list[int], counts: list[int], found: Mapp
     pads = found.get("pads", [0] * 2 * rank)
     grid = np.indices((*kernel, *counts))
     places = [grid[rank + axis] * strides[axis] - pads[axis] + grid[axis] * dilations[axis] for axis in range(rank)]
-    inside = np.logical_and.reduce([(each >= 0) & (each < size) for each, size in zip(places, sizes, strict=True)])
-    pixels = np.ravel_multi_index([each[inside] for each in places], sizes)
+    inside = np.logical_and.reduce([(place >= 0) & (place < size) for place, size in zip(places, sizes, strict=True)])
+    pixels = np.ravel_multi_index([place[inside] for place in places], sizes)
     order = np.argsort(pixels, kind="stable")
     many = np.bincount(pixels, minlength=math.prod(sizes))
     column = np.arange(len(pixels)) - (np.cumsum(many) - many)[pixels[order]]
@@ -127,7 +127,7 @@ def _tensor_scatter(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
     found = attributes(node)
     axis = found.get("axis", -2) % len(cache)
     emit, size, count = Emitter(editor, node), cache[axis], update[axis]
-    positions = np.arange(size, dtype=np.int64).reshape([-1 if each == axis else 1 for each in range(len(cache))])
+    positions = np.arange(size, dtype=np.int64).reshape([-1 if index == axis else 1 for index in range(len(cache))])
     distance = emit.constant(positions, "positions")
     if begin := optional_input(node, 2):
         column = emit.constant([-1, *[1] * (len(cache) - 1)], "column")

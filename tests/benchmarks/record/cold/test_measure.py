@@ -40,7 +40,7 @@ def test_every_plan_is_recorded_in_both_states_and_those_that_fail_are_named(
     who = {"latency", "latency + P", "K", "KP", "both", "iree"}
     assert {*entries} == {measure.entry_name(each, state) for each in who for state in ("in memory", "dropped")}
     assert failures == {"KCP": "no plan keeps the bound"}
-    assert all(len(each.samples[0]) == 2 for each in entries.values())
+    assert all(len(entry.samples[0]) == 2 for entry in entries.values())
     assert 0 < entries["KP, dropped"].error < 1e-3
     _check_facts(entries["latency + P, in memory"])
 

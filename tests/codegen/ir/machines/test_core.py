@@ -37,7 +37,11 @@ def test_tiles_follow_from_the_core() -> None:
 
 @pytest.mark.parametrize("cpu", CPUS)
 def test_steps_by_elements_keep_pixels_filters_and_sums_in_registers(cpu: str) -> None:
-    found = [each for each in register_shapes(14, 14, 64, 1152, _machine(cpu)) if each.unroll == 4]
+    found = [
+        register_shape
+        for register_shape in register_shapes(14, 14, 64, 1152, _machine(cpu))
+        if register_shape.unroll == 4
+    ]
     assert found
     for each in found:
         pixels = each.lines * each.columns

@@ -24,7 +24,7 @@ def test_the_compiler_takes_an_architecture_as_it_is_written(name: str) -> None:
 
 
 def test_each_architecture_has_its_own_limit_of_shared_memory() -> None:
-    assert {name: each.shared_bytes for name, each in ARCHITECTURES.items()} == {
+    assert {name: architecture.shared_bytes for name, architecture in ARCHITECTURES.items()} == {
         **dict.fromkeys(("sm_86", "sm_89"), 101376),
         "sm_80": 166912,
         "sm_90": 232448,

@@ -17,10 +17,10 @@ from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES, rou
 
 def test_routines_of_one_name_and_type_differ_in_nothing_that_is_looked_up() -> None:
     found: defaultdict[tuple[str, str | None], set[Traits]] = defaultdict(set)
-    for each in ROUTINES:
-        storage = each.storage if isinstance(each, Storing) else None
-        arithmetic = each.arithmetic if isinstance(each, Rounding) else None
-        found[each.name, arithmetic or storage].add(replace(each.traits, beside_kernels=frozenset()))
+    for routine in ROUTINES:
+        storage = routine.storage if isinstance(routine, Storing) else None
+        arithmetic = routine.arithmetic if isinstance(routine, Rounding) else None
+        found[routine.name, arithmetic or storage].add(replace(routine.traits, beside_kernels=frozenset()))
     assert {key: traits for key, traits in found.items() if len(traits) > 1} == {}
 
 
@@ -31,9 +31,9 @@ def test_every_routine_is_asked_about_some_layers() -> None:
 
 
 def test_traits_reach_workers_and_do_not_change() -> None:
-    for each in ROUTINES:
-        assert pickle.loads(pickle.dumps(each.traits)) == each.traits
-        assert each.traits == each.traits
+    for routine in ROUTINES:
+        assert pickle.loads(pickle.dumps(routine.traits)) == routine.traits
+        assert routine.traits == routine.traits
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_a_routine_that_does_not_exist_any_more_counts_as_a_lowering(descriptor:
 
 
 def test_only_what_rounds_or_transforms_says_so() -> None:
-    rounding = {each.name for each in ROUTINES if each.traits.rounds_between}
+    rounding = {routine.name for routine in ROUTINES if routine.traits.rounds_between}
     transformed = {"fused_winograd_dots", "fused_winograd_neon", "fused_winograd_bytes"}
     assert rounding == {*transformed, "half_pairs"}
-    transforming = {each.name for each in ROUTINES if each.traits.transforms}
+    transforming = {routine.name for routine in ROUTINES if routine.traits.transforms}
     fused = {"fused_winograd", "fused_winograd_blocked"}
-    in_each_call = {each.name for each in ROUTINES if each.traits.transforms_filters}
+    in_each_call = {routine.name for routine in ROUTINES if routine.traits.transforms_filters}
     assert in_each_call == {"transforming_winograd", "transforming_winograd_blocked"}
     others = {"winograd", "subgroup_winograd", *in_each_call}
     assert transforming == {*transformed, *fused, *others, *(f"half_{each}" for each in fused)}
@@ -98,5 +98,5 @@ def test_the_cost_model_sees_every_size_once() -> None:
     names = size_names()
     assert len(set(names)) == len(names)
     assert {"lines", "unroll", "block", "band", "pixels"} <= set(names)
-    unnamed = [each.name for each in ROUTINES if each.traits.cost is not None and not each.traits.sizes]
+    unnamed = [routine.name for routine in ROUTINES if routine.traits.cost is not None and not routine.traits.sizes]
     assert not unnamed

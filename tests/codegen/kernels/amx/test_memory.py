@@ -72,9 +72,9 @@ def test_each_number_is_written_once_by_the_only_user_of_its_workspace(
     layer = _routine(name).layer(tasks[name], _parameters(sizes), TARGET)
     reads, written = len(layer.kernel.reads), np.zeros(layer.kernel.results[0].elements, np.int64)
     users = np.zeros(layer.workspace.elements if layer.workspace else 0, np.int64)
-    touched = [np.zeros(each.elements, np.int64) for each in layer.kernel.reads]
+    touched = [np.zeros(read.elements, np.int64) for read in layer.kernel.reads]
     for _, trace in traces(layer):
-        assert not any(each.any() for each in trace.writes[:reads])
+        assert not any(write.any() for write in trace.writes[:reads])
         assert not trace.reads[reads].any()
         written += trace.writes[reads]
         for every, each in zip(touched, trace.reads, strict=False):

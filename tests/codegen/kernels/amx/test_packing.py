@@ -47,7 +47,8 @@ def _chunks(runs: Array, panel: Array) -> Array:
     padded[:, : runs.shape[1]] = runs
     parts = padded.reshape(len(runs), chunks, pairs * group)
     sums = [
-        sum(_tile_product(parts[:, each], panel[each, vector]) for each in range(chunks)) for vector in range(vectors)
+        sum(_tile_product(parts[:, index], panel[index, vector]) for index in range(chunks))
+        for vector in range(vectors)
     ]
     return np.concatenate(sums, axis=1)
 

@@ -74,7 +74,7 @@ def test_a_row_of_a_tile_is_used_well(work: TileWork, machine: Machine) -> None:
 )
 def test_the_depth_divides_the_channels_where_it_can(depth: int, expected: int) -> None:
     work = TileWork(8, 8, 64, depth, 9, positions_join=False)
-    assert {each.depth for each in tile_tilings(work, AVX512, BFLOAT)} == {expected}
+    assert {tile_tiling.depth for tile_tiling in tile_tilings(work, AVX512, BFLOAT)} == {expected}
 
 
 @pytest.mark.parametrize(
@@ -140,4 +140,6 @@ def test_panels_that_are_copied_are_shared_out_by_rows_last(work: TileWork, mach
 
 def test_many_products_are_not_cut() -> None:
     work = TileWork(1, 128, 128, 32, 1, positions_join=True, batches=40, is_copied=True)
-    assert {(each.row_groups, each.panel_groups) for each in tile_tilings(work, AVX512, BFLOAT)} == {(1, 1)}
+    assert {
+        (tile_tiling.row_groups, tile_tiling.panel_groups) for tile_tiling in tile_tilings(work, AVX512, BFLOAT)
+    } == {(1, 1)}

@@ -46,14 +46,16 @@ class Known:
     def of(cases: Cases, *, quantised: bool = False) -> Known:
         """The layers of some cases."""
         model = cases.model()
-        for each in model.graph.initializer if quantised else ():
-            each.CopyFrom(numpy_helper.from_array(rounded_by_channel(numpy_helper.to_array(each)), each.name))
+        for initializer in model.graph.initializer if quantised else ():
+            initializer.CopyFrom(
+                numpy_helper.from_array(rounded_by_channel(numpy_helper.to_array(initializer)), initializer.name)
+            )
         imported = imported_model(model)
         random = np.random.default_rng(2)
         feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in cases.inputs}
         ranges = []
         if quantised:
-            moved = {name: each + 0.1 * index - 0.7 for index, (name, each) in enumerate(feeds.items())}
+            moved = {name: feed + 0.1 * index - 0.7 for index, (name, feed) in enumerate(feeds.items())}
             ranges = [QuantisedRange.of(float(each.min()), float(each.max())) for each in moved.values()]
             feeds = {
                 name: one.round(each).astype(np.float32)
@@ -65,13 +67,13 @@ class Known:
 
     def layer(self, name: str) -> Layer:
         """The layer of a case."""
-        return next(each for each in self.imported.graph.layers if each.name == name)
+        return next(layer for layer in self.imported.graph.layers if layer.name == name)
 
     def error(self, name: str, code: Implementation) -> tuple[float, list[Counts]]:
         """Largest error of code for a GPU, relative to the largest output, and what its kernels did."""
         layer = self.layer(name)
         inputs = [self.inputs[each.index] for each in layer.inputs]
-        weights = [np.asarray(self.imported.weights[each]) for each in layer.weights]
+        weights = [np.asarray(self.imported.weights[weight]) for weight in layer.weights]
         expected = self.expected[name].astype(np.float64)
         ranges: dict[int | None, QuantisedRange] = {None: result_range(expected)}
         if self.ranges:

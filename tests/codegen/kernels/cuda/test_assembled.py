@@ -130,7 +130,7 @@ def test_windows_and_rows_assemble_for_every_target(architecture: str, storage: 
     target, subjects = Target.create("cuda", architecture), dict[str, Subject]()
     for layer, weights in layers({"cases": cases.model}):
         routine = WarpRow(storage=storage) if layer.name in ("softmax", "norm") else ThreadWindows(storage=storage)
-        found = {f"v{place}": each for place, each in enumerate(variants_of(routine, layer.task, target))}
+        found = {f"v{place}": variant for place, variant in enumerate(variants_of(routine, layer.task, target))}
         codes = {name: each.implementation for name, each in found.items() if isinstance(each, Variant)}
         assert codes, layer.name
         subjects[layer.name] = Subject(layer, weights, codes)

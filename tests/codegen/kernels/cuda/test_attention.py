@@ -109,9 +109,11 @@ def known(imported: ImportedModel) -> dict[str, Known]:
     expected = dict(zip(CASES, session.run(list(CASES), given), strict=True))
     arrays = list(given.values())
     return {
-        each.members[-1]: Known(each, [arrays[ref.index] for ref in each.layer.inputs], expected[each.members[-1]])
-        for each in imported.graph.fusions
-        if all(ref.source is None for ref in each.layer.inputs)
+        fusion.members[-1]: Known(
+            fusion, [arrays[ref.index] for ref in fusion.layer.inputs], expected[fusion.members[-1]]
+        )
+        for fusion in imported.graph.fusions
+        if all(ref.source is None for ref in fusion.layer.inputs)
     }
 
 
@@ -152,7 +154,7 @@ def test_what_is_no_attention_is_refused(known: dict[str, Known]) -> None:
 
 
 def test_attention_is_fused_where_the_target_has_kernels_for_it(imported: ImportedModel) -> None:
-    members = {each.members for each in imported.graph.fusions}
+    members = {fusion.members for fusion in imported.graph.fusions}
     assert ("small.scores", "small.chances", "small") in members
     assert ("turned.scores", "turned.chances", "turned") in members
     assert ("turned.turned", "turned.scores", "turned.chances", "turned") in members

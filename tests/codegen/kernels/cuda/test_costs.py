@@ -22,7 +22,7 @@ GPU = core_of_gpu(ARCHITECTURES["sm_80"])
 def attentions() -> dict[int, dict[str, int]]:
     """Sizes of attentions that are checked with the assembler, one for each number of keys."""
     imported = imported_model(MODELS["attention"](), target=Target.create("cuda", "sm_80"))
-    fused = [each.layer.task for each in imported.graph.fusions]
+    fused = [fusion.layer.task for fusion in imported.graph.fusions]
     return {task.inputs[0].shape[-2]: dict(kind_and_sizes(task_facts(task))[1]) for task in fused if task.inputs}
 
 

@@ -47,7 +47,7 @@ def test_they_are_as_exact_as_their_type(name: str, known: tuple[Known, Imported
     found = variant_of(ROUTINES[name], layer.task, sizes[0], GPU)
     assert isinstance(found, Variant), found
     inputs = [wide.inputs[each.index].astype(np.float16) for each in layer.inputs]
-    weights = [np.asarray(imported.weights[each]) for each in layer.weights]
+    weights = [np.asarray(imported.weights[weight]) for weight in layer.weights]
     assert {each.dtype for each in (*found.implementation.inputs, *found.implementation.outputs)} == {"f16"}
     result, _ = run_layer(found.implementation, layer.task, inputs, weights)
     expected = wide.expected[name].astype(np.float64)

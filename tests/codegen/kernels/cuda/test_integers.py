@@ -71,7 +71,7 @@ def test_channels_that_no_copy_can_move_are_refused(known: Known) -> None:
 
 
 def test_sums_are_not_split(known: Known) -> None:
-    (wide,) = (each for each in known.imported.graph.layers if each.name == "row")
+    (wide,) = (layer for layer in known.imported.graph.layers if layer.name == "row")
     found = Implicit(storage="i8").parameters(wide.task, GPU)
     assert not isinstance(found, Rejected)
     assert {each["split"] for each in found} == {1}

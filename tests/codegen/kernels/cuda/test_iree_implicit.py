@@ -57,7 +57,7 @@ def _here(code: Implementation) -> Implementation:
         body = str(module.body.operations[0].operation.get_asm(use_local_scope=True))
 
     def moved(schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
-        return tuple(replace(each, device="cpu") for each in schemas)
+        return tuple(replace(schema, device="cpu") for schema in schemas)
 
     return replace(code, body=body, inputs=moved(code.inputs), outputs=moved(code.outputs))
 
@@ -68,7 +68,7 @@ ERRORS = {None: 1e-5, "f16": 2e-3, "bf16": 1.5e-2}
 
 def _accepted(layer: Layer, target: Target, storage: str | None = None) -> list[Variant]:
     answers = variants_of(IreeImplicit(storage=storage), layer.task, target)
-    found = [each for each in answers if isinstance(each, Variant)]
+    found = [answer for answer in answers if isinstance(answer, Variant)]
     assert found, answers
     return found
 
@@ -118,7 +118,7 @@ def test_tensor_cores_multiply_narrower_types(architecture: str, storage: str, f
     }
     kernels = [text for text in ptx_of(compiled(subjects, target)) if "mma.sync" in text]
     entries = re.findall(r"\.entry (\w+)\(", "".join(kernels))
-    by_layer = {name: sum(f"s_{name}_" in each for each in entries) for name in subjects}
+    by_layer = {name: sum(f"s_{name}_" in entry for entry in entries) for name in subjects}
     assert by_layer == {"padded": 2, "pixels": 1, "attention": 1}
     for text in kernels:
         counted = instructions(text, f"mma.sync.aligned.m16n8k16.row.col.f32.{storage}", "ld.shared", "st.shared")
@@ -129,10 +129,10 @@ def test_tensor_cores_multiply_narrower_types(architecture: str, storage: str, f
 
 def test_threads_have_enough_sums_to_be_given_registers(found: Found) -> None:
     """With few sums, the assembler prefers more workgroups to registers, and some are spilled."""
-    for target in (Target.create("cuda", each) for each in ARCHITECTURES):
+    for target in (Target.create("cuda", architecture) for architecture in ARCHITECTURES):
         for name in ("padded", "pointwise", "product"):
             threads = [dict(each.parameters)["thread"] for each in _accepted(found[name][0], target)]
-            assert all(isinstance(each, tuple) and math.prod(each) >= 40 for each in threads)
+            assert all(isinstance(thread, tuple) and math.prod(thread) >= 40 for thread in threads)
 
 
 @pytest.mark.parametrize("result", [(12, 8, 128), (2, 12, 8, 128), (64, 8, 64), (3, 1, 2048)])
@@ -148,10 +148,10 @@ def test_tiles_that_have_several_batches_have_a_matrix_for_each(result: tuple[in
 
 def test_narrower_types_are_offered_where_they_are_allowed() -> None:
     offered = {
-        dtype for dtype, routines in LOW_PRECISION.items() if "iree_implicit" in {each.name for each in routines}
+        dtype for dtype, routines in LOW_PRECISION.items() if "iree_implicit" in {routine.name for routine in routines}
     }
     assert offered == {"f16", "bf16"}
-    assert "iree_implicit" in {each.name for each in routines_for(())}
+    assert "iree_implicit" in {routine.name for routine in routines_for(())}
 
 
 @pytest.mark.parametrize("storage", ["f16", "bf16"])
@@ -164,7 +164,7 @@ def test_an_activation_that_is_multiplied_and_added_is_not_narrowed(storage: str
     cases.finish(name, cases.builder.op("Mul", f"{name}.by", value, source), image)
     ((layer, _),) = layers({"cases": cases.model})
     answers = variants_of(IreeImplicit(storage=storage), layer.task, GPU)
-    assert {isinstance(each, Rejected) and each.reason for each in answers} == {"an operand has other uses"}
+    assert {isinstance(answer, Rejected) and answer.reason for answer in answers} == {"an operand has other uses"}
 
 
 @pytest.mark.parametrize("storage", ERRORS)
@@ -182,4 +182,4 @@ def test_what_has_no_elements_has_no_tiles(
 def test_what_it_does_not_support_is_refused(name: str, reason: str, storage: str | None, found: Found) -> None:
     layer, _ = found[name]
     answers = variants_of(IreeImplicit(storage=storage), layer.task, GPU)
-    assert [isinstance(each, Rejected) and reason in each.reason for each in answers] == [True]
+    assert [isinstance(answer, Rejected) and reason in answer.reason for answer in answers] == [True]

@@ -100,10 +100,10 @@ def known() -> dict[str, Known]:
     session = onnxruntime.InferenceSession(imported.path, providers=["CPUExecutionProvider"])
     expected = dict(zip(CASES, session.run(list(CASES), given), strict=True))
     arrays, found = list(given.values()), {}
-    for each in imported.graph.fusions:
-        name = each.layer.name.split(".")[0]
-        weights = [np.asarray(imported.weights[one]) for one in each.layer.weights]
-        found[name] = Known(each, [arrays[ref.index] for ref in each.layer.inputs], weights, expected[name])
+    for fusion in imported.graph.fusions:
+        name = fusion.layer.name.split(".")[0]
+        weights = [np.asarray(imported.weights[one]) for one in fusion.layer.weights]
+        found[name] = Known(fusion, [arrays[ref.index] for ref in fusion.layer.inputs], weights, expected[name])
     assert found.keys() == CASES.keys()
     return found
 
@@ -182,7 +182,7 @@ def test_all_variants_assemble_without_spills(architecture: str, storage: str | 
     target, routine, layer = Target.create("cuda", architecture), TensorSeparable(storage=storage), known["plain"]
     sizes = routine.parameters(layer.fusion.layer.task, target)
     assert not isinstance(sizes, Rejected)
-    codes = {f"v{index}": layer.built(routine, BlockTiling.of(each), target) for index, each in enumerate(sizes)}
+    codes = {f"v{index}": layer.built(routine, BlockTiling.of(size), target) for index, size in enumerate(sizes)}
     for text in ptx_of(compiled({"s": Subject(layer.fusion.layer, {}, codes)}, target)):
         found = instructions(text, "mma.sync", "cp.async.cg", "st.shared", "bar.sync")
         assert min(found.values()) > 0
@@ -198,7 +198,7 @@ def test_tilings_whose_stages_leave_no_registers_are_not_offered(
     onnx.save(MODELS["separable"](), tmp_path / "separable.onnx")
     target = Target.create("cuda", "sm_90")
     imported = imported_model(tmp_path / "separable.onnx", target=target)
-    tasks = [each.layer.task for each in imported.graph.fusions]
+    tasks = [fusion.layer.task for fusion in imported.graph.fusions]
 
     def spilling() -> int:
         offered = [TensorSeparable(arithmetic=arithmetic).parameters(task, target) for task in tasks]

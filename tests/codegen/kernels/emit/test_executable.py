@@ -90,8 +90,8 @@ def test_a_tied_result_has_no_binding_of_its_own(tied: int | None, bindings: lis
     text = kernel.executable(HOST, lambda asm, memories, group: None)
     assert [int(each) for each in re.findall(r"binding\((\d)\)", text)] == bindings
     (layout,) = set(re.findall(r"#hal.pipeline.layout<bindings = \[(.*?)\]>", text))
-    read_only = [each.endswith("ReadOnly>") for each in layout.split(", #")]
-    assert read_only == [each != tied and each < 2 for each in range(max(bindings) + 1)]
+    read_only = [part.endswith("ReadOnly>") for part in layout.split(", #")]
+    assert read_only == [index != tied and index < 2 for index in range(max(bindings) + 1)]
     place = "tensor<4xf32>" if tied is None else f"%a{tied}"
     assert kernel.dispatch(["%a0", "%a1"]).endswith(f" : (tensor<4xf32>, tensor<4xf32>) -> ({place}, tensor<9xbf16>)")
 
@@ -103,8 +103,8 @@ def test_flags_are_a_last_buffer_of_zeros(tied: int | None, bindings: list[int])
     text = kernel.executable(HOST, lambda asm, memories, group: None)
     assert [int(each) for each in re.findall(r"binding\((\d)\)", text)] == bindings
     (layout,) = set(re.findall(r"#hal.pipeline.layout<bindings = \[(.*?)\]>", text))
-    read_only = [each.endswith("ReadOnly>") for each in layout.split(", #")]
-    assert read_only == [each != tied and each < 2 for each in range(max(bindings) + 1)]
+    read_only = [part.endswith("ReadOnly>") for part in layout.split(", #")]
+    assert read_only == [index != tied and index < 2 for index in range(max(bindings) + 1)]
     zero, filled, dispatch = kernel.dispatch(["%a0", "%a1"]).splitlines()
     assert (zero, filled) == ("%zero = arith.constant 0 : i32", "  %flags = flow.tensor.splat %zero : tensor<16xi32>")
     place = "tensor<4xf32>" if tied is None else f"%a{tied}"

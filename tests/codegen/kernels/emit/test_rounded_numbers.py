@@ -22,7 +22,7 @@ _SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -3e30], np.float
 _TIES = (np.arange(-300, 300) + 0.5).astype(np.float32)
 NUMBERS = np.resize(
     np.concatenate(
-        [_RANDOM.standard_normal(8000).astype(np.float32) * 30, _SPECIAL, *[_TIES * each for each in SCALES]]
+        [_RANDOM.standard_normal(8000).astype(np.float32) * 30, _SPECIAL, *[_TIES * scale for scale in SCALES]]
     ),
     16384,
 )
@@ -76,7 +76,7 @@ def _kernel(compute: Compute, given: Array) -> SmallKernel:
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Array]:
-    dividing = {f"by{index}": _kernel(_dividing(each), NUMBERS) for index, each in enumerate(SCALES)}
+    dividing = {f"by{index}": _kernel(_dividing(scale), NUMBERS) for index, scale in enumerate(SCALES)}
     clipping = {f"clip{index}": _kernel(_clipping(*each), NUMBERS) for index, each in enumerate(CLIPS)}
     return run_kernels({**dividing, **clipping, "scaled": _kernel(_scaling, SUMS)})
 

@@ -15,7 +15,7 @@ from tests.codegen.routines.harness import layers
 from tests.codegen.routines.layer_cases import Cases
 
 CPU, CUDA = Target.create("cpu"), Target.create("cuda", "sm_90")
-NVIDIA, AMD, MESA = (Target.create("vulkan", each) for each in ("ampere", "rdna3", "llvmpipe"))
+NVIDIA, AMD, MESA = (Target.create("vulkan", name) for name in ("ampere", "rdna3", "llvmpipe"))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_kernels_refuse_batches_of_which_they_would_not_compute_the_last() -> No
     for batches in (65535, 65536):
         cases.product(f"of{batches}", (batches, 2, 4), (batches, 4, 8), weight=False, bias=False)
     tasks = {layer.name: layer.task for layer, _ in layers({"batches": cases.model})}
-    assert any(isinstance(each, Variant) for each in _products(tasks["of65535"]))
+    assert any(isinstance(product, Variant) for product in _products(tasks["of65535"]))
     refused = _products(tasks["of65536"])
     assert all(isinstance(each, Rejected) and "65536 workgroups" in each.reason for each in refused)
 

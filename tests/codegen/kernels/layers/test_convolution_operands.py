@@ -20,7 +20,7 @@ _PAD = """func.func @layer(%x: tensor<1x8x5x5xf32>) -> tensor<RESULT> {
 
 def _found(low: str, high: str, value: float) -> tuple[bool, tuple[int, int]]:
     """Whether the image before the pad is found, and the padding above and left of it."""
-    amounts = [[int(each) for each in listed.split(", ")] for listed in (low, high)]
+    amounts = [[int(part) for part in listed.split(", ")] for listed in (low, high)]
     sizes = [sum(each) for each in zip((1, 8, 5, 5), *amounts, strict=True)]
     text = _PAD.replace("LOW", low).replace("HIGH", high).replace("VALUE", str(value))
     text = text.replace("RESULT", "x".join([*map(str, sizes), "f32"]))

@@ -17,5 +17,5 @@ TARGETS = (("cpu", "sapphirerapids"), ("cpu", "aarch64:neoverse-v1"), ("vulkan",
 @pytest.mark.parametrize(("device", "architecture"), TARGETS)
 def test_only_stock_code_has_them(device: str, architecture: str | None, task: Task) -> None:
     target = Target.create(device, architecture)
-    made = [(each.name, next(variants_of(each, task, target), None)) for each in ROUTINES]
+    made = [(routine.name, next(variants_of(routine, task, target), None)) for routine in ROUTINES]
     assert {name for name, each in made if isinstance(each, Variant)} == {"stock"}

@@ -14,8 +14,8 @@ def test_panels_hold_every_channel_once(channels: int, size: int) -> None:
     panels = [grid.full_panel(index) for index in range(grid.full)]
     if grid.full < grid.panels:
         panels.append(grid.last_panel(grid.full))
-    assert [each.index for each in panels] == list(range(grid.panels))
-    held = [each.count(vector, 16) for each in panels for vector in range(each.vectors)]
+    assert [panel.index for panel in panels] == list(range(grid.panels))
+    held = [panel.count(vector, 16) for panel in panels for vector in range(panel.vectors)]
     assert len(held) == grid.vectors
     assert sum(held) == channels
     assert set(held[:-1]) <= {16}

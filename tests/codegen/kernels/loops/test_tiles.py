@@ -65,7 +65,7 @@ def test_segments_are_in_order_and_never_empty(axis: Axis, width: int) -> None:
 @given(axes())
 def test_an_axis_is_padded_where_a_tap_lies_outside(axis: Axis) -> None:
     taps = [touched(axis, column) for column in range(axis.output)]
-    assert axis.is_padded == any(len(each) < axis.kernel for each in taps)
+    assert axis.is_padded == any(len(tap) < axis.kernel for tap in taps)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_pixel_of_few_channels_is_read_with_one_beside_it(axis: Axis, width: i
 
 def _check_neighbours(axis: Axis, run: TileRun, segment: Segment, tap: int) -> None:
     read = {
-        each: {axis.pixel(start + each, tap) for start in range(run.start, run.end, run.width)}
-        for each in segment.pixels
+        pixel: {axis.pixel(start + pixel, tap) for start in range(run.start, run.end, run.width)}
+        for pixel in segment.pixels
     }
     try:
         followed = before_another(axis, run, segment, tap)

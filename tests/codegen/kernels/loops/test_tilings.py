@@ -49,10 +49,10 @@ def test_register_tiles_fit(rows: int, columns: int, count: int, depth: int, joi
 
 def test_one_tile_has_half_of_the_sums() -> None:
     """7 columns of 2 vectors, where the model prefers 11 of 2 and 7 of 3."""
-    found = [(each.columns, each.vectors, each.unroll) for each in tilings(Work(56, 56, 256, 64, True), AVX512)]
+    found = [(tiling.columns, tiling.vectors, tiling.unroll) for tiling in tilings(Work(56, 56, 256, 64, True), AVX512)]
     assert found[:2] == [(11, 2, 2), (7, 3, 2)]
     assert (7, 2, 2) in found
-    single = [each.columns * each.vectors for each in tilings(Work(1, 1, 1000, 2048, True), AVX512)]
+    single = [tiling.columns * tiling.vectors for tiling in tilings(Work(1, 1, 1000, 2048, True), AVX512)]
     assert 14 not in single
 
 
@@ -105,7 +105,9 @@ def test_windows_are_tried_panel_by_panel_too() -> None:
     by_panels = {(each.columns, each.vectors) for each in found if each.row_groups == 1 and each.panel_groups > 1}
     assert by_panels == shapes
     assert any(each.row_groups == 7 for each in found)
-    assert all(each.row_groups > 1 for each in window_tilings(_window((3, 3), 960, 7, True), SUBGROUPS))
+    assert all(
+        window_tiling.row_groups > 1 for window_tiling in window_tilings(_window((3, 3), 960, 7, True), SUBGROUPS)
+    )
 
 
 @given(st.integers(1, 40), channels, extents, st.booleans(), machines)
@@ -143,7 +145,11 @@ def test_the_best_tile_has_blocks_for_caches_of_two_sizes() -> None:
     """Filters of 200 KB fit a cache of 1 MiB beside encoded tiles only if blocks are small."""
     machine = next(each for each in MACHINES if each.lanes == 16)
     layer, tile = _convolution(16, 64, 55, 55), OutputTile(5, 5)
-    blocks = {each.block for each in winograd_tilings(layer, tile, machine, is_best=True) if each.columns == 11}
+    blocks = {
+        winograd_tiling.block
+        for winograd_tiling in winograd_tilings(layer, tile, machine, is_best=True)
+        if winograd_tiling.columns == 11
+    }
     assert blocks == {22, 66}
     others = winograd_tilings(layer, tile, machine, is_best=False)
-    assert {each.block for each in others} == {22}
+    assert {other.block for other in others} == {22}

@@ -43,7 +43,7 @@ LINE = TensorType((256,), "f32")
 def _module(body: str, given: TensorType, found: TensorType, first: int, target: Target = CUDA) -> str:
     attributes, devices = module_header(target)
     kernels = [each.executable(target, lambda *_: None) for each in (KERNEL, LARGE)]
-    constants = "\n".join(f"  %c{each} = arith.constant {each} : index" for each in (0, 1, 64))
+    constants = "\n".join(f"  %c{number} = arith.constant {number} : index" for number in (0, 1, 64))
     function = (
         f"util.func public @main(%view: !hal.buffer_view) -> !hal.buffer_view {{\n{constants}\n"
         f"  %first = arith.constant {first} : index\n"
@@ -69,7 +69,7 @@ def test_what_is_not_aligned_is_copied(
     assert text.count("flow.tensor.barrier") == barriers
     offsets = [int(each) for each in re.findall(r"^ *(?:ro|rw|wo) %\w+\[%c(\d+) for", planned, re.MULTILINE)]
     assert len(offsets) == 2 * planned.count("stream.cmd.dispatch") > 0
-    assert all(each % (16 if target is CUDA else 64) == 0 for each in offsets)
+    assert all(offset % (16 if target is CUDA else 64) == 0 for offset in offsets)
     # What is aligned is not copied: the kernel is given its place.
     assert (4 * first in offsets) == (barriers == 0)
 

@@ -21,7 +21,7 @@ _IMAGE = TensorType((1, 4, 2, 2), "f32")
 
 def _layer(name: str, *sources: str) -> Layer:
     """A layer over others' results, or over the input ``x``."""
-    refs = tuple(ValueRef(None, 0) if each == "x" else ValueRef(each, 0) for each in sources)
+    refs = tuple(ValueRef(None, 0) if source == "x" else ValueRef(source, 0) for source in sources)
     task = Task("t", LayerKind.TOLERANT, "", (_IMAGE,) * len(refs), (), (_IMAGE,))
     return Layer(name, (name,), task, refs, ())
 
@@ -48,12 +48,12 @@ def _on(layers: Sequence[Layer], devices: Sequence[str], layout: str = "nchw") -
 def _steps(entries: Sequence[Entry]) -> list[tuple[str, list[str], list[str], list[str]]]:
     return [
         (
-            each.device,
-            [port.name for port in each.inputs],
-            [layer.name for layer in each.layers],
-            [port.name for port in each.outputs],
+            entry.device,
+            [port.name for port in entry.inputs],
+            [layer.name for layer in entry.layers],
+            [port.name for port in entry.outputs],
         )
-        for each in entries
+        for entry in entries
     ]
 
 
@@ -104,7 +104,7 @@ def test_segments_of_random_networks_run_in_their_order(seed: int) -> None:
     chance = random.Random(seed)
     layers: list[Layer] = []
     for index in range(chance.randint(2, 25)):
-        earlier = ["x", *(each.name for each in layers)]
+        earlier = ["x", *(layer.name for layer in layers)]
         layers.append(_layer(f"l{index}", *(chance.choice(earlier) for _ in range(chance.randint(1, 3)))))
     outputs = [_output(f"y{index}", chance.choice(layers).name) for index in range(2)]
     layout = chance.choice(["nchw", "nhwc"])
@@ -112,8 +112,8 @@ def test_segments_of_random_networks_run_in_their_order(seed: int) -> None:
     code = _on(layers, ["cpu", *(chance.choice(["cpu", "vulkan"]) for _ in layers[1:])], layout)
     entries = entries_of(graph, code, "cpu")
     devices = devices_of(code, "cpu")
-    check_order(segments_of(entries, devices[0], outputs), ["x"], [each.name for each in outputs])
-    assert sorted(layer.name for entry in entries for layer in entry.layers) == sorted(each.name for each in layers)
+    check_order(segments_of(entries, devices[0], outputs), ["x"], [output.name for output in outputs])
+    assert sorted(layer.name for entry in entries for layer in entry.layers) == sorted(layer.name for layer in layers)
     assert all(code[layer.name].output.device == entry.device for entry in entries for layer in entry.layers)
     if len(devices) > 1:
         assert all(one.device != other.device for one, other in pairwise(entries))

@@ -19,7 +19,7 @@ _TO_NCHW = AdaptKind(str(_IMAGE), _NHWC, _NCHW).symbol
 
 
 def _layer(name: str, *sources: str) -> Layer:
-    refs = tuple(ValueRef(None, 0) if each == "x" else ValueRef(each, 0) for each in sources)
+    refs = tuple(ValueRef(None, 0) if source == "x" else ValueRef(source, 0) for source in sources)
     task = Task(name, LayerKind.TOLERANT, "", (_IMAGE,) * len(refs), (), (_IMAGE,))
     return Layer(name, (name,), task, refs, ())
 
@@ -29,15 +29,15 @@ def _prefixes(schemas: dict[str, Schema], *layers: Layer) -> list[Prefix]:
     output = NetworkValue("y", _IMAGE, "float32", ValueRef(layers[-1].name, 0))
     graph = LayerGraph(layers, (NetworkValue("x", _IMAGE, "float32"),), (output,))
     code = {
-        each.name: Implementation("", (schemas[each.name],) * len(each.inputs), (schemas[each.name],), ())
-        for each in layers
+        layer.name: Implementation("", (schemas[layer.name],) * len(layer.inputs), (schemas[layer.name],), ())
+        for layer in layers
     }
     (whole,) = entries_of(graph, code, "cpu")
-    return prefixes_of(whole, {each.name: f"t{each.name}" for each in layers}, code)
+    return prefixes_of(whole, {layer.name: f"t{layer.name}" for layer in layers}, code)
 
 
 def _results(prefix: Prefix) -> list[tuple[str | None, str]]:
-    return [(each.ref.source if each.ref else None, each.schema.layout) for each in prefix.entry.outputs]
+    return [(output.ref.source if output.ref else None, output.schema.layout) for output in prefix.entry.outputs]
 
 
 def test_a_beginning_gives_what_is_read_later_and_nothing_else() -> None:

@@ -66,14 +66,14 @@ def build_levels(imported: ImportedModel, net: SplitNetwork, files: NetFiles, sa
         pytest.skip("the levels are those of x86-64")
     levels = [level_of(portable(Target.create("cpu", name))) for name in ("x86-64-v4", "x86-64-v3")]
     own = manifest_of(imported)
-    plans = tuple(Alternative("cpu", each.name, own.inputs, own.outputs, needs=each.needs) for each in levels)
-    manifest = manifest_of(imported, **said, alternatives=plans, levels=tuple(each.name for each in levels))
-    joined = [JoinedPlan(net, imported.weights, each.target) for each in levels]
+    plans = tuple(Alternative("cpu", level.name, own.inputs, own.outputs, needs=level.needs) for level in levels)
+    manifest = manifest_of(imported, **said, alternatives=plans, levels=tuple(level.name for level in levels))
+    joined = [JoinedPlan(net, imported.weights, level.target) for level in levels]
     build_joined([JoinedModule(joined, "", manifest.to_json())], files)
 
 
 def calls(session: Session, count: int = 1) -> dict[str, Array]:
-    names = [each.name for each in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
     for _ in range(count):
         outputs = session.run(None, {"x": ONE})
     return dict(zip(names, outputs, strict=True))
@@ -83,8 +83,8 @@ def calls(session: Session, count: int = 1) -> dict[str, Array]:
 def test_calls_go_on_where_the_last_one_ended(module: Path, threads: int) -> None:
     with Session(module, threads=threads) as session:
         assert [each.name for each in session.get_inputs()] == ["x"]
-        assert [each.name for each in session.get_outputs()] == ["before", "same", "mean"]
-        assert next((each.name, each.shape) for each in session.get_states()) == ("total_in", [1, 4])
+        assert [output.name for output in session.get_outputs()] == ["before", "same", "mean"]
+        assert next((state.name, state.shape) for state in session.get_states()) == ("total_in", [1, 4])
         first = calls(session)
         np.testing.assert_array_equal(first["same"], [[2, 3, 4, 5]])
         third = calls(session, 2)

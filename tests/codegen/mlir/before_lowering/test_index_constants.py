@@ -37,10 +37,10 @@ def rewritten(**layer: object) -> Parsed:
         module = ir.Module.parse(LAYER.format(**layer))
         index_constants(module)
         assert module.operation.verify()
-        ops = [each.operation for each in module.body.operations[0].regions[0].blocks[0].operations]
-        values = [each.attributes["value"] for each in ops if each.name == "arith.constant"]
-        constants = [np.array(ir.DenseElementsAttr(each)) for each in values]
-        return Parsed(constants, {each.name: len(each.operands) for each in ops})
+        ops = [operation.operation for operation in module.body.operations[0].regions[0].blocks[0].operations]
+        values = [op.attributes["value"] for op in ops if op.name == "arith.constant"]
+        constants = [np.array(ir.DenseElementsAttr(value)) for value in values]
+        return Parsed(constants, {op.name: len(op.operands) for op in ops})
 
 
 @pytest.mark.parametrize(("element", "dtype"), [("i32", np.int32), ("i64", np.int64)])

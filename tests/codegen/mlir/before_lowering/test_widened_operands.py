@@ -71,9 +71,9 @@ def _implementation(way: str) -> Implementation:
 @pytest.mark.parametrize("way", _WAYS)
 def test_a_layer_of_a_plan_is_widened_by_another_dispatch_than_multiplies(way: str) -> None:
     code = lower({"s": _implementation(way)}, _VULKAN)["s"]
-    assert any("linalg.matmul" in each for each in code.companions)
-    assert any("arith.extui" in each for each in code.companions)
-    assert not any("linalg.matmul" in each and "arith.extui" in each for each in code.companions)
+    assert any("linalg.matmul" in companion for companion in code.companions)
+    assert any("arith.extui" in companion for companion in code.companions)
+    assert not any("linalg.matmul" in companion and "arith.extui" in companion for companion in code.companions)
     assert "optimization_barrier" not in code.text
 
 

@@ -32,7 +32,7 @@ def test_a_converted_layer_has_a_physical_signature(imported_of: ImportedOf) -> 
     assert "(%arg0: tensor<1x6x6x16xf32>, %arg1: tensor<1x6x6x16xf32>, " in head
     assert "-> tensor<1x6x6x16xf32>" in head
     assert "tensor<3x3x16x16xf32>" in head
-    filters = next(each for each in task.weights if len(each.shape) == 4)
+    filters = next(weight for weight in task.weights if len(weight.shape) == 4)
     packing = code.packings[task.weights.index(filters)]
     assert packing.type_of(filters).shape == (3, 3, 16, 16)
 

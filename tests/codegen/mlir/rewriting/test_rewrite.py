@@ -14,9 +14,9 @@ from tests.codegen.shared_filters import dense
 
 
 def test_a_changed_rewrite_leaves_the_next_one_alone(imported_of: Callable[[str], ImportedModel]) -> None:
-    task = next(each.task for each in imported_of("residual").graph.layers if each.name == "conv2")
+    task = next(layer.task for layer in imported_of("residual").graph.layers if layer.name == "conv2")
     changed, before = Rewrite.plain(task), str(Rewrite.plain(task).module)
-    filters = next(index for index, each in enumerate(task.weights) if len(each.shape) == 4)
+    filters = next(index for index, weight in enumerate(task.weights) if len(weight.shape) == 4)
     changed.pack(filters, (), "tensor<1xf32>")
     first = next(iter(body_of(changed.function).operations)).operation
     first.attributes["changed"] = changed.function.attributes["sym_name"]

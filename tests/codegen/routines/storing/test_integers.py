@@ -26,7 +26,7 @@ Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 HOST = Target.create("cpu", "host")
 UNSIGNED, SIGNED = QuantisedRange(1.0, -128, "int8"), QuantisedRange(1.0, 0, "int8")
-WHOLE_NUMBERS = [each for each in ROUTINES if each.traits.needs_run_time_ranges]
+WHOLE_NUMBERS = [routine for routine in ROUTINES if routine.traits.needs_run_time_ranges]
 CPUS = ["host", "cascadelake", "x86-64-v3"]
 
 
@@ -67,14 +67,14 @@ def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
     assert isinstance(stock, Implementation)
     kept = {"stock": stock}
     for routine in WHOLE_NUMBERS:
-        variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
-        kept |= {each.descriptor: each.implementation for each in variants[:1]}
+        variants = [variant for variant in variants_of(routine, layer.task, target) if isinstance(variant, Variant)]
+        kept |= {variant.descriptor: variant.implementation for variant in variants[:1]}
     return {name: each for name, each in kept.items() if not unusable(each.needs)}
 
 
 def _features(target: Target) -> set[str]:
     machine = machine_of(target, "f32")
-    return {each for each in machine.features if each.startswith(("sse", "avx", "fma"))}
+    return {feature for feature in machine.features if feature.startswith(("sse", "avx", "fma"))}
 
 
 def _inputs(subject: Subject, numbers: QuantisedRange) -> list[Array]:
@@ -157,14 +157,16 @@ SKEWED = QuantisedRange(0.37, -128, "int8")
 def test_a_factor_in_8_bits_beside_outliers_in_f32(found: Found, beyond: bool) -> None:
     """Numbers at both ends of the range by the largest weights, some beyond it; the residual is far beyond it."""
     layer, weights = found["product"]
-    offered = [each for routine in CALIBRATED for each in variants_of(routine, layer.task, HOST)]
+    offered = [variant for routine in CALIBRATED for variant in variants_of(routine, layer.task, HOST)]
     variants = [each for each in offered if isinstance(each, Variant)]
     assert variants
-    assert {rounding_of(each) for each in variants} == {FACTOR}
-    extreme = {name: np.where(each > 0, 127, -127).astype(np.float32) for name, each in weights.items()}
+    assert {rounding_of(variant) for variant in variants} == {FACTOR}
+    extreme = {name: np.where(weight > 0, 127, -127).astype(np.float32) for name, weight in weights.items()}
     stock = ROUTINES[0].build(layer.task, {}, HOST)
     assert isinstance(stock, Implementation)
-    subject = Subject(layer, extreme, {each.descriptor: each.implementation for each in variants} | {"stock": stock})
+    subject = Subject(
+        layer, extreme, {variant.descriptor: variant.implementation for variant in variants} | {"stock": stock}
+    )
     program, random = load({layer.name: subject}, HOST), np.random.default_rng(8)
     slot = next(index for index, each in enumerate(layer.task.inputs) if each.shape == (7, 37))
     inputs = [(1000 * random.standard_normal(each.shape)).astype(np.float32) for each in layer.task.inputs]

@@ -93,7 +93,10 @@ def test_kernels_compute_what_loops_compute(imported: ImportedModel, pytestconfi
             found: dict[str, Implementation | Rejected] = {}
             parameters = Recurrent().parameters(layer.task, _TARGET)
             assert not isinstance(parameters, Rejected), parameters
-            for each in (*parameters, *({**each, "shares": count} for each in parameters for count in (2, 3))):
+            for each in (
+                *parameters,
+                *({**parameter, "shares": count} for parameter in parameters for count in (2, 3)),
+            ):
                 found[str(dict(each))] = Recurrent().build(layer.task, each, _TARGET)
             built = {name: code for name, code in found.items() if isinstance(code, Implementation)}
             assert len(built) == len(found)
@@ -153,7 +156,7 @@ def _recurs(layer: Layer) -> bool:
 
 
 def test_workgroups_that_would_leave_rows_out_are_refused(imported: ImportedModel) -> None:
-    task = next(each.task for each in imported.graph.layers if each.name.startswith("gru") and _recurs(each))
+    task = next(layer.task for layer in imported.graph.layers if layer.name.startswith("gru") and _recurs(layer))
     given = {"vectors": 1, "unroll": 1, "rows": 1, "groups": 1, "shares": 1}
     uneven = {"groups": 2}, {"rows": 2}, {"groups": 3, "rows": 3}, {"unroll": 2}
     for wrong in (*uneven, {"groups": 0}, {"shares": 0}, {"rows": 0}):
@@ -162,7 +165,7 @@ def test_workgroups_that_would_leave_rows_out_are_refused(imported: ImportedMode
 
 
 def test_steps_are_shared_where_threads_are_left(imported: ImportedModel) -> None:
-    layers = {each.name: each.task for each in imported.graph.layers if each.task.kind is LayerKind.RECURRENCE}
+    layers = {layer.name: layer.task for layer in imported.graph.layers if layer.task.kind is LayerKind.RECURRENCE}
 
     def shares(name: str, threads: int) -> set[object]:
         found = Recurrent().parameters(layers[name], replace(_TARGET, threads=threads))
@@ -178,7 +181,7 @@ def test_steps_are_shared_where_threads_are_left(imported: ImportedModel) -> Non
 
 
 def test_other_layers_are_rejected(imported: ImportedModel) -> None:
-    product = next(each.task for each in imported.graph.layers if each.task.kind is LayerKind.CONTRACTION)
+    product = next(layer.task for layer in imported.graph.layers if layer.task.kind is LayerKind.CONTRACTION)
     assert Recurrent().parameters(product, _TARGET) == Rejected("not a recurrent layer")
 
 
@@ -191,9 +194,9 @@ def _computed_weights() -> ModelProto:
 
 def test_other_loops_are_rejected() -> None:
     found = imported_model(_computed_weights())
-    loops = [each.task for each in found.graph.layers if "scf.for" in each.task.body]
+    loops = [layer.task for layer in found.graph.layers if "scf.for" in layer.task.body]
     assert loops
-    assert all(isinstance(Recurrent().parameters(each, _TARGET), Rejected) for each in loops)
+    assert all(isinstance(Recurrent().parameters(loop, _TARGET), Rejected) for loop in loops)
 
 
 def test_a_matrix_that_is_read_elsewhere_is_not_packed(tmp_path: Path) -> None:
@@ -204,7 +207,7 @@ def test_a_matrix_that_is_read_elsewhere_is_not_packed(tmp_path: Path) -> None:
         model([rnn], [("x", (3, 4, _INPUTS), FLOAT), ("h", (1, 4, 4), FLOAT)], ["y"], constants), tmp_path / "m.onnx"
     )
     found = imported_model(tmp_path / "m.onnx")
-    task = next(each.task for each in found.graph.layers if each.task.kind is LayerKind.RECURRENCE)
+    task = next(layer.task for layer in found.graph.layers if layer.task.kind is LayerKind.RECURRENCE)
     shared = replace(task, body=task.body.replace("= %arg0,", "= %arg2,"))
     parameters = Recurrent().parameters(shared, _TARGET)
     assert not isinstance(parameters, Rejected), parameters

@@ -37,7 +37,7 @@ def _nothing_changes(folder: Path) -> Iterator[None]:
 
 def _contents(folder: Path) -> Mapping[str, bytes]:
     """What lies in a folder, but for the database."""
-    return {each.name: each.read_bytes() for each in folder.iterdir() if not each.name.startswith("t.db")}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith("t.db")}
 
 
 def test_weights_of_the_model_are_not_overwritten(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_modules_after_passes_overwrite_nothing(options: tuple[str, ...], said: 
     result = call("compile-to-vmfb", "model.onnx", *options, "--dump-dir", "d", *_STOCK, folder=tmp_path)
     assert_refused(result, 2, f"--dump-dir 'd' would write over {said}")
     assert (tmp_path / "model.onnx").read_bytes() == before
-    assert not any(each.is_file() and not each.is_symlink() for each in (tmp_path / "d").iterdir())
+    assert not any(path.is_file() and not path.is_symlink() for path in (tmp_path / "d").iterdir())
 
 
 def test_modules_after_passes_overwrite_no_weights(tmp_path: Path) -> None:

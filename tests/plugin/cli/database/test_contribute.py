@@ -37,8 +37,8 @@ def test_what_is_contributed_are_times_near_the_best(database: Path, tmp_path: P
     assert (told["times"], told["kinds"], told["threads"]) == (COUNT - 1, 1, 1)
     assert told["size_bytes"] == file.stat().st_size
     samples = read(file)
-    assert {each.facts for each in samples} == {facts(64, 14)}
-    assert min(each.seconds for each in samples) == pytest.approx(1e-3)
+    assert {sample.facts for sample in samples} == {facts(64, 14)}
+    assert min(sample.seconds for sample in samples) == pytest.approx(1e-3)
     again = call("sartor", "db", "contribute", file, "--tuning-db", database, "--threads", "2")
     assert f"{COUNT - 1} times of 1 kinds of layers" in again.stdout
     assert "threads: 2" in again.stdout

@@ -24,12 +24,12 @@ from sartor.settings.size_range import SizeRange
 def test_each_device_and_each_level_is_a_target(
     devices: Sequence[str] | None, cpu: str | None, found: list[str]
 ) -> None:
-    assert [str(each) for each in read_targets(devices, cpu, None)] == found
+    assert [str(target) for target in read_targets(devices, cpu, None)] == found
 
 
 def test_all_levels_are_those_of_this_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    levels = [each.architecture for each in read_targets(None, "all", None)]
+    levels = [target.architecture for target in read_targets(None, "all", None)]
     assert levels == ["x86-64-v3", "x86-64-v4", "sapphirerapids"]
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(UsageError, match="not defined for riscv64"):
@@ -98,6 +98,6 @@ def test_a_range_is_one_plan_for_any_size() -> None:
 
 def test_a_short_range_tells_how_to_ask_for_a_plan_for_each_size(caplog: pytest.LogCaptureFixture) -> None:
     read_shape_sets(["x=1..512,384", "y=1..8"])
-    assert [each.getMessage() for each in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "--shape y has the range 1..8: one plan for any size in it; for a plan for each of some sizes name them, as 1|8"
     ]

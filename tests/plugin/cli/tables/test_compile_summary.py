@@ -54,14 +54,14 @@ def test_stock_tools_are_given_the_threads_of_the_plan(
     artifact = Artifact(Path("net.vmfb"), recipe.plan, None, 0)
     command = compile_summary.run_command(artifact)
     assert command[: 1 + len(flags)] == ["iree-run-module", *flags]
-    assert len(flags) == 1 or any("topology" in each for each in flags)
+    assert len(flags) == 1 or any("topology" in flag for flag in flags)
 
 
 def test_much_time_in_stock_code_is_told(imported_of: Callable[[str], ImportedModel]) -> None:
     plan = selected(imported_of("lenet"), transfers(1e-2, 1e-2)).plan
-    choices = [replace(each, variant="cpu:f32/conv2d.direct", seconds=1.0, in_place=None) for each in plan.layers]
+    choices = [replace(layer, variant="cpu:f32/conv2d.direct", seconds=1.0, in_place=None) for layer in plan.layers]
     for stock, sentence in ((1, ""), (2, f"29% of the time: {choices[0].layer}, {choices[1].layer}")):
-        changed = [replace(each, variant="cpu:f32/block.stock") for each in choices[:stock]]
+        changed = [replace(choice, variant="cpu:f32/block.stock") for choice in choices[:stock]]
         assert stock_time(replace(plan, layers=(*changed, *choices[stock:7]))).sentence == sentence
     slow = replace(choices[0], variant="cpu:f32/block.stock", in_place=3.0)
     found = stock_time(replace(plan, layers=(slow, *choices[1:4])))

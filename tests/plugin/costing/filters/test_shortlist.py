@@ -35,9 +35,9 @@ def names(imported_of: ImportedOf) -> Callable[[tuple[Pin, ...]], dict[str, list
 def test_kernels_push_out_other_lowerings(names: Callable[[tuple[Pin, ...]], dict[str, list[str]]]) -> None:
     convolutions = [each for each in names(()).values() if any(".direct" in name for name in each)]
     assert convolutions
-    for each in convolutions:
-        assert each[0].endswith(".stock")
-        assert not any(".im2col" in name or ".nhwc" in name for name in each)
+    for convolution in convolutions:
+        assert convolution[0].endswith(".stock")
+        assert not any(".im2col" in name or ".nhwc" in name for name in convolution)
 
 
 def test_a_pinned_routine_is_measured(names: Callable[[tuple[Pin, ...]], dict[str, list[str]]]) -> None:

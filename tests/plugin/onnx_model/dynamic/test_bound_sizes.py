@@ -30,7 +30,7 @@ def assert_same(prepared: ModelProto, original: ModelProto, feeds: Mapping[str, 
 def test_it_computes_the_same(name: str, prepare_quickly: Prepare) -> None:
     case = CASES[name]()
     prepared = prepare_quickly(case.model)
-    assert all(None not in each.shape for each in prepared.outputs)
+    assert all(None not in output.shape for output in prepared.outputs)
     for feeds in case.feeds:
         assert_same(prepared.model, case.model, feeds)
 
@@ -218,7 +218,7 @@ def test_the_names_of_counts_are_kept(prepare_quickly: Prepare) -> None:
 def test_other_models_are_not_changed(prepare_quickly: Prepare) -> None:
     prepared = prepare_quickly(model([node("Relu", ["x"], ["y"])], [("x", (6,), FLOAT)], ["y"]))
     assert "bound_sizes" not in {change.rewrite for change in prepared.changes}
-    assert not any(counted_axis(each.name) for each in prepared.outputs)
+    assert not any(counted_axis(output.name) for output in prepared.outputs)
 
 
 def test_loops_without_a_bound_that_end_by_what_they_compute_are_refused(prepare_quickly: Prepare) -> None:

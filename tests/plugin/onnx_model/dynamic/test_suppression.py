@@ -93,7 +93,7 @@ def test_no_more_than_are_asked_for(prepare_quickly: Prepare) -> None:
     assert prepare_quickly(_model((1, 2, 20), 3, 0.5, None)).outputs[0].shape == (6, 3)
     assert prepare_quickly(_model((1, 2, 20), 1000, 0.5, None)).outputs[0].shape == (40, 3)
     # By default no box is selected, and the shape does not depend on data.
-    assert [each.shape for each in prepare_quickly(_model((1, 2, 20), 0, 0.5, None)).outputs] == [(0, 3)]
+    assert [output.shape for output in prepare_quickly(_model((1, 2, 20), 0, 0.5, None)).outputs] == [(0, 3)]
 
 
 def test_a_loop_of_one_body_whatever_the_limit_is(prepare_quickly: Prepare) -> None:

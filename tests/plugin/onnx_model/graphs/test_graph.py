@@ -42,7 +42,7 @@ def test_new_names_are_free_in_all_graphs(branch: list[NodeProto], around: list[
     assert reduced_angles(built)
     for name, found in run(built, feeds).items():
         np.testing.assert_allclose(found, right[name], atol=1e-6)
-    bodies = [each.g for each in built.graph.node[-1].attribute]
+    bodies = [attribute.g for attribute in built.graph.node[-1].attribute]
     outside = {name for each in built.graph.node for name in each.output}
     assert not any(name in outside for body in bodies for each in body.node for name in each.output)
 

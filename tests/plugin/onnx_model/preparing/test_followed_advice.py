@@ -35,7 +35,11 @@ def _copied(model: ModelProto) -> ModelProto:
 def _freed(model: ModelProto, random: np.random.Generator) -> ModelProto | None:
     """With a small constant of integers, as shapes and axes are, as an input."""
     copy = _copied(model)
-    small = [each for each in copy.graph.initializer if each.data_type in _KINDS and np.prod(each.dims) <= _SMALL]
+    small = [
+        initializer
+        for initializer in copy.graph.initializer
+        if initializer.data_type in _KINDS and np.prod(initializer.dims) <= _SMALL
+    ]
     if not small:
         return None
     freed = small[random.integers(len(small))]
@@ -62,7 +66,9 @@ def _by_data(model: ModelProto, random: np.random.Generator) -> ModelProto | Non
     name, source = copy.graph.input[-1].name, copy.graph.input[0].name
     kind = copy.graph.input[-1].type.tensor_type.elem_type
     del copy.graph.input[-1]
-    values = next(numpy_helper.to_array(each) for each in model.graph.initializer if each.name == name)
+    values = next(
+        numpy_helper.to_array(initializer) for initializer in model.graph.initializer if initializer.name == name
+    )
     copy.graph.initializer.append(numpy_helper.from_array(values, f"{name}/known"))
     joining = "Or" if kind == TensorProto.BOOL else "Add"
     nodes = [

@@ -127,4 +127,4 @@ def test_an_input_that_is_an_output_has_its_shape_there(
     declared: tuple[int | str, ...] | None, shapes: dict[str, tuple[int, ...]], prepare_quickly: Prepare
 ) -> None:
     built = model([node("Relu", ["a"], ["y"])], [("a", (2,), FLOAT), ("x", declared, FLOAT)], ["y", "x"])
-    assert [(each.name, each.shape) for each in _bind(built, **shapes).outputs] == [("y", (2,)), ("x", (2, 3))]
+    assert [(output.name, output.shape) for output in _bind(built, **shapes).outputs] == [("y", (2,)), ("x", (2, 3))]

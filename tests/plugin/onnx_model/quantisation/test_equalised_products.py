@@ -52,7 +52,7 @@ def test_results_keep_their_bits() -> None:
     for found, expected in zip(_outputs(equalised), _outputs(plain), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert len(equalised.graph.node) == len(plain.graph.node) + 1
-    names = {each.name for each in equalised.graph.initializer}
+    names = {initializer.name for initializer in equalised.graph.initializer}
     assert "w" in names, "another product still reads it"
     assert "turned" not in names
 

@@ -100,7 +100,7 @@ def test_scales_are_weights_so_that_equal_layers_are_equal(prepare_quickly: Prep
     assert (found["Conv"], found["MatMul"]) == (2, 2)
     # What both products read is quantised once.
     assert found["ReduceMin"] == found["ReduceMax"] == 3
-    stored = {each.name: tuple(each.dims) for each in prepared.graph.initializer}
+    stored = {initializer.name: tuple(initializer.dims) for initializer in prepared.graph.initializer}
     scales = sorted(shape for name, shape in stored.items() if name.endswith("weight_scales"))
     assert scales == [(24,), (24,), (32, 1, 1), (32, 1, 1)]
 

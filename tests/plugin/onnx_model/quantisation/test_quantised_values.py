@@ -45,10 +45,10 @@ def test_pairs_leave_a_float_model_and_ranges(kind: str, prepare_quickly: Prepar
 
 def test_dequantised_weights_are_exact_constants(prepare_quickly: Prepare) -> None:
     prepared = prepare_quickly(network()).model
-    stored = {each.name: each for each in prepared.graph.initializer}
+    stored = {initializer.name: initializer for initializer in prepared.graph.initializer}
     assert stored["w1"].data_type == TensorProto.INT8
     take_out_quantisation(prepared)
-    kept = {each.name: each for each in prepared.graph.initializer}
+    kept = {initializer.name: initializer for initializer in prepared.graph.initializer}
     assert "w1" not in kept
     assert kept["w1_d"].data_type == TensorProto.FLOAT
 

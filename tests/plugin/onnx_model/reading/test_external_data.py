@@ -202,7 +202,7 @@ def cached(tmp_path: Path) -> Path:
 def test_the_cache_of_hugging_face_is_read(cached: Path) -> None:
     model, files = read_model(cached)
     assert model.graph.initializer[0].raw_data == VALUES.tobytes()
-    assert [each.name for each in files] == ["decaf"]
+    assert [file.name for file in files] == ["decaf"]
 
 
 def test_links_lead_beside_the_model_only(cached: Path) -> None:
@@ -228,7 +228,7 @@ def test_more_tensors_than_files_may_be_open_are_read(tmp_path: Path) -> None:
     """Each had a mapping, and a descriptor, of its own."""
     count, elements = 100, 20_000
     tensors = [numpy_helper.from_array(np.full(elements, index, np.float32), f"w{index}") for index in range(count)]
-    nodes = [node("Sum", [each.name for each in tensors], ["y"])]
+    nodes = [node("Sum", [tensor.name for tensor in tensors], ["y"])]
     built = model(nodes, [], [("y", (elements,), FLOAT)])
     built.graph.initializer.extend(tensors)
     onnx.save(built, tmp_path / "m.onnx", save_as_external_data=True, location="data", size_threshold=0)
@@ -237,7 +237,7 @@ def test_more_tensors_than_files_may_be_open_are_read(tmp_path: Path) -> None:
     try:
         with holding():
             loaded = load_model(tmp_path / "m.onnx")
-            found = [to_array(each)[-1] for each in loaded.graph.initializer]
+            found = [to_array(initializer)[-1] for initializer in loaded.graph.initializer]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert found == [*range(count)]

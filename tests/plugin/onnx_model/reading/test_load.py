@@ -146,8 +146,8 @@ def test_operands_that_do_not_fit_are_refused(
 
 
 def test_constants_may_be_repeated(save_and_load: Load, prepare_quickly: Prepare) -> None:
-    values = [numpy_helper.from_array(np.full(3, each, np.float32)) for each in (1, 2)]
-    nodes = [node("Constant", [], ["c"], value=each, name=f"c{index}") for index, each in enumerate(values)]
+    values = [numpy_helper.from_array(np.full(3, number, np.float32)) for number in (1, 2)]
+    nodes = [node("Constant", [], ["c"], value=value, name=f"c{index}") for index, value in enumerate(values)]
     built = model([*nodes, node("Add", ["x", "c"], ["y"])], [("x", (3,), FLOAT)], ["y"])
     prepared = prepare_quickly(save_and_load(built))
     (constant,) = prepared.model.graph.initializer

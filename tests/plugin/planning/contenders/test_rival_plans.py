@@ -56,7 +56,7 @@ def refined(imported_of: ImportedOf, plans: int, alone: Times, inside: Times, bu
 
 
 def seconds(recipe: Recipe, inside: Times) -> float:
-    return sum(inside(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers)
+    return sum(inside(layer.task.key, recipe.variants[layer.name].descriptor) for layer in recipe.graph.layers)
 
 
 def test_a_plan_that_tables_cannot_tell_from_the_best_is_run_and_shipped(imported_of: ImportedOf) -> None:
@@ -71,8 +71,10 @@ def test_what_rivals_show_of_single_layers_is_combined(imported_of: ImportedOf) 
     """No rival need have all fast variants; the plan that is selected after they ran does."""
     alone, inside = times(imported_of, 1.0, 1.02), times(imported_of, 1.0, 0.8, slow=1.3)
     found = refined(imported_of, 3, alone, inside)
-    chosen = {each.task.key: found.recipe.variants[each.name].descriptor for each in found.recipe.graph.layers}
-    tried = {(each.task.key, plan.variants[each.name].descriptor) for plan in found.tried for each in plan.graph.layers}
+    chosen = {layer.task.key: found.recipe.variants[layer.name].descriptor for layer in found.recipe.graph.layers}
+    tried = {
+        (layer.task.key, plan.variants[layer.name].descriptor) for plan in found.tried for layer in plan.graph.layers
+    }
     for key, (_, faster) in pairs(imported_of).items():
         assert (chosen[key] == faster) == ((key, faster) in tried)
 
@@ -92,7 +94,7 @@ def rivals(imported_of: ImportedOf, ratio: float, second: float, plans: int = 4)
     """The best plan and its rivals, if the layers' times in the network are right."""
     select = wanting(imported_of, plans)
     (best,), tables = select.select(tables_of(select.imported, times(imported_of, 1.0, second)), UNLIMITED)
-    found = {(each.task.key, best.variants[each.name].descriptor): UNIT for each in best.graph.layers}
+    found = {(layer.task.key, best.variants[layer.name].descriptor): UNIT for layer in best.graph.layers}
     incumbent = Incumbent(best, ratio, [best], InNetworkTimes(found), InNetworkTimes(found), UNLIMITED)
     recipes, tables = rival_plans(select, tables, incumbent)
     return best, recipes, tables
@@ -111,4 +113,4 @@ def test_rivals_are_found_if_the_tables_err_by_more_than_the_plans_differ(
 def test_conversions_that_only_rivals_need_are_measured(imported_of: ImportedOf) -> None:
     best, found, tables = rivals(imported_of, 1.3, 1.01)
     symbols = {kind.symbol for kind in tables.adapts}
-    assert {each.symbol for plan in (best, *found) for each in plan.plan.adapts} <= symbols
+    assert {adapt.symbol for plan in (best, *found) for adapt in plan.plan.adapts} <= symbols

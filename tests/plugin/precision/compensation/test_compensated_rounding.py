@@ -22,8 +22,8 @@ def _rows(count: int, depth: int, seed: int) -> Array:
 
 def _moments(*samples: Array) -> Array:
     seen = SecondMoments()
-    for each in samples:
-        seen.observe(each)
+    for sample in samples:
+        seen.observe(sample)
     assert seen.total is not None
     return seen.total
 

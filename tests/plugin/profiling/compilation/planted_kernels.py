@@ -21,13 +21,13 @@ class PlantedKernel:
         return f"{self.kernel.identity} {self.new}"
 
     def executables(self) -> tuple[str, ...]:
-        return tuple(re.sub(self.pattern, self.new, each) for each in self.kernel.executables())
+        return tuple(re.sub(self.pattern, self.new, executable) for executable in self.kernel.executables())
 
 
 def with_fault(variant: Variant, pattern: str, new: str) -> Variant:
     """A variant with the fault; the same if it is no kernel, or its code does not match."""
     kernel = variant.implementation.kernel
-    if kernel is None or not any(re.search(pattern, each) for each in kernel.executables()):
+    if kernel is None or not any(re.search(pattern, executable) for executable in kernel.executables()):
         return variant
     planted = PlantedKernel(kernel, pattern, new)
     return replace(variant, implementation=replace(variant.implementation, kernel=planted, overwriting=None))

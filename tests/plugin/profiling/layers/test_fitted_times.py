@@ -26,7 +26,7 @@ def planned(imported_of: ImportedOf) -> tuple[Recipe, Tables]:
 
 def in_place(recipe: Recipe, *ratios: float) -> InNetworkTimes:
     """Times of the first kinds of layers, relative to those alone; the other layers take as long as alone."""
-    keys = dict.fromkeys((each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers)
+    keys = dict.fromkeys((layer.task.key, recipe.variants[layer.name].descriptor) for layer in recipe.graph.layers)
     known = [*ratios, *[1.0] * (len(keys) - len(ratios))]
     return InNetworkTimes({key: ratio * UNIT for key, ratio in zip(keys, known, strict=True)})
 

@@ -120,7 +120,7 @@ def test_a_wrong_edge_is_seen(setting: Setting, tmp_path: Path) -> None:
     imported, recipe = _imported(quantised("residual", tmp_path))
     layers = list(recipe.graph.layers)
     # A residual sum reads the shortcut of the block before.
-    sums = [index for index, each in enumerate(layers) if len(each.inputs) == 2]
+    sums = [index for index, layer in enumerate(layers) if len(layer.inputs) == 2]
     first, later = sums[1], sums[2]
     shortcut = next(ref for ref in layers[later].inputs if ref.source == layers[first].name)
     other = next(ref for ref in layers[first].inputs if ref != shortcut)

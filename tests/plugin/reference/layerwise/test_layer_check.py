@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _claimed(built: ModelProto) -> list[str]:
     """What a module's layers return: what was rounded, and the output."""
-    constants = {each.name for each in built.graph.initializer}
+    constants = {initializer.name for initializer in built.graph.initializer}
     kinds = {"DequantizeLinear", "QLinearConv", "QLinearAdd", "QLinearMatMul"}
     named = [each.output[0] for each in built.graph.node if each.op_type in kinds and each.input[0] not in constants]
     return list(dict.fromkeys([*named, *(each.name for each in built.graph.output)]))

@@ -43,8 +43,8 @@ def _rewrites() -> Iterator[Path]:
 def test_every_operator_that_a_rewrite_names_has_one(path: Path) -> None:
     accepted = _accepted()
     domains = {name: [domain for domain, other in accepted if other == name] for _, name in accepted}
-    texts = [each.value for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Constant)]
-    named = {each for each in texts if isinstance(each, str) and each in domains and each not in CONTRIB_REASONS}
+    texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+    named = {text for text in texts if isinstance(text, str) and text in domains and text not in CONTRIB_REASONS}
     unvouched = {
         (domain, name) for name in named for domain in domains[name] if voucher_of((domain, name)) is Voucher.NOBODY
     }

@@ -48,7 +48,7 @@ class Fault:
             assert values is not None
             seen.input[self.swapped] = editor.add_constant("swapped", np.swapaxes(values, *self.axes).copy())
         if self.attributes:
-            kept = [each for each in seen.attribute if each.name not in self.attributes]
+            kept = [attribute for attribute in seen.attribute if attribute.name not in self.attributes]
             del seen.attribute[:]
             seen.attribute.extend([*kept, *(helper.make_attribute(*each) for each in self.attributes.items())])
         if self.scale is None:
@@ -79,9 +79,11 @@ def _case(
     opset: int = 17,
     **attributes: Any,
 ) -> Case:
-    named = [each if isinstance(each, str) else each[0] for each in outputs]
+    named = [output if isinstance(output, str) else output[0] for output in outputs]
     item = node(operator, inputs, named, domain=MS, **attributes)
-    scaled = (Fault(scale=1.05),) if not any(isinstance(each, tuple) and each[2] == UINT8 for each in outputs) else ()
+    scaled = (
+        (Fault(scale=1.05),) if not any(isinstance(output, tuple) and output[2] == UINT8 for output in outputs) else ()
+    )
     return Case(operator, lambda: model([item], fed, outputs, constants, opset), (*scaled, *faults))
 
 

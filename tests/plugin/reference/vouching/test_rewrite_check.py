@@ -148,7 +148,10 @@ def test_results_far_below_the_others_may_be_off_by_what_rounding_explains(
     # The whole model alone sees faults too: a scale of all, and a bias that is off where results are far below.
     monkeypatch.setattr(NodeRewrites, "compare", lambda *_: None)
     lowerings = expand_operators._LOWERINGS[MS]
-    right, (bias,) = lowerings[operator], (each for each in built.graph.initializer if each.name == "b")
+    right, (bias,) = (
+        lowerings[operator],
+        (initializer for initializer in built.graph.initializer if initializer.name == "b"),
+    )
     wrong = ModelProto()
     wrong.CopyFrom(built)
     off = numpy_helper.to_array(bias).copy()
@@ -218,7 +221,7 @@ def test_a_check_that_goes_on_beside_the_rest_ends_as_one_that_is_waited_for(
     path.write_bytes(built.SerializeToString())
     right = preparing.prepare(built).model
     wrong = ModelProto.FromString(right.SerializeToString())
-    scaled = next(each for each in wrong.graph.initializer if each.data_type == FLOAT)
+    scaled = next(initializer for initializer in wrong.graph.initializer if initializer.data_type == FLOAT)
     scaled.CopyFrom(numpy_helper.from_array(np.float32(1.5) * numpy_helper.to_array(scaled), scaled.name))
     source = SimpleNamespace(since=lambda _: iter([sample_inputs(right, 0)]))
     monkeypatch.setattr(rewritten_samples, "sample_set", lambda *_, **__: SimpleNamespace(source=source))
@@ -231,8 +234,8 @@ def test_a_check_that_goes_on_beside_the_rest_ends_as_one_that_is_waited_for(
             )
             for each in (right, wrong)
         ]
-        for each in checks:
-            each.begin()
+        for check in checks:
+            check.begin()
         checks[0].finish()
         with pytest.raises(RewriteError, match="differs from the definition of GroupNorm"):
             checks[1].finish()

@@ -28,7 +28,7 @@ def test_beginnings_at_a_low_clock_are_timed_again() -> None:
     gpu = Gpu(low=range(20, 26))
     short, long = gpu.run(1e-3), gpu.run(2e-3)
     samples = _in_turn([short.__next__, long.__next__], lambda: gpu.rate, 10.0)
-    assert [set(each) for each in samples] == [{1e-3}, {2e-3}]
+    assert [set(sample) for sample in samples] == [{1e-3}, {2e-3}]
     assert len(samples[0]) == len(samples[1]) == 28
 
 

@@ -82,7 +82,7 @@ def test_stealing_bounds_what_a_busy_core_costs(little: int) -> None:
 def test_with_stealing_it_is_near_the_best_of_all_schedules(layers: list[Stages]) -> None:
     """Against all divisions of the preparations among two little cores and the big ones; 2 is a bound of any schedule
     that leaves no core idle (Graham, "Bounds on multiprocessing timing anomalies", 1969), where cores are alike."""
-    alike = [Stages(each.on_little, each.on_little, each.executing) for each in layers]
+    alike = [Stages(layer.on_little, layer.on_little, layer.executing) for layer in layers]
     best = min(
         simulate(alike, _divided(owners), steals=False).seconds for owners in product(range(3), repeat=len(alike))
     )

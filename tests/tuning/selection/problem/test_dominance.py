@@ -46,7 +46,9 @@ def test_the_optimum_stays(random_problem: BuildRandom, rng: Random) -> None:
     assert _optimum(rest) == best
     for layer, fewer, mask in zip(model.layers, rest.layers, kept, strict=True):
         assert fewer.options == tuple(np.array(layer.options, dtype=object)[mask])
-        assert [fewer.outputs[output] for output in fewer.output_of] == [each.choice.output for each in fewer.options]
+        assert [fewer.outputs[output] for output in fewer.output_of] == [
+            option.choice.output for option in fewer.options
+        ]
 
 
 @settings(max_examples=100, deadline=None)

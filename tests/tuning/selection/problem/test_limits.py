@@ -47,7 +47,7 @@ def _sized(problem: Problem, rng: Random) -> Problem:
     def stored(node: Node) -> tuple[tuple[Schema, float], ...]:
         """Other sizes of the output in some of the schemas that choices write or read."""
         schemas = {schema for each in problem.nodes for one in each.choices for schema in (one.output, *one.inputs)}
-        return tuple((each, float(rng.randint(0, 9))) for each in sorted(schemas) if rng.random() < 0.4)
+        return tuple((schema, float(rng.randint(0, 9))) for schema in sorted(schemas) if rng.random() < 0.4)
 
     nodes = tuple(
         replace(
@@ -239,7 +239,7 @@ def _with_sizes(name: str, rng: Random) -> Node:
 
 
 def _least(problem: Problem) -> float:
-    plan = Assignment({node.name: min(node.choices, key=lambda each: each.cost.memory) for node in problem.nodes})
+    plan = Assignment({node.name: min(node.choices, key=lambda choice: choice.cost.memory) for node in problem.nodes})
     return measures(problem, plan)[Quantity.MEMORY]
 
 

@@ -76,10 +76,10 @@ def test_a_copy_lives_until_its_last_reader() -> None:
     plan = dprs.select(problem).assignment
     # The stem's output, its copy, and the output of the layer that runs: outputs that nothing reads live no longer.
     assert peak_bytes(problem, plan) == 8 + 8 + 1
-    middle = next(each for each in problem.nodes if each.name == "middle")
+    middle = next(node for node in problem.nodes if node.name == "middle")
     between = replace(plan, choices={**plan.choices, "middle": replace(middle.choices[0], scratch=4.0)})
     wide = replace(middle, choices=(between.choices["middle"], middle.choices[1]))
-    apart = replace(problem, nodes=tuple(wide if each.name == "middle" else each for each in problem.nodes))
+    apart = replace(problem, nodes=tuple(wide if node.name == "middle" else node for node in problem.nodes))
     # The layer between two readers of the copy does not read it, but has scratch beside it.
     assert peak_bytes(apart, between) == 8 + 8 + 1 + 4
     costs = evaluate(apart, between)
@@ -120,7 +120,7 @@ def test_the_tables_add_up_to_the_value_of_a_plan(random_problem: BuildRandom, r
         picks = [rng.randrange(len(layer.options)) for layer in origin.layers]
         values = unknowns.values(picks)
         assert unknowns.picks(values) == picks
-        total = sum(float(each.table[tuple(values[axis] for axis in each.scope)]) for each in unknowns.factors())
+        total = sum(float(factor.table[tuple(values[axis] for axis in factor.scope)]) for factor in unknowns.factors())
         assert total == pytest.approx(problem.value(picks))
 
 

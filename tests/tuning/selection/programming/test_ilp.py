@@ -125,7 +125,9 @@ def test_the_unit_of_the_costs_does_not_matter(layout_net: BuildNet, scale: floa
     nodes = tuple(
         Node(
             node.name,
-            tuple(Choice(each.name, each.inputs, each.output, _times(each.cost, scale)) for each in node.choices),
+            tuple(
+                Choice(choice.name, choice.inputs, choice.output, _times(choice.cost, scale)) for choice in node.choices
+            ),
         )
         for node in problem.nodes
     )

@@ -65,7 +65,7 @@ def _probit(emit: Emitter, scores: str, output: str) -> str:
         return emit.constant(value, "probit", np.float32)
 
     centred = emit("Sub", emit("Mul", scores, number(2), part="double"), number(1), part="centre")
-    below, above = (emit(each, number(1), centred, part="side") for each in ("Sub", "Add"))
+    below, above = (emit(name, number(1), centred, part="side") for name in ("Sub", "Add"))
     logarithm = emit("Log", emit("Mul", below, above, part="product"), part="logarithm")
     half = emit("Mul", logarithm, number(0.5), part="half")
     first = emit("Add", half, number(2 / (_PI * _WINITZKI)), part="first")

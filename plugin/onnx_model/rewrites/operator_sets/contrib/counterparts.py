@@ -93,7 +93,7 @@ def _unfold(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit = Emitter(editor, node)
     indices = emit.constant(np.arange(count)[:, None] * step + np.arange(size), "indices", np.int64)
     windows = emit("Gather", node.input[0], indices, part="windows", axis=axis)
-    order = [each for each in range(len(shape) + 1) if each != axis + 1]
+    order = [index for index in range(len(shape) + 1) if index != axis + 1]
     emit("Transpose", windows, output=node.output[0], perm=[*order, axis + 1])
     return emit.nodes
 
@@ -107,7 +107,7 @@ def _transposed_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     emit, operands = Emitter(editor, node), [node.input[0], node.input[1]]
     if bias := optional_input(node, 3):
         operands.append(bias)
-    found = {**attributes(node), "pads": [int(each) for each in pads] or None}
+    found = {**attributes(node), "pads": [int(pad) for pad in pads] or None}
     emit("ConvTranspose", *operands, output=node.output[0], **found)
     return emit.nodes
 

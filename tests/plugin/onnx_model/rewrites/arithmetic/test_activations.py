@@ -14,7 +14,7 @@ from tests.plugin.onnx_model.conftest import Prepare
 def test_constants_of_selu(given: dict[str, float], prepare_quickly: Prepare) -> None:
     built = model([node("Selu", ["x"], ["y"], **given)], [("x", (4,), FLOAT)], ["y"])
     (selu,) = prepare_quickly(built).model.graph.node
-    found = {each.name: each.f for each in selu.attribute}
+    found = {attribute.name: attribute.f for attribute in selu.attribute}
     expected = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875, **given}
     assert found == pytest.approx(expected, rel=1e-7)
 

@@ -29,7 +29,7 @@ def _clip(bounds: dict[str, float | None], *, are_inputs: bool) -> ModelProto:
 def test_bounds_that_are_nan_bound_nothing(low: float | None, high: float | None, *, are_inputs: bool) -> None:
     bounds = {"low": low, "high": high}
     original = _clip(bounds, are_inputs=are_inputs)
-    given = {name: np.array(each, np.float32) for name, each in bounds.items() if each is not None}
+    given = {name: np.array(bound, np.float32) for name, bound in bounds.items() if bound is not None}
     feeds = {"x": _X, **(given if are_inputs else {})}
     prepared = prepare(original).model
     np.testing.assert_array_equal(run(prepared, feeds)["y"], run(original, feeds)["y"])

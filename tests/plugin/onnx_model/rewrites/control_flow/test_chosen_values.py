@@ -44,7 +44,7 @@ def test_places_are_picked_and_the_empty_list_has_a_branch_of_its_own(prepare_qu
     built = parser.parse_model(_BAG)
     built.graph.initializer.append(numpy_helper.from_array(weights(3, 4) - 3, "table"))
     prepared = prepare_quickly(built).model
-    assert all(each.op_type not in ("If", "Loop") for each in prepared.graph.node)
+    assert all(node.op_type not in ("If", "Loop") for node in prepared.graph.node)
     for values in itertools.product((1, 2), repeat=3):
         feeds = {"x": np.array(values)}
         found, right = run(prepared, feeds), run(built, feeds)
@@ -99,7 +99,7 @@ def test_branches_within_branches_are_selected_too(prepare_quickly: Prepare) -> 
     }"""
     built = parser.parse_model(text)
     prepared = prepare_quickly(built).model
-    assert all(each.op_type != "If" for each in prepared.graph.node)
+    assert all(node.op_type != "If" for node in prepared.graph.node)
     for first, end in ((0, 0), (0, 5), (1, 3), (3, 5), (4, 4)):
         feeds = {"x": weights(5, 3), "first": np.array([first]), "end": np.array([end])}
         np.testing.assert_allclose(run(prepared, feeds)["y"], run(built, feeds)["y"], rtol=1e-6)
@@ -130,6 +130,6 @@ def test_a_branch_that_reads_more_than_single_numbers_stays_one(prepare_quickly:
     built = parser.parse_model(text)
     built.graph.initializer.append(numpy_helper.from_array(weights(3), "table"))
     prepared = prepare_quickly(built).model
-    assert [each.op_type for each in prepared.graph.node].count("If") == 1
+    assert [node.op_type for node in prepared.graph.node].count("If") == 1
     feeds = {"i": np.array(7), "a": np.array(False)}
     assert run(prepared, feeds)["y"] == 0

@@ -30,7 +30,7 @@ def _model(operator: str, inputs: dict[str, Any], output: Any, **attributes: Any
 
 
 def _names(values: Any) -> list[str]:
-    return [each.name for each in values]
+    return [value.name for value in values]
 
 
 def test_a_sequence_becomes_one_tensor_for_each_element() -> None:

@@ -22,7 +22,7 @@ def _loop(*, is_node: bool) -> ModelProto:
         helper.make_node("Identity", ["go"], ["going"], name="on"),
     ]
     values = [("step", INT64, []), ("go", TensorProto.BOOL, []), ("state", FLOAT, [2, 8])]
-    inputs = [helper.make_tensor_value_info(*each) for each in values]
+    inputs = [helper.make_tensor_value_info(*value) for value in values]
     outputs = [
         helper.make_tensor_value_info("going", TensorProto.BOOL, []),
         helper.make_tensor_value_info("next", FLOAT, [2, 8]),
@@ -36,7 +36,7 @@ def _loop(*, is_node: bool) -> ModelProto:
 def _twice(steps: int) -> ModelProto:
     """A loop whose body returns one value as its state and as its result."""
     values = [("step", INT64, []), ("go", TensorProto.BOOL, []), ("state", FLOAT, [3])]
-    inputs = [helper.make_tensor_value_info(*each) for each in values]
+    inputs = [helper.make_tensor_value_info(*value) for value in values]
     outputs = [helper.make_tensor_value_info(*each) for each in (values[1], *[("next", FLOAT, [3])] * 2)]
     body = helper.make_graph([node("Neg", ["state"], ["next"])], "body", inputs, outputs)
     loop = node("Loop", ["n", "", "x"], ["y", "z"], body=body)
@@ -58,6 +58,6 @@ def test_weights_of_a_body_are_there_once(prepare_quickly: Prepare, *, is_node: 
     built = _loop(is_node=is_node)
     prepared = prepare_quickly(built).model
     assert sum(each.op_type == "MatMul" for each in prepared.graph.node) == _STEPS
-    assert sum(list(each.dims) == [8, 8] for each in prepared.graph.initializer) == 1
+    assert sum(list(initializer.dims) == [8, 8] for initializer in prepared.graph.initializer) == 1
     x = {"x": weights(2, 8, seed=1)}
     assert relative_error(run(prepared, x)["y"], run(built, x)["y"]) < 1e-6

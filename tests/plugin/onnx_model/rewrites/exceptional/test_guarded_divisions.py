@@ -61,7 +61,7 @@ def test_no_divisor_ends_the_process(dtype: type[np.integer]) -> None:
     values = np.array([7, limits.min, limits.max, 0, 9], dtype)
     for divisor in (0, limits.max, -1, 2) if limits.min else (0, limits.max, 2):
         quotients, rests = ready.run([values, np.full(5, divisor, dtype)])
-        wide = [int(each) for each in values]
+        wide = [int(value) for value in values]
         expected = [each if divisor == 0 else int(each / divisor) if abs(each) < 99 else None for each in wide]
         for each, quotient in zip(expected, quotients, strict=True):
             assert each is None or quotient == each

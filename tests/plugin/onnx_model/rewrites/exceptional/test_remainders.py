@@ -89,7 +89,7 @@ def test_compiled_remainders_are_exact() -> None:
     narrow = np.meshgrid([0, 1, 0.1, 2.5, 999.5, 1e4, 65504, 6.1e-5, -7], [1.5, 0.1, 6e4, 6.1e-5])
     feeds: list[Array] = [each.astype(np.float32) for each in wide] + [each.astype(np.float16) for each in narrow]
     nodes = [node("Mod", [*names], [names], name=names, fmod=1) for names in ("ab", "cd")]
-    kinds = [(each.shape, helper.np_dtype_to_tensor_dtype(each.dtype)) for each in feeds]
+    kinds = [(feed.shape, helper.np_dtype_to_tensor_dtype(feed.dtype)) for feed in feeds]
     inputs = [(name, *kind) for name, kind in zip("abcd", kinds, strict=True)]
     built = model(nodes, inputs, [("ab", *kinds[0]), ("cd", *kinds[2])])
     actual, short = sartor.backend.prepare(built).run(feeds)

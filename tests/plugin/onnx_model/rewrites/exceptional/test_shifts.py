@@ -19,7 +19,7 @@ def test_what_is_shifted_out_is_gone(dtype: type[np.integer], direction: str) ->
     node = helper.make_node("BitShift", ["x", "d"], ["y"], direction=direction)
     (found,) = sartor.backend.run_node(node, [values, distances])
     wide = [
-        int(each) << int(by) if direction == "LEFT" else int(each) >> int(by)
-        for each, by in zip(values, distances, strict=True)
+        int(value) << int(by) if direction == "LEFT" else int(value) >> int(by)
+        for value, by in zip(values, distances, strict=True)
     ]
     np.testing.assert_array_equal(found, np.array([each % 2**width for each in wide], np.uint64).astype(dtype))

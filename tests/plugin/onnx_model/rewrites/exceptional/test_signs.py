@@ -27,12 +27,12 @@ def test_integers_are_subtracted_from_0(prepare_quickly: Prepare) -> None:
         feeds[kind.__name__] = np.array([least, *counts], kind)
         expected.append([least, *(-count for count in counts)])
     nodes = [node("Neg", [name], [f"minus_{name}"], name=f"minus_{name}") for name in feeds]
-    values = [(name, each.shape, helper.np_dtype_to_tensor_dtype(each.dtype)) for name, each in feeds.items()]
+    values = [(name, feed.shape, helper.np_dtype_to_tensor_dtype(feed.dtype)) for name, feed in feeds.items()]
     built = model(nodes, values, [(f"minus_{name}", *kind) for name, *kind in values])
     assert {each.op_type for each in prepare_quickly(built).model.graph.node} == {"Sub"}
     results = sartor.backend.prepare(built).run([*feeds.values()])
-    assert [each.tolist() for each in results] == expected
-    assert [each.dtype for each in results] == [each.dtype for each in feeds.values()]
+    assert [result.tolist() for result in results] == expected
+    assert [result.dtype for result in results] == [feed.dtype for feed in feeds.values()]
 
 
 def test_floats_are_negated_as_they_are(prepare_quickly: Prepare) -> None:

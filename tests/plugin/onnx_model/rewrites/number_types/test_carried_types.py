@@ -64,7 +64,7 @@ branches (uint32[3] a, uint32[3] b, bool[1] c) => (float[3] y, uint32[3] z) {
 def test_branches_compute_with_what_the_graph_around_them_carries(condition: bool, prepare_quickly: Prepare) -> None:
     built = parser.parse_model(_BRANCHES)
     feeds: dict[str, Array] = {"a": np.array([2**32 - 1, 5, 1], np.uint32), "b": np.array([2, 7, 2**31], np.uint32)}
-    given = {name: each.view(np.int32) for name, each in feeds.items()}
+    given = {name: feed.view(np.int32) for name, feed in feeds.items()}
     expected, found = (
         run(each, {**values, "c": np.array([condition])})
         for each, values in ((built, feeds), (prepare_quickly(built).model, given))
@@ -97,6 +97,6 @@ def test_types_that_only_a_body_has_are_carried(prepare_quickly: Prepare, monkey
         total = (expected + 4_000_000_000) % 2**32
         expected = total + total % 16
     prepared = prepare_quickly(parser.parse_model(_STEPS)).model
-    kinds = {each.data_type for each in prepared.graph.initializer}
+    kinds = {initializer.data_type for initializer in prepared.graph.initializer}
     assert not kinds & {TensorProto.UINT32, TensorProto.UINT4}
     np.testing.assert_array_equal(run(prepared, {"n": np.array(3), "x": x})["y"], expected)

@@ -30,7 +30,7 @@ def test_averages_that_count_padding_and_round_up_are_refused(prepare_quickly: P
         *("QLinearAveragePool", ["x", "s", "z", "s", "z"], ["y"]), name="mean", domain="com.microsoft", **options
     )
     values = [helper.make_tensor_value_info(name, TensorProto.UINT8, shape) for name, shape in _SHAPES.items()]
-    constants = [numpy_helper.from_array(np.asarray(each), name) for name, each in operands.items()]
+    constants = [numpy_helper.from_array(np.asarray(operand), name) for name, operand in operands.items()]
     graph = helper.make_graph([node], "graph", values[:1], values[1:], constants)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     with pytest.raises(UnsupportedModelError, match=r"node 'mean' .* counts padding and rounds up"):

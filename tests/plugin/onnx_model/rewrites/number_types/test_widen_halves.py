@@ -256,7 +256,7 @@ def test_a_fault_behind_it_is_seen(rank: int, tmp_path: Path) -> None:
     right = checked_rewrites(path, prepared.SerializeToString(), [feeds], (), 0.0)
     assert isinstance(right, Checked)
     assert right.is_compared
-    (tensor,) = [each for each in prepared.graph.initializer if len(each.dims) == rank]
+    (tensor,) = [initializer for initializer in prepared.graph.initializer if len(initializer.dims) == rank]
     tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1.03), tensor.name))
     wrong = checked_rewrites(path, prepared.SerializeToString(), [feeds], (), 0.0)
     assert isinstance(wrong, WorkerError)

@@ -61,7 +61,7 @@ def test_shapes_are_inferred_only_where_one_is_unknown() -> None:
     built.graph.node.insert(0, node("Relu", ["image"], ["x"]))
     built.graph.input[0].name = "image"
     check_operands(built)
-    assert [each.name for each in built.graph.value_info] == ["x"]
+    assert [value_info.name for value_info in built.graph.value_info] == ["x"]
 
 
 def test_operators_of_other_domains_are_not_looked_at() -> None:
@@ -124,7 +124,7 @@ def test_scales_of_a_quantised_convolution_fit_its_weights(
     name: str | None, shape: tuple[int, ...], reason: str
 ) -> None:
     sizes: dict[str, tuple[int, ...]] = {**_SCALES, "w": (6, 4, 3, 3), "B": (6,), **({name: shape} if name else {})}
-    types = {"B": np.int32, **{each: np.float32 for each in sizes if each.endswith("scale")}}
+    types = {"B": np.int32, **{size: np.float32 for size in sizes if size.endswith("scale")}}
     operands = {each: np.ones(size, types.get(each, np.uint8)) for each, size in sizes.items()}
     order = ("x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point", "B")
     built = node("QLinearConv", list(order), ["y"], name="odd")

@@ -113,7 +113,7 @@ def test_sums_of_bf16_are_folded_in_f32() -> None:
     values = np.full((1, 1000), 1.5, ml_dtypes.bfloat16)
     built.graph.initializer.append(helper.make_tensor("c", kind, values.shape, values.tobytes(), raw=True))
     assert fold_constants(built) == ("reducemean",)
-    (folded,) = [each for each in built.graph.initializer if each.name == "folded"]
+    (folded,) = [initializer for initializer in built.graph.initializer if initializer.name == "folded"]
     assert folded.data_type == kind
     assert np.frombuffer(folded.raw_data, ml_dtypes.bfloat16).tolist() == [1.5]
 

@@ -34,7 +34,7 @@ def test_keys_that_heads_share_are_not_repeated(new: int, has_mask: bool) -> Non
     prepared = prepare(decoder.model(), {name: array.shape for name, array in given.items()})
     assert not {"Expand", "Tile"} & {node.op_type for node in prepared.model.graph.node}
     sources = decoder.model().SerializeToString(), prepared.model.SerializeToString()
-    right, found = (OnnxRuntimeReference(each, threads=1)(given) for each in sources)
+    right, found = (OnnxRuntimeReference(source, threads=1)(given) for source in sources)
     for one, other in zip(found, right, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -67,7 +67,9 @@ def test_products_that_spread_queries_stay(
     shapes = {"q": queries, "k": (batch, 2, 5, 8), "v": (batch, 2, 5, 8), "mask": mask}
     constants = {"axis": [2], "several": [batch, 2, 2, 5, 8], "heads": [batch, 4, 5, 8]}
     inputs: list[Value] = [(name, shape, FLOAT) for name, shape in shapes.items()]
-    built = model([*repeated, *attention], inputs, ["y"], {name: np.array(each) for name, each in constants.items()})
+    built = model(
+        [*repeated, *attention], inputs, ["y"], {name: np.array(constant) for name, constant in constants.items()}
+    )
     given = {name: weights(*shape, seed=index) for index, (name, shape) in enumerate(shapes.items())}
     found = run(prepare_quickly(built).model, given)["y"]
     np.testing.assert_allclose(found, run(built, given)["y"], rtol=1e-5, atol=1e-6)

@@ -47,7 +47,7 @@ def test_a_stack_is_computed_as_images(prepare_quickly: Prepare) -> None:
     kernels = [
         list(item.ints) for each in _windowed(prepared) for item in each.attribute if item.name == "kernel_shape"
     ]
-    assert [each[0] for each in kernels] == [1] * len(kernels)
+    assert [kernel[0] for kernel in kernels] == [1] * len(kernels)
     # Only the ends of the stack are reshaped.
     reshaped = [each.op_type for each in prepared.graph.node if each.op_type in ("Squeeze", "Unsqueeze")]
     assert sorted(reshaped) == ["Squeeze", "Unsqueeze"]

@@ -90,7 +90,7 @@ def test_no_zeros_are_inserted(
     assert "ConvTranspose" not in operators
     assert "Pad" not in operators
     convs = [each for each in prepared.graph.node if each.op_type == "Conv"]
-    (taps,) = [list(item.ints) for each in convs for item in each.attribute if item.name == "kernel_shape"]
+    (taps,) = [list(item.ints) for conv in convs for item in conv.attribute if item.name == "kernel_shape"]
     # Signals become images of one row.
     assert taps[-len(kernel) :] == [-(-each // by) for each, by in zip(kernel, strides, strict=True)]
     assert relative_error(run(prepared, feeds)["y"], run(built, feeds)["y"]) <= _TOLERANCE

@@ -32,8 +32,8 @@ def test_padding_is_below_all_numbers(op_type: str, ceil_mode: int, element: int
         for pads in _PADS
     ]
     values = [
-        helper.make_tensor_value_info(each.output[0], element, ["n", "c", "h", f"w{number}"])
-        for number, each in enumerate(nodes)
+        helper.make_tensor_value_info(node.output[0], element, ["n", "c", "h", f"w{number}"])
+        for number, node in enumerate(nodes)
     ]
     graph = helper.make_graph(nodes, "graph", [helper.make_tensor_value_info("x", element, shape)], values)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]

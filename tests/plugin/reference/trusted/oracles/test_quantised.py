@@ -37,4 +37,4 @@ def test_few_columns_of_a_weight_in_blocks_are_decoded_at_a_time() -> None:
     finally:
         tracemalloc.stop()
     # Scales and zero points of all columns are held in float64.
-    assert most < 4 * sum(each.nbytes for each in parts.values())
+    assert most < 4 * sum(part.nbytes for part in parts.values())

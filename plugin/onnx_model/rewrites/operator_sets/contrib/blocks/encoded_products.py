@@ -72,8 +72,8 @@ class _Constants:
     def parts(self, emit: Emitter, of: BlockEncoding, codes: Array, scales: Array, points: Array | None) -> list[str]:
         """Names of the parts of a weight, in the shapes of ``BlockEncoding``."""
         reals = [each for each in (scales, points) if each is not None and each.dtype != np.uint8]
-        if all(_is_half(each) for each in reals):
-            scales, *others = (each.astype(np.float16) for each in reals)
+        if all(_is_half(real) for real in reals):
+            scales, *others = (real.astype(np.float16) for real in reals)
             points = others[0] if others else points
         found = {
             "codes": _without_rest(codes.reshape(of.codes.shape), of),

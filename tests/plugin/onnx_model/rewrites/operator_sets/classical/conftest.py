@@ -38,7 +38,7 @@ def _run(model: ModelProto, inputs: Sequence[Array]) -> tuple[list[Array], list[
     options.log_severity_level = 3
     session = InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     found = session.run(None, {f"x{index}": array for index, array in enumerate(inputs)})
-    return [np.asarray(each) for each in found], [_TYPES.get(each.type, 0) for each in session.get_outputs()]
+    return [np.asarray(each) for each in found], [_TYPES.get(output.type, 0) for output in session.get_outputs()]
 
 
 @pytest.fixture

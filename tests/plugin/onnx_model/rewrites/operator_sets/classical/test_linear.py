@@ -43,7 +43,7 @@ def test_linear_regressors(targets: int, check: Check) -> None:
         given = {"coefficients": coefficients, "targets": targets, "post_transform": transform}
         check("LinearRegressor", [_ROWS], intercepts=intercepts, **given)
     shares = np.abs(_ROWS) / 10
-    positive = [abs(each) for each in coefficients]
+    positive = [abs(coefficient) for coefficient in coefficients]
     given = {"coefficients": positive, "targets": targets, "post_transform": "PROBIT"}
     check("LinearRegressor", [shares], tolerance=_PROBIT, **given)
 

@@ -28,14 +28,14 @@ _MASKS = {
 def _model(
     op_type: str, feeds: dict[str, np.ndarray[Any, Any] | None], options: dict[str, Any], queries: int = 4
 ) -> ModelProto:
-    names = [name if each is not None else "" for name, each in feeds.items()]
+    names = [name if feed is not None else "" for name, feed in feeds.items()]
     while not names[-1]:
         names.pop()
     node = helper.make_node(op_type, names, ["y"], name="attention", domain="com.microsoft", num_heads=2, **options)
     values = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        for name, each in feeds.items()
-        if each is not None
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feed.dtype), feed.shape)
+        for name, feed in feeds.items()
+        if feed is not None
     ]
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, queries, 8])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
@@ -43,7 +43,7 @@ def _model(
 
 
 def _check(model: ModelProto, feeds: dict[str, np.ndarray[Any, Any] | None]) -> None:
-    given = {name: each for name, each in feeds.items() if each is not None}
+    given = {name: feed for name, feed in feeds.items() if feed is not None}
     (found,) = sartor.backend.run_model(model, list(given.values()))
     (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, given)
     # Scores beside -10000 have few digits.
@@ -113,4 +113,4 @@ def test_more_keys_than_queries_are_refused() -> None:
     }
     model = _model("MultiHeadAttention", feeds, {"unidirectional": 1})
     with pytest.raises(UnsupportedModelError, match=r"'attention' .* is unidirectional over 6 keys for 4 queries"):
-        sartor.backend.run_model(model, [each for each in feeds.values() if each is not None])
+        sartor.backend.run_model(model, [feed for feed in feeds.values() if feed is not None])

@@ -149,7 +149,7 @@ def test_rows_are_looked_up_in_few_bits(bits: int, prepare_quickly: Prepare, *, 
     look_up = node("GatherBlockQuantized", read, ["y"], domain=MS, bits=bits, block_size=16, quantize_axis=1)
     built = model([look_up], [("i", (2, 3), INT64)], ["y"], constants)
     prepared = prepare_quickly(built).model
-    assert all(len(each.raw_data) <= 40 * 32 * bits // 8 for each in prepared.graph.initializer)
+    assert all(len(initializer.raw_data) <= 40 * 32 * bits // 8 for initializer in prepared.graph.initializer)
     shifts = np.arange(0, 8, bits)
     codes = (constants["w"][..., None] >> shifts & (1 << bits) - 1).reshape(40, 32).astype(np.float32)
     points = (constants["z"][..., None] >> shifts & (1 << bits) - 1).reshape(40, -1)[:, :2].astype(np.float32)

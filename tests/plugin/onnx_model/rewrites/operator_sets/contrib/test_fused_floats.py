@@ -25,7 +25,7 @@ def test_small_numbers_are_normalised_by_the_usual_epsilon(op_type: str, scale: 
     feeds = {name: (random.standard_normal(_SHAPE) * scale).astype(np.float32) for name in ("x", "skip")}
     feeds["gamma"] = random.standard_normal(_SHAPE[-1:]).astype(np.float32)
     node = helper.make_node(op_type, [*feeds], ["y"], domain="com.microsoft", **options)
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, each.shape) for name, each in feeds.items()]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, feed.shape) for name, feed in feeds.items()]
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, _SHAPE)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(helper.make_graph([node], "graph", values, [result]), opset_imports=opsets, ir_version=9)
@@ -43,13 +43,13 @@ def test_embeddings_are_normalised_and_counted(mask: list[list[int]] | None, sca
     feeds["kinds"] = np.array([[0, 0, 1]] * 2, np.int32)
     shapes = {"words": (9, 8), "places": (7, 8), "segments": (2, 8), "gamma": (8,), "beta": (8,)}
     tables = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    feeds |= {name: each * np.float32(scale if each.ndim == 2 else 1) for name, each in tables.items()}
+    feeds |= {name: table * np.float32(scale if table.ndim == 2 else 1) for name, table in tables.items()}
     if mask is not None:
         feeds["mask"] = np.array(mask, np.int32)
     node = helper.make_node("EmbedLayerNormalization", [*feeds], ["y", "counts"], domain="com.microsoft")
     values = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        for name, each in feeds.items()
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feed.dtype), feed.shape)
+        for name, feed in feeds.items()
     ]
     results = [
         helper.make_tensor_value_info("y", TensorProto.FLOAT, _SHAPE),
