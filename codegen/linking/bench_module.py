@@ -112,8 +112,8 @@ def _wrapper(name: str, piece: Piece, calls: int, arguments: list[TensorType], r
         for call in range(calls)
     )
     exports = "\n".join(
-        f"  %o{call * made + index} = hal.tensor.export %r{call}{f'#{index}' if many else ''} : {sizes.typed(result)} -> "
-        "!hal.buffer_view"
+        f"  %o{call * made + index} = hal.tensor.export %r{call}{f'#{index}' if many else ''} : "
+        f"{sizes.typed(result)} -> !hal.buffer_view"
         for call in range(calls)
         for index, result in enumerate(results)
     )

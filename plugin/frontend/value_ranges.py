@@ -40,9 +40,7 @@ def with_children(graph: LayerGraph, ranges: Mapping[ValueRef, QuantisedRange]) 
         for fusion in net.graph.fusions:
             last = ValueRef(fusion.members[-1], 0)
             inside |= {ValueRef(fusion.layer.name, 0): inside[last]} if last in inside else {}
-        found |= {
-            ref: with_child for ref, with_child in with_children(net.graph, inside).items() if ref.source is not None
-        }
+        found |= {ref: child for ref, child in with_children(net.graph, inside).items() if ref.source is not None}
     return found
 
 

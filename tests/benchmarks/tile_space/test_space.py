@@ -48,8 +48,8 @@ def test_routines_are_those_that_made_the_variants(tmp_path: Path) -> None:
 def test_narrower_blocks_divide_what_wider_ones_do_not(tmp_path: Path) -> None:
     layer = convolution(tmp_path, 12)
     found: dict[str, list[Variant]] = {}
-    for of_width in Space(layer.task, TARGET, (2, 4)).of_other_widths():
-        found.setdefault(of_width.routine, []).append(of_width)
+    for variant in Space(layer.task, TARGET, (2, 4)).of_other_widths():
+        found.setdefault(variant.routine, []).append(variant)
     assert {"direct_by_2", "direct_by_4", "direct_blocked_by_2", "direct_blocked_by_4"} <= found.keys()
     assert {each.implementation.output.layout for each in found["direct_blocked_by_4"]} == {"nchw4c"}
     assert all(width_of(each) in (2, 4) and is_numbered(each) for name in found for each in found[name])
