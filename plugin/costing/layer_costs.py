@@ -217,7 +217,8 @@ def _measured(
     tuner.listener = found.told
     kind = shipped_kind(tuner.store, tuner.target)
     shipped = () if kind is None else shipped_samples(*kind)
-    guided_by = None if kind is None or not tuner.is_bounded else shipped_guide(*kind)
+    foresees = tuner.is_bounded or until > 0
+    guided_by = None if kind is None or not foresees else shipped_guide(*kind)
     described = [variant.described for case in cases for variant in case.variants[1:]]
     settings = settings_for(described, shipped, key_threads(tuner.target.device, tuner.target.threads))
     # Each variant of any size is measured with several, which takes as much longer.
@@ -238,8 +239,8 @@ def _measured(
         measured = search.measured()
     tell_found(tuner.progress, "")
     measured = _settled(cases, tuner, measured)
-    guessed = search.guessed(measured) if tuner.is_bounded else {}
-    if guessed and not predicts:
+    guessed = search.guessed(measured) if foresees else {}
+    if guessed and not predicts and (tuner.is_late or not until):
         ended = "measuring was stopped" if current().is_requested else "the time budget was spent"
         message = "%s before %d of %d kinds of layers were measured: their routines are guesses"
         _LOG.warning(message, ended, len(guessed), len(cases))

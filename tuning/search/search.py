@@ -59,7 +59,7 @@ class SearchSettings:
         most: largest number of variants of a task in a round.
         optimism: factor by which predictions are multiplied, so that unmeasured variants get a chance.
         gain: fraction of the network's time that a variant must be predicted to save.
-        until: fraction of the network's time that all variants together must promise to save for a later round.
+        until: fraction of the network's time that all variants together must promise to save for the search to go on.
         layout_weight: weight of being faster only than variants with the same layout and element type, which
             neighbouring layers may need.
         first: number of variants of a task and format class in the first round, if there are samples of other networks.
@@ -79,6 +79,24 @@ class SearchSettings:
     far: float = 1.1
     informed: FirstLimits = field(default_factory=FirstLimits)
     threads: int = 1
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What measuring variants of a task is expected to bring.
+
+    Attributes:
+        gain: seconds of an inference that it saves.
+        cost: of compiling, as a multiple of one short kernel's.
+    """
+
+    gain: float
+    cost: float
+
+    @property
+    def rate(self) -> float:
+        """The gain for each unit of cost."""
+        return self.gain / self.cost
 
 
 INFORMED = SearchSettings(share=0.2, gain=0.002)
@@ -153,8 +171,8 @@ class VariantSearch:
         variants = {task.key: {variant.descriptor: variant for variant in task.variants} for task in self.tasks}
         return sum(variants[key][name].traits.compile_cost for key, listed in picks.items() for name in listed)
 
-    def promises(self, picks: Picks, known: Times) -> dict[str, float]:
-        """Seconds of an inference that measuring the picks of a task promises to save, for each unit of its cost.
+    def promises(self, picks: Picks, known: Times) -> dict[str, Promise]:
+        """What measuring the picks of each task promises to save.
 
         Returns:
             By task key; empty if there is no model that predicts.
@@ -166,13 +184,25 @@ class VariantSearch:
         spread = spread_of(pair for task in self.tasks for pair in _told(task, known, model))
         return {task.key: self._promise(task, picks[task.key], known, model, spread) for task in tasks}
 
-    def _promise(self, task: Searched, picked: Sequence[str], known: Times, model: CostModel, spread: float) -> float:
+    def foreseen(self, known: Times) -> float:
+        """Seconds of an inference by what is known, and by predictions of the rest; 0 if nothing predicts."""
+        model = self._model([*self._measured(known), *self.samples])
+        if model is None:
+            return 0.0
+        best = {task.key: _best(known, task) for task in self.tasks}
+        return sum(
+            task.count * (fastest(task.facts, task.variants, model) if found is None else found)
+            for task in self.tasks
+            for found in [best[task.key]]
+        )
+
+    def _promise(self, task: Searched, picked: Sequence[str], known: Times, model: CostModel, spread: float) -> Promise:
         variants = [variant for variant in task.variants if not variant.traits.is_free]
         predicted = dict(
             zip((variant.descriptor for variant in variants), model.seconds(task.facts, variants), strict=True)
         )
         if not predicted:
-            return 0.0
+            return Promise(0.0, 1.0)
         chosen = min(predicted, key=predicted.__getitem__)
         best = _best(known, task)
         # A predicted choice may be slower than predicted, as the others may.
@@ -184,7 +214,7 @@ class VariantSearch:
         ]
         gains = [expected_gain(present, predicted[other.descriptor], spread) for other in others]
         cost = sum(_cost(variant, task.facts) for variant in variants if variant.descriptor in picked)
-        return task.count * max(gains, default=0.0) / max(cost, 1.0)
+        return Promise(task.count * max(gains, default=0.0), max(cost, 1.0))
 
     def _affordable(self, offers: Sequence[_Offer], budget: float) -> dict[str, tuple[str, ...]]:
         taken: Counter[str] = Counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
@@ -17,7 +17,7 @@ from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, l
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.doubts.surprises import surprising
 from sartor.tuning.search.found_so_far import FoundSoFar
-from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch
+from sartor.tuning.search.search import Picks, Promise, Searched, SearchSettings, VariantSearch
 from sartor.tuning.search.shipped.likeness import Kin, guide, joint_model, kin_in, predicted_seconds
 
 SEARCHED = ":searched"
@@ -26,6 +26,8 @@ SEARCHED = ":searched"
 Measured = dict[str, dict[str, Measurement]]
 
 _LOG = logging.getLogger(__name__)
+# Tasks that are measured between looks at what the rest promises: enough to keep both cores of a small machine busy.
+_PORTION = 8
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ class SearchRun:
             # What was disturbed the next compilation searches: times beside other programs choose other variants.
             disturbed = {case.key for case in contested(open_cases, known)}
             disturbed |= {key for key, found in known.items() if any(each.is_transient for each in found.values())}
-            self.tuner.store.put_many(self._end(case) for case in open_cases if case.key not in disturbed)
+            ended = [case for case in open_cases if known[case.key] and case.key not in disturbed]
+            self.tuner.store.put_many(map(self._end, ended))
         return self.tuner.known(self.cases)
 
     def _made_anew(self, cases: Sequence[BenchmarkCase], known: Measured) -> bool:
@@ -168,10 +171,37 @@ class SearchRun:
         What promises most is measured first if there is a deadline and a ``search`` that tells, else the tasks that
         take the most time: then both cores are busy until the end.
         """
-        cases = {case.key: case for case in self.cases}
+        if search is not None and self.settings.until:
+            self._measure_while_it_pays(picks, known, search)
+            return
         promises = search.promises(picks, _times(known)) if search is not None and self.tuner.is_bounded else {}
-        ordered = sorted(picks, key=lambda key: (-promises.get(key, 0.0), -self._share(cases[key], known)))
-        self.tuner.measure_anew(self._beside(cases[key], picks[key], known[key]) for key in ordered)
+        self._measure_cases(picks, known, self._ordered(picks, promises, known))
+
+    def _measure_while_it_pays(self, picks: Picks, known: Measured, search: VariantSearch) -> None:
+        """Measure the picks of some tasks at a time, what promises most first, until the rest promises too little.
+
+        Each portion tells how far predictions are off, and so what they promise.
+        """
+        left = dict(picks)
+        while left and not self.tuner.is_late:
+            times = _times(known)
+            promises = search.promises(left, times)
+            if promises and sum(each.gain for each in promises.values()) < self.settings.until * search.foreseen(times):
+                return
+            portion = self._ordered(left, promises, known)[: _PORTION if promises else None]
+            self._measure_cases(picks, known, portion)
+            known = self.tuner.known(self.cases)
+            for key in portion:
+                del left[key]
+
+    def _ordered(self, picks: Picks, promises: Mapping[str, Promise], known: Measured) -> list[str]:
+        """Tasks, those first of which the picks promise most for their cost; by their time where nothing predicts."""
+        rates = {key: promise.rate for key, promise in promises.items()}
+        return sorted(picks, key=lambda key: (-rates.get(key, 0.0), -self._time(key, known)))
+
+    def _measure_cases(self, picks: Picks, known: Measured, keys: Iterable[str]) -> None:
+        cases = {case.key: case for case in self.cases}
+        self.tuner.measure_anew(self._beside(cases[key], picks[key], known[key]) for key in keys)
 
     def _beside(self, case: BenchmarkCase, picked: Collection[str], known: Mapping[str, Measurement]) -> BenchmarkCase:
         """A case of a task's picks, candidate 0 and the best variants so far, so that they are timed in one run."""
@@ -179,10 +209,11 @@ class SearchRun:
         wanted = {first, *picked, *(name for name in _contenders(case, known) if self.tuner.has_compiled(case, name))}
         return replace(case, variants=tuple(variant for variant in case.variants if variant.descriptor in wanted))
 
-    def _share(self, case: BenchmarkCase, known: Measured) -> float:
+    def _time(self, key: str, known: Measured) -> float:
         """The seconds that a task takes in the network, by measurements if there are any."""
-        times = _ok(known[case.key]).values()
-        return self.counts[case.key] * min(times, default=ideal_seconds(case.facts))
+        times = _ok(known[key]).values()
+        (facts,) = {case.facts for case in self.cases if case.key == key}
+        return self.counts[key] * min(times, default=ideal_seconds(facts))
 
     def _end(self, case: BenchmarkCase) -> Measurement:
         """The record that the search of a task was completed.

@@ -126,7 +126,7 @@ TuneUntilOption = Annotated[
     typer.Option(
         metavar="PERCENT%",
         help="Tune until what is left to measure promises to save less than this part of the network's time, such as "
-        "1%. (default: until no single variant promises enough)",
+        "3%: the rest keeps predicted routines. (default: each kind of layer is measured)",
     ),
 ]
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)%")

@@ -155,7 +155,8 @@ def _tuned(
     selector = PlanSelector(solver, budget, plan_errors)
     refiner = Refiner(profiler, selector, time)
     leaves_out = may_leave_out(policy, config.search, is_bounded=time.is_bounded)
-    mending = partial(without_wrong, tuner=made(None)[0]) if time.is_bounded and floor is None and not others else None
+    is_guessed = time.is_bounded or config.tune_until > 0
+    mending = partial(without_wrong, tuner=made(None)[0]) if is_guessed and floor is None and not others else None
     best = refined(tables, refiner, mending, floor, whole=whole, leaves_out=leaves_out)
     pareto = config.pareto and selector.pareto(best.placed, policy.limits, config.pareto)
     return Tuned(best, refiner, builder, runner, calibration.samples, pareto or None)

@@ -21,6 +21,7 @@ from sartor.tuning.measuring.compile_job import CompiledCase
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.search import search_run
 from sartor.tuning.search.cost_model import Sample
 from sartor.tuning.search.search import INFORMED, SearchSettings
 from sartor.tuning.search.search_run import SEARCHED, SearchRun
@@ -192,6 +193,24 @@ def test_what_contradicts_the_packages_times_is_measured_once_more(
     assert found.time == pytest.approx(right if is_again else 8 * right)
     named = [each for each in pool.compiled if each[0] != "probe"]
     assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize(("until", "reaches"), [(0.5, "none"), (0.02, "some")])
+def test_tasks_are_measured_while_that_promises_enough(
+    until: float, reaches: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was predicted well for the first tasks is taken to be for the others; these have guesses, and stay open."""
+    monkeypatch.setattr(search_run, "_PORTION", 1)
+    shipped = samples(*(task(f"{channels}x{side}", channels, side) for channels in (64, 128, 512) for side in (7, 28)))
+    search = run(store, RulePool(), tmp_path)
+    search = replace(search, shipped=shipped, settings=replace(INFORMED, rounds=0, until=until))
+    measured = search.measured()
+    reached = [key for key, found in measured.items() if found]
+    assert {0: "none", len(UNITS): "all"}.get(len(reached), "some") == reaches
+    assert set(search.guessed(measured)) == set(COUNTS) - set(reached)
+    again = replace(search, settings=INFORMED).measured()
+    assert all(again.values())
+    assert all(again[key] == measured[key] for key in reached)
 
 
 def _is_near(one: Measurement, found: Mapping[str, Measurement]) -> bool:
