@@ -135,7 +135,7 @@ def _by_onnx_runtime(path: Path) -> Step:
 
     def step(token: int, place: int) -> Array:
         outputs = reference({**_numbers(token, place), **held})
-        found = dict(zip(reference.output_names, outputs, strict=True))
+        found: dict[str, Array] = dict(zip(reference.output_names, outputs, strict=True))
         held.update((name, found[name.replace("past_key_values", "present")]) for name in names)
         return found["logits"]
 
