@@ -37,7 +37,7 @@ import sys
 import numpy as np
 from sartor.runtime.session import Session
 session = Session(sys.argv[1])
-session.run({"x": np.ones((1, int(sys.argv[2])), np.float32)})
+session.run(None, {"x": np.ones((1, int(sys.argv[2])), np.float32)})
 print(open("/proc/self/smaps_rollup").read())
 """
 
