@@ -30,7 +30,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.kernels.encoded.block_routine import BlockRoutine
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature
 from sartor.codegen.linking.names import EXPORT_PREFIX
-from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct

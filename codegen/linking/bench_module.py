@@ -11,7 +11,7 @@ from sartor.codegen.ir.size_text import SizeText
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.names import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
-from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir.dispatches import module_header
 from sartor.codegen.mlir.executables import CodeStore, TranslatedApart
 from sartor.codegen.mlir.iree_compiler import compile_made, compile_module, inlined, inlined_module

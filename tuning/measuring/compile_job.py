@@ -10,7 +10,7 @@ from pathlib import Path
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature
-from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.errors import CompileError
 from sartor.tuning.kept.code import KeptCode

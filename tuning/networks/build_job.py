@@ -17,15 +17,9 @@ from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.functions.entries import Entry, devices_of, entries_of
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.linking.overwriting import overwriting_layers, overwriting_symbol
+from sartor.codegen.linking.pieces import Piece, Stitching
 from sartor.codegen.linking.planned_memory import planned_bytes, without_code
-from sartor.codegen.linking.stitching import (
-    Piece,
-    Stitching,
-    compile_stitched,
-    compile_unsplit,
-    outline,
-    stitch,
-)
+from sartor.codegen.linking.stitching import compile_stitched, compile_unsplit, outline, stitch
 from sartor.codegen.mlir.dispatches import lower
 from sartor.runtime.driver.iree_runtime import write_parameters
 from sartor.runtime.files.checksums import PART as CHECKSUMS

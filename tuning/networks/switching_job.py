@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.pieces import Stitching
 from sartor.codegen.linking.several.switching import join_switching
-from sartor.codegen.linking.stitching import Stitching, compile_stitched
+from sartor.codegen.linking.stitching import compile_stitched
 from sartor.errors import CompileError
 from sartor.runtime.driver.iree_runtime import write_parameters
 from sartor.runtime.manifest import Manifest

@@ -11,15 +11,17 @@ import numpy as np
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.entry_writer import Writer
 from sartor.codegen.linking.functions.aligned_buffers import align_buffers
 from sartor.codegen.linking.functions.entries import Entry
 from sartor.codegen.linking.functions.entry_functions import asynchronous
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
+from sartor.codegen.linking.pieces import Stitching
 from sartor.codegen.linking.several.choosing import Shapes, choosing_functions, level_global
 from sartor.codegen.linking.several.level import Level, best_first
 from sartor.codegen.linking.several.probe import probe_first
 from sartor.codegen.linking.several.variants import with_variants
-from sartor.codegen.linking.stitching import Stitching, Writer, embed_weights, module_text
+from sartor.codegen.linking.stitching import embed_weights, module_text
 from sartor.codegen.linking.weights.parameters import Parameters
 from sartor.codegen.mlir.dispatches import executable_target, module_header
 from sartor.codegen.mlir.iree_compiler import Edit, ir, run_passes, write_module

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.entry_writer import Writer
 from sartor.codegen.linking.functions.entry_functions import entry_functions
 from sartor.codegen.linking.functions.growing import growing_functions, growing_step, truncating_function
-from sartor.codegen.linking.stitching import Stitched, Stitching, Writer, module_text
+from sartor.codegen.linking.pieces import Stitching
+from sartor.codegen.linking.stitching import Stitched, module_text
 from sartor.codegen.linking.weights.parameters import Parameters
 from sartor.codegen.mlir.dispatches import module_header
 

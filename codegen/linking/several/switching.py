@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.entry_writer import Writer
 from sartor.codegen.linking.functions.entry_functions import entry_functions
-from sartor.codegen.linking.stitching import Stitched, Stitching, Writer, module_text
+from sartor.codegen.linking.pieces import Stitching
+from sartor.codegen.linking.stitching import Stitched, module_text
 from sartor.codegen.linking.weights.parameters import Parameters
 from sartor.codegen.mlir.dispatches import module_header
 

@@ -16,7 +16,7 @@ from sartor.codegen.kernels.emit.executable import Kernel, Write
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.linking.bench_module import compile_bench
 from sartor.codegen.linking.names import EXPORT_PREFIX
-from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 from sartor.runtime.driver.device import open_device

@@ -14,7 +14,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.adapts import AdaptKind, adapt
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature
 from sartor.codegen.linking.names import EXPORT_PREFIX
-from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload

@@ -17,7 +17,8 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, dtype_of
 from sartor.codegen.linking.functions.entries import Entry, Port
 from sartor.codegen.linking.functions.quoted import quoted
-from sartor.codegen.linking.stitching import Piece, Stitching, stitch
+from sartor.codegen.linking.pieces import Piece, Stitching
+from sartor.codegen.linking.stitching import stitch
 from sartor.codegen.mlir.dispatches import DispatchCode
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.rewriting.convert import Converted, convert_images, has_images

@@ -20,7 +20,7 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.linking.bench_module import bench_module
-from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir import machine_code
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.executables import TranslatedApart, write_divided

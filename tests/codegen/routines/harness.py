@@ -13,7 +13,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.bench_module import bench_module, compile_bench, physical_signature
 from sartor.codegen.linking.names import EXPORT_PREFIX
-from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.iree_compiler import inlined, translate
 from sartor.frontend.imported_model import ImportedModel

@@ -12,7 +12,7 @@ from sartor.codegen.ir.variants.routine import Variant, variants_of
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.kernels.tensor_cores.split_sum import PARTS
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature
-from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.routine_registry import described
 from tools.cuda.assembler.ptx import Assembled, assemble, instructions, kernels_of, ptx_of, shared_bytes

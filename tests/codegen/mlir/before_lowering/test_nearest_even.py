@@ -11,7 +11,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.bench_module import compile_bench
 from sartor.codegen.linking.names import EXPORT_PREFIX
-from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
 from sartor.codegen.mlir.dispatches import lower
 from sartor.runtime.driver.device import open_device
