@@ -6,6 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Fusion, Layer, LayerKind, Task, ValueRef
@@ -22,12 +23,28 @@ _MOVING = ("linalg.transpose", "tensor.expand_shape", "tensor.collapse_shape", "
 _ATTENTION = (LayerKind.CONTRACTION, LayerKind.FIXED, LayerKind.CONTRACTION)
 
 
-def find_fusions(graph: LayerGraph, *, attends: bool = False) -> LayerGraph:
+class Attends(StrEnum):
+    """What kernels of attention compute beside its products and softmax.
+
+    Attributes:
+        NONE: there are none.
+        KEYS: what transposes the keys, or not.
+        EITHER: the same, and always what transposes the result.
+        ALL: both, wherever a layer does nothing else.
+    """
+
+    NONE = "none"
+    KEYS = "keys"
+    EITHER = "either"
+    ALL = "all"
+
+
+def find_fusions(graph: LayerGraph, attends: Attends = Attends.NONE) -> LayerGraph:
     """The graph with all pairs of layers that may be fused, because nothing else reads the value between them.
 
     Args:
         graph: without fusions.
-        attends: whether the target has kernels of attention, so that its products and softmax may be fused too.
+        attends: what kernels of attention the target has, whose products and softmax may be fused too.
     """
     layers = {layer.name: layer for layer in graph.layers}
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
@@ -45,22 +62,20 @@ def find_fusions(graph: LayerGraph, *, attends: bool = False) -> LayerGraph:
             # A plan identifies layers by their names alone.
             if fusion.layer.name not in layers:
                 found.setdefault(fusion.layer.name, fusion)
-    if attends:
-        found |= {
-            attention.layer.name: attention
-            for attention in _attentions(layers, reads)
-            if attention.layer.name not in layers
-        }
+    attentions = () if attends is Attends.NONE else _attentions(layers, reads, attends)
+    found |= {fusion.layer.name: fusion for fusion in attentions if fusion.layer.name not in layers}
     order = {layer.name: index for index, layer in enumerate(graph.layers)}
     return replace(graph, fusions=tuple(sorted(found.values(), key=lambda each: order[each.members[-1]])))
 
 
-def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterator[Fusion]:
+def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef], attends: Attends) -> Iterator[Fusion]:
     """Products of a row-wise layer's result, such as a softmax, which reads a product; nothing else reads either.
 
-    Each also with the layer that turns the keys, if there is one that does nothing else.
+    Each also with the layer that turns the keys, if there is one that does nothing else, and with one that turns the
+    result.
     """
     cached = functools.cache(chain)
+    readers = {ref: layer for layer in layers.values() for ref in layer.inputs}
     for last in layers.values():
         for slot, ref in enumerate(last.inputs):
             middle = layers.get(ref.source or "")
@@ -69,18 +84,30 @@ def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterat
                 continue
             if max(reads[ref], reads[middle.inputs[0]]) > 1:
                 continue
-            members = first, middle, last
+            members, slots = [first, middle, last], [0, slot]
             kinds = tuple(member.task.kind for member in members)
             if kinds != _ATTENTION or any(len(member.task.results) > 1 for member in members):
                 continue
-            tasks = cached(tuple(member.task for member in members), (0, slot))
-            yield _joined(members, tasks, (*first.inputs, *_others(last, slot)))
-            for place, keys in enumerate(first.inputs):
-                turn = layers.get(keys.source or "") if reads[keys] == 1 else None
-                if turn is not None and _only_moves(turn.task):
-                    tasks = cached(tuple(each.task for each in (turn, *members)), (place, 0, slot))
-                    inputs = (*turn.inputs, *_others(first, place), *_others(last, slot))
-                    yield _joined((turn, *members), tasks, inputs)
+            result = ValueRef(last.name, 0)
+            behind = readers.get(result) if attends is not Attends.KEYS and reads[result] == 1 else None
+            if behind is not None and _only_moves(behind.task):
+                members, slots = [*members, behind], [*slots, 0]
+            turned = [*_turned_keys(first, layers, reads)]
+            if attends is not Attends.ALL or not turned:
+                task = cached(tuple(member.task for member in members), tuple(slots))
+                yield _joined(members, task, (*first.inputs, *_others(last, slot)))
+            for place, turn in turned:
+                task = cached(tuple(member.task for member in (turn, *members)), (place, *slots))
+                inputs = (*turn.inputs, *_others(first, place), *_others(last, slot))
+                yield _joined((turn, *members), task, inputs)
+
+
+def _turned_keys(product: Layer, layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterator[tuple[int, Layer]]:
+    """Layers that only turn an activation of a product, which alone reads them, and the place of that activation."""
+    for place, ref in enumerate(product.inputs):
+        turn = layers.get(ref.source or "") if reads[ref] == 1 else None
+        if turn is not None and _only_moves(turn.task):
+            yield place, turn
 
 
 def _joined(members: Sequence[Layer], task: Task, inputs: tuple[ValueRef, ...]) -> Fusion:

@@ -39,6 +39,7 @@ from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
 from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
+from sartor.codegen.routines.open_sizes.blocked_attention import BlockedAttentionKernel
 from sartor.codegen.routines.open_sizes.convolution import OpenConvolutionKernel
 from sartor.codegen.routines.open_sizes.patches import OpenPatchesKernel
 from sartor.codegen.routines.open_sizes.window import OpenWindowKernel
@@ -162,6 +163,7 @@ ROUTINES: tuple[Routine, ...] = (
     TensorSeparable(storage="bf16"),
     TensorSeparable(storage="f16"),
     OpenAttentionKernel(),
+    BlockedAttentionKernel(),
     OpenConvolutionKernel(),
     OpenWindowKernel("fused_open_window", fuses=True),
     AttentionKernel(),

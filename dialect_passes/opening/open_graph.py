@@ -11,7 +11,6 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import (
     Fusion,
     Layer,
-    LayerKind,
     NetworkValue,
     OpenedTask,
     Task,
@@ -21,15 +20,16 @@ from sartor.codegen.ir.layer import (
 )
 from sartor.codegen.ir.sizes.dims import Dim
 from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError
-from sartor.dialect_passes.fuse_layers import find_fusions
+from sartor.dialect_passes.fuse_layers import Attends, find_fusions
 from sartor.dialect_passes.opening.channels_last import windows_of
 from sartor.dialect_passes.opening.open_body import open_body, open_type
-from sartor.dialect_passes.opening.transposes_apart import transposes_apart, with_turned_results
+from sartor.dialect_passes.opening.transposes_apart import transposes_apart
 from sartor.dialect_passes.opening.window_sizes import knowing_windows
 from sartor.errors import UnsupportedModelError
 
 Weights = Mapping[str, np.ndarray]
 Network = tuple[LayerGraph, Weights]
+_PAIR = 2
 
 
 def open_graph(one: Network, other: Network, fit: Fit) -> LayerGraph:
@@ -192,7 +192,7 @@ class _Opening:
 def _fusions_of(graph: LayerGraph) -> list[Fusion]:
     """The fusions of a network of known sizes, in the order of their last layers."""
     plain = replace(graph, fusions=(), childnets=())
-    attentions = filter(_attends, with_turned_results(find_fusions(plain, attends=True)).fusions)
+    attentions = [fusion for fusion in find_fusions(plain, Attends.EITHER).fusions if len(fusion.members) > _PAIR]
     order = {layer.name: index for index, layer in enumerate(graph.layers)}
     return sorted((*attentions, *windows_of(graph)), key=lambda each: order[each.members[-1]])
 
@@ -205,16 +205,6 @@ def _is_end(one: np.ndarray, other: np.ndarray) -> bool | None:
         return False
     end = tuple(slice(whole - size, whole) for whole, size in zip(one.shape, other.shape, strict=True))
     return True if _are_equal(one[end], other) else None
-
-
-def _attends(fusion: Fusion) -> bool:
-    """Whether a fusion is a product, a softmax and a product, perhaps with a transpose of the result, or of keys that
-    are an input of the network, as a cache; other keys may be written as they are read.
-    """
-    first, second, *_ = fusion.layer.task.stages
-    if first.task.kind is LayerKind.CONTRACTION:
-        return True
-    return second.task.kind is LayerKind.CONTRACTION and fusion.layer.inputs[0].source is None
 
 
 def _sizes(fit: Fit) -> str:

@@ -9,19 +9,17 @@ are rows of one product, it copies the queries.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sartor.codegen.analysis.matmul import is_by_weight
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import Fusion, Layer, LayerKind, Task, TensorType, ValueRef, task_key
+from sartor.codegen.ir.layer import Layer, LayerKind, Task, TensorType, ValueRef, task_key
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of
-from sartor.codegen.subgraphs.fusion import chain, task_of
+from sartor.codegen.subgraphs.fusion import task_of
 
 _SUFFIX = ".turned"
-_ATTENTION = 3
 _RANK = 4
 
 
@@ -150,24 +148,3 @@ def _rest(task: Task, function: ir.Operation, transpose: ir.Operation, slot: int
     differences = () if task.key == task_key(task.body) else (task.key,)
     inputs = (*task.inputs[:slot], turned, *task.inputs[slot + 1 :])
     return replace(task, key=task_key(body, *differences), body=body, inputs=inputs)
-
-
-def with_turned_results(graph: LayerGraph) -> LayerGraph:
-    """The network, whose fusions are attentions, with the transposes of their results in them too."""
-    layers = {layer.name: layer for layer in graph.layers}
-    reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
-    reads.update(output.source for output in graph.outputs if output.source is not None)
-    fusions = [each for fusion in graph.fusions for each in (fusion, *_turned(fusion, layers, reads))]
-    return replace(graph, fusions=tuple(fusions))
-
-
-def _turned(fusion: Fusion, layers: dict[str, Layer], reads: Counter[ValueRef]) -> Iterator[Fusion]:
-    value = ValueRef(fusion.members[-1], 0)
-    turns = [layer for layer in layers.values() if layer.inputs == (value,) and layer.name.endswith(_SUFFIX)]
-    if len(fusion.members) != _ATTENTION or reads[value] > 1 or not turns:
-        return
-    stages, (turn,) = fusion.layer.task.stages, turns
-    slots = [stage.inputs.index(None) for stage in stages[1:]]
-    task = chain([*(stage.task for stage in stages), turn.task], [*slots, 0])
-    members = (*fusion.members, turn.name)
-    yield Fusion(replace(fusion.layer, name="+".join(members), task=task), members)

@@ -26,7 +26,7 @@ from sartor.dialect_passes.double_interface import keep_double_interface
 from sartor.dialect_passes.dump import Dumper, bytecode
 from sartor.dialect_passes.fold_weights import fold_weights
 from sartor.dialect_passes.form_layers import form_layers
-from sartor.dialect_passes.fuse_layers import find_fusions
+from sartor.dialect_passes.fuse_layers import Attends, find_fusions
 from sartor.dialect_passes.split_layers import find_childnets
 from sartor.errors import SartorError, UnsupportedModelError
 from sartor.frontend.asked_children import AskedChildren
@@ -299,13 +299,20 @@ def _layered(
     dumper.write("fold-weights", module)
     unsplit = bytecode(module)
     layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
-    fused = find_fusions(layers, attends="cuda" in splitting.target.devices)
+    fused = find_fusions(layers, _attends(splitting.target))
     graph, parts = find_childnets(fused, imported.weights, splitting.target, splitting.asked or None)
     used = _used(graph, module)
     weights = {name: array for name, array in {**imported.weights, **parts}.items() if name in used}
     if directory is None:
         return _Layered(graph, weights, unsplit)
     return _Layered(graph, StoredArrays.write(directory / "weights.bin", weights), unsplit)
+
+
+def _attends(target: Target) -> Attends:
+    """What kernels of attention a target has."""
+    if "cuda" in target.devices:
+        return Attends.KEYS
+    return Attends.ALL if "cpu" in target.devices else Attends.NONE
 
 
 def _stored_integers(model: ModelProto) -> dict[str, StoredIntegers]:

@@ -1,1 +1,1 @@
-"""Attention as one kernel on GPUs of NVIDIA: two products and the softmax between them."""
+"""Attention as one kernel: two products and the softmax between them, on CPUs and on GPUs of NVIDIA."""

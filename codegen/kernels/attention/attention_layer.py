@@ -73,8 +73,8 @@ def attention_of(task: Task) -> Attention | Rejected:
 
 @functools.lru_cache(maxsize=256)
 def attention_stages(task: Task) -> tuple[Stage, ...]:
-    """The stages of a fused task, the first two of four as one: a layer that turns the keys, and their product."""
-    if len(task.stages) != _STAGES + 1 or task.stages[0].task.kind is LayerKind.CONTRACTION:
+    """The stages of a fused task, the first two as one if they are a layer that turns the keys, and their product."""
+    if len(task.stages) <= _STAGES or task.stages[0].task.kind is LayerKind.CONTRACTION:
         return task.stages
     turn, scores, *rest = task.stages
     if scores.inputs.count(None) != 1 or None in turn.inputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import Sizes
@@ -16,6 +16,8 @@ _USUAL_WIDTH = 64
 _OPERATIONS = 4 * _USUAL_WIDTH
 # Instructions of a vector of scores: elementwise steps, the largest of a row, an exponential, and their sum.
 _INSTRUCTIONS = 32
+# Work to copy keys and to correct sums, as a share of all other; cycles to load a line that a workgroup wrote before.
+_COPIED, _NEAR_CYCLES = 0.08, 1.0
 # Instructions that find a patch, and those of a vector of it or of a result. Taps of a row of most windows.
 _PATCH_INSTRUCTIONS, _COPY_INSTRUCTIONS, _STORE_INSTRUCTIONS = 40, 4, 3
 _USUAL_TAPS = 3
@@ -38,6 +40,14 @@ class OpenAttentionCost:
         exponentials = rows * _INSTRUCTIONS / min(core.issue, 2 * core.loads)
         mixed = _step(rows, -(-_USUAL_WIDTH // core.lanes), core) * core.lanes
         return tiles * (scores + exponentials + mixed)
+
+
+@dataclass(frozen=True)
+class BlockedAttentionCost:
+    """The same by blocks of keys: those are copied for some tens of queries, and for each block sums are corrected."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        return (1 + _COPIED) * OpenAttentionCost().cycles(sizes, parameters, replace(core, line_cycles=_NEAR_CYCLES))
 
 
 @dataclass(frozen=True)

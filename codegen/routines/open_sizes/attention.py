@@ -9,12 +9,12 @@ from sartor.codegen.ir.layer import OpenedTask, Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.attention.attention_form import attention_form
 from sartor.codegen.kernels.attention.attention_layer import attention_stages
+from sartor.codegen.kernels.attention.open_attention import OpenAttention
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.partition import many_workgroups
-from sartor.codegen.kernels.open_sizes.attention_form import attention_form, open_attention_form
 from sartor.codegen.kernels.open_sizes.costs import OpenAttentionCost
-from sartor.codegen.kernels.open_sizes.open_attention import OpenAttention
 from sartor.codegen.kernels.open_sizes.open_routine import OpenRoutine
 from sartor.codegen.mlir.kernel_machine import kernel_machine
 from sartor.codegen.mlir.machine import Machine
@@ -68,11 +68,8 @@ class OpenAttentionKernel(OpenRoutine):
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
     ) -> tuple[Sequence[Rewrite], KernelCode]:
-        one, rewrites = attention_form(task)
-        other, others = attention_form(opened.twin)
-        with rewrites[0].module.context:
-            form = open_attention_form(one, other, opened.fit)
-        rows, vectors, groups = (integer(parameters[name]) for name in ("rows", "vectors", "groups"))
+        form, rewrites = attention_form(task)
+        rows, vectors, groups = (integer(parameters[each]) for each in ("rows", "vectors", "groups"))
         code = OpenAttention(form, rows, vectors, machine.lanes, groups)
         code.check()
-        return [*rewrites, *others], code
+        return rewrites, code

@@ -14,6 +14,8 @@ import onnx
 import pytest
 
 from sartor.cli.commands.generate import generate_tokens
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Fusion, LayerKind
 from sartor.codegen.ir.machines.core import WIDE
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
@@ -91,10 +93,14 @@ def imported(decoder: Decoder, folder: Path, *, prompts: bool = False) -> Import
     return replace(models[0], graph=graph, caches=file.cut.caches)
 
 
+def with_turned_keys(graph: LayerGraph) -> list[Fusion]:
+    """The attentions that begin with what turns their keys."""
+    return [each for each in graph.fusions if each.layer.task.stages[0].task.kind is not LayerKind.CONTRACTION]
+
+
 def with_kernels(model: ImportedModel) -> SplitNetwork:
     """The network with attentions as kernels, which read keys and values where they are kept."""
-    longer = [each for each in model.graph.fusions if len(each.members) > 3]
-    fusions = [each for each in longer if not each.members[-1].endswith(".turned")]
+    fusions = with_turned_keys(model.graph)
     assert fusions
     graph, kernel = apply_fusions(model.graph, [each.layer.name for each in fusions]), OpenAttentionKernel()
     variants = variants_in(replace(model, graph=graph), None)
@@ -236,7 +242,7 @@ def test_a_kernel_that_reads_keys_where_the_cache_has_them_is_predicted_to_be_fa
 ) -> None:
     decoder = Decoder(layers=1, heads=8, width=64, positions=1024, has_mask=True, is_fused=is_fused)
     graph = imported(decoder, tmp_path).graph
-    (turned,) = [fusion for fusion in graph.fusions if len(fusion.members) > 3]
+    (turned,) = with_turned_keys(graph)
     calls = usual_calls(graph, [Symbol("positions", 1, decoder.positions)])
     layers = tuple(layer for layer in graph.layers if layer.name in turned.members)
     graph = replace(graph, layers=layers, fusions=(turned,), calls=calls)

@@ -20,6 +20,8 @@ from sartor.codegen.mlir.snippet import tensor_parts
 
 _STAGES, _RANK = 3, 4
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
+# Dimensions of the operands and the result of products of a matrix for each batch, by loops.
+_PRODUCT = (0, 1, 3), (0, 3, 2), (0, 1, 2)
 _WITHOUT_CODE = frozenset({"tensor.empty", "linalg.fill", "arith.constant", *_RESHAPES})
 
 
@@ -85,61 +87,128 @@ class AttentionForm:
 
 
 def attention_form(task: Task) -> tuple[AttentionForm, tuple[Rewrite, ...]]:
-    """The form of a fused task, with the rewrites that hold its ops.
+    """The form of a fused task, for any size if those are known only when it runs, with the rewrites that hold its ops.
 
     Raises:
-        ValueError: if it is no attention that the kernel computes.
+        ValueError: if it is no attention that the kernels compute.
     """
+    one, rewrites = _known_form(task)
+    if task.opened is None:
+        return one, rewrites
+    if task.weights:
+        raise ValueError("a weight beside its scores may be a table of which a call reads a part")
+    other, others = _known_form(task.opened.twin)
+    with rewrites[0].module.context:
+        return _open_form(one, other, task.opened.fit), (*rewrites, *others)
+
+
+def _known_form(task: Task) -> tuple[AttentionForm, tuple[Rewrite, ...]]:
+    """The form of a fused task for the sizes of its code."""
     stages = attention_stages(task)
-    if len(stages) not in (_STAGES, _STAGES + 1) or task.weights:
-        raise ValueError("not a product, a softmax and a product of activations")
+    if len(stages) not in (_STAGES, _STAGES + 1):
+        raise ValueError("not a product, a softmax and a product")
     rewrites = tuple(Rewrite.plain(stage.task) for stage in stages)
     with rewrites[0].module.context:
         return _form(task, stages, rewrites), rewrites
 
 
+@dataclass(frozen=True)
+class _Code:
+    """A stage's code.
+
+    Attributes:
+        rewrite: holds its ops.
+        memories: position of the buffer of each argument of its function; None for what the stage before computes.
+    """
+
+    rewrite: Rewrite
+    memories: tuple[int | None, ...]
+
+    def memory(self, value: ir.Value) -> int:
+        """Position of the buffer of an argument.
+
+        Raises:
+            ValueError: if the value is none.
+        """
+        arguments = list(body_of(self.rewrite.function).arguments)
+        position = self.memories[arguments.index(value)] if value in arguments else None
+        if position is None:
+            raise ValueError("an operand is computed in the layer")
+        return position
+
+
+def _codes(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> list[_Code]:
+    """The code of each stage; buffers are activations, then the weights of all stages, then the result."""
+    codes, first = [], len(task.inputs)
+    for stage, rewrite in zip(stages, rewrites, strict=True):
+        end = first + len(stage.task.weights)
+        codes.append(_Code(rewrite, (*stage.inputs, *range(first, end))))
+        first = end
+    return codes
+
+
 def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> AttentionForm:
-    first, middle, last = stages[:_STAGES]
+    _, middle, last = stages[:_STAGES]
+    first, _, second, *_ = _codes(task, stages, rewrites)
     if middle.inputs != (None,) or not computes_softmax(row_form(rewrites[1].function), middle.task.results[0]):
         raise ValueError("there is no softmax between the products")
     scores, context = rewrites[0].root, rewrites[2].root
-    product, steps, ended = _steps(scores, first, rewrites[0])
-    shape, _ = tensor_parts(ended)
-    if ended != _returned(rewrites[0]) or len(shape) != _RANK or tuple(middle.task.inputs[0].shape) != shape:
+    if not all(map(_is_product, (scores, context))):
+        raise ValueError("the products are not of a matrix for each head")
+    shape = middle.task.inputs[0].shape
+    if len(shape) not in (_RANK - 1, _RANK):
         raise ValueError("the scores are not by batches, heads, queries and keys")
-    heads = shape[1]
-    queries, keys = (_of_batches(operand, first, rewrites[0], heads) for operand in list(scores.operands)[:2])
-    share = _unfolded(context.operands[0])
-    values = _of_batches(context.operands[1], last, rewrites[2], heads)
-    if share != list(body_of(rewrites[2].function).arguments)[last.inputs.index(None)]:
+    # Without a dimension of their own, heads are taken for batches.
+    heads = shape[1] if len(shape) == _RANK else 1
+    product, steps, ended = _steps(scores, first, shape)
+    if ended != _returned(rewrites[0]) or tensor_parts(ended)[0] != shape:
+        raise ValueError("other code follows the scores")
+    queries, keys = (_of_batches(operand, first, len(shape), heads) for operand in list(scores.operands)[:2])
+    values = _of_batches(context.operands[1], second, len(shape), heads)
+    if _unfolded(context.operands[0]) != list(body_of(rewrites[2].function).arguments)[last.inputs.index(None)]:
         raise ValueError("the second product does not multiply what the softmax computes")
-    found = _returned(rewrites[2])
-    if _unfolded(found) != context.results[0]:
-        raise ValueError("something follows the second product")
-    columns, depth = (tensor_parts(each)[0][-1] for each in (context.results[0], scores.operands[0]))
+    columns, depth = (tensor_parts(operand)[0][-1] for operand in (context.results[0], scores.operands[0]))
     if 1 not in keys.steps[-2:] or values.steps[-1] != 1 or queries.steps[-1] != 1:
         raise ValueError("elements of a query or a value, or keys, are not adjacent")
-    result = Strided(len(task.inputs), _stored(context.results[0], found, heads, rewrites[_STAGES:]))
+    result = Strided(len(task.inputs) + len(task.weights), _stored(context.results[0], rewrites[2:], heads))
     if result.steps[-1] != 1:
         raise ValueError("elements of a result are not adjacent")
-    return AttentionForm(shape, depth, columns, queries, keys, values, product, tuple(steps), result)
+    extents = shape if len(shape) == _RANK else (shape[0], 1, *shape[1:])
+    return AttentionForm(extents, depth, columns, queries, keys, values, product, tuple(steps), result)
 
 
-def _stored(product: ir.Value, value: ir.Value, heads: int, turned: Sequence[Rewrite]) -> tuple[Count, ...]:
+def _is_product(op: ir.Operation) -> bool:
+    """Whether an op multiplies a matrix by another for each batch."""
+    maps = [[getattr(each, "position", None) for each in indexing.results] for indexing in indexing_maps(op)]
+    return maps == [list(dimensions) for dimensions in _PRODUCT]
+
+
+def _stored(product: ir.Value, rewrites: Sequence[Rewrite], heads: int) -> tuple[Count, ...]:
     """Strides along batches, heads, and both dimensions of what the second product computes.
 
     Args:
         product: the second product, for batches and heads together.
-        value: what its stage returns, a reshape of it.
+        rewrites: of its stage, and of one that transposes its result, if there is one.
         heads: their number.
-        turned: the last stage, if that transposes ``value``.
     """
-    if not turned:
-        return _apart(stored_as(product, value), heads)
-    (rewrite,) = turned
-    if len(tensor_parts(value)[0]) != _RANK:
+    value = _returned(rewrites[0])
+    if len(rewrites) == 1:
+        apart = _expanded(product, value)
+        return _apart(stored_as(product, value), heads) if apart is None else stored_as(apart, value)
+    if len(tensor_parts(value)[0]) != _RANK or _unfolded(value) != product:
         raise ValueError("what is transposed is not by batches and heads")
-    return stored_as(body_of(rewrite.function).arguments[0], _returned(rewrite))
+    return stored_as(body_of(rewrites[1].function).arguments[0], _returned(rewrites[1]))
+
+
+def _expanded(product: ir.Value, value: ir.Value) -> ir.Value | None:
+    """The product with batches and heads apart, of which ``value`` is made; None if they are not taken apart."""
+    op = defining_op(value)
+    while op is not None and value != product and op.operands:
+        source = op.operands[0]
+        if source == product:
+            return value if op.name == _RESHAPES[1] and len(tensor_parts(value)[0]) == _RANK else None
+        value, op = source, defining_op(source)
+    return None
 
 
 def _apart(steps: Sequence[int], heads: int) -> tuple[int, ...]:
@@ -164,27 +233,19 @@ def _unfolded(value: ir.Value) -> ir.Value:
     return value if op is None or op.name not in _RESHAPES else _unfolded(op.operands[0])
 
 
-def _of_batches(value: ir.Value, stage: Stage, rewrite: Rewrite, heads: int) -> Strided:
+def _of_batches(value: ir.Value, code: _Code, rank: int, heads: int) -> Strided:
     """An operand of a product with its batches and heads apart, which a reshape joins, or which are joined before."""
     op = defining_op(value)
     tensor = op.operands[0] if op is not None and op.name == _RESHAPES[0] else value
-    view = view_of(tensor if len(tensor_parts(tensor)[0]) == _RANK else value)
-    return Strided(_memory(view.origin, stage, rewrite), _apart(view.strides, heads))
+    view = view_of(tensor if rank == len(tensor_parts(tensor)[0]) == _RANK else value)
+    return Strided(code.memory(view.origin), _apart(view.strides, heads))
 
 
-def _memory(value: ir.Value, stage: Stage, rewrite: Rewrite) -> int:
-    arguments = list(body_of(rewrite.function).arguments)
-    position = stage.inputs[arguments.index(value)] if value in arguments else None
-    if position is None:
-        raise ValueError("an operand is computed in the layer")
-    return position
-
-
-def _steps(root: ir.Operation, stage: Stage, rewrite: Rewrite) -> tuple[ir.Value, list[ScoreStep], ir.Value]:
+def _steps(root: ir.Operation, code: _Code, shape: Sequence[int]) -> tuple[ir.Value, list[ScoreStep], ir.Value]:
     """The scores, the elementwise ops on them, and what is computed last."""
     current, steps = root.results[0], list[ScoreStep]()
     aliases = {current: current}
-    for view in body_of(rewrite.function).operations:
+    for view in body_of(code.rewrite.function).operations:
         op = view.operation
         if op.name in _RESHAPES and op.operands[0] in aliases:
             aliases[op.results[0]], current = aliases[op.operands[0]], op.results[0]
@@ -192,7 +253,7 @@ def _steps(root: ir.Operation, stage: Stage, rewrite: Rewrite) -> tuple[ir.Value
             continue
         elif is_elementwise(op) and current in op.operands:
             check_region(op)
-            steps.append(ScoreStep(op, tuple(_operands(op, aliases, stage, rewrite))))
+            steps.append(ScoreStep(op, tuple(_operands(op, aliases, code, shape))))
             current = op.results[0]
             aliases[current] = current
         else:
@@ -200,32 +261,35 @@ def _steps(root: ir.Operation, stage: Stage, rewrite: Rewrite) -> tuple[ir.Value
     return root.results[0], steps, current
 
 
-def _operands(op: ir.Operation, aliases: Mapping[ir.Value, ir.Value], stage: Stage, rewrite: Rewrite) -> list[Operand]:
-    found: list[Operand] = []
+def _operands(
+    op: ir.Operation, aliases: Mapping[ir.Value, ir.Value], code: _Code, shape: Sequence[int]
+) -> list[Operand]:
+    operands: list[Operand] = []
     for value, indexing in zip(list(op.operands)[:-1], indexing_maps(op), strict=False):
         constant = constant_of(value)
         if constant is not None:
-            found.append(constant)
+            operands.append(constant)
         elif value in aliases:
-            found.append(aliases[value])
+            operands.append(aliases[value])
         else:
-            found.append(_beside(value, indexing, stage, rewrite))
-    return found
+            operands.append(_beside(value, indexing, code, shape))
+    return operands
 
 
-def _beside(value: ir.Value, indexing: ir.AffineMap, stage: Stage, rewrite: Rewrite) -> Strided:
-    view, steps = view_of(value), [0] * _RANK
-    if indexing.n_dims != _RANK:
+def _beside(value: ir.Value, indexing: ir.AffineMap, code: _Code, shape: Sequence[int]) -> Strided:
+    """An operand beside the scores, which have this shape, perhaps with batches and heads joined."""
+    view, steps = view_of(value), [0] * indexing.n_dims
+    if indexing.n_dims not in (_RANK - 1, len(shape)):
         raise ValueError("an operand beside the scores is not by batches and heads")
-    for step, size, result in zip(view.strides, tensor_parts(value)[0], indexing.results, strict=True):
-        if isinstance(result, ir.AffineDimExpr) and size > 1:
-            steps[result.position] = step
+    for step, size, dimension in zip(view.strides, tensor_parts(value)[0], indexing.results, strict=True):
+        if isinstance(dimension, ir.AffineDimExpr) and size > 1:
+            steps[dimension.position] = step
     if steps[-1] not in (0, 1):
         raise ValueError("an operand beside the scores is not adjacent along keys")
-    return Strided(_memory(view.origin, stage, rewrite), tuple(steps))
+    return Strided(code.memory(view.origin), _apart(steps, shape[1] if len(shape) == _RANK else 1))
 
 
-def open_attention_form(one: AttentionForm, other: AttentionForm, fit: Fit) -> AttentionForm:
+def _open_form(one: AttentionForm, other: AttentionForm, fit: Fit) -> AttentionForm:
     """The form for any size, by those for the two sizes of ``fit``.
 
     Raises:

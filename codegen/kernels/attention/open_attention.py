@@ -1,0 +1,197 @@
+"""Attention over any number of batches, queries and keys: the scores of a few queries stay in the first-level cache.
+
+A workgroup computes tiles of some queries of a head. Their scores are computed for vectors of keys, then their
+exponentials, and then the sum of the values by these; nothing else is written to memory. The last queries of a head
+that are no whole tile are computed in one that begins earlier, or, if there are fewer than a tile has, repeated: two
+workgroups may write the same numbers to the same place.
+
+Where the elements of a key are adjacent, as in a cache that grows by rows, a vector of scores is added up from those of
+as many keys as it has lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.ir.sizes.dims import most_of
+from sartor.codegen.kernels.attention.attention_form import AttentionForm
+from sartor.codegen.kernels.attention.head_code import HeadCode
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.emit.special_functions import exp
+from sartor.codegen.kernels.loops.partition import workgroup_range
+from sartor.codegen.kernels.single.lane_sums import added_lanes
+from sartor.codegen.mlir.iree_compiler import arith, ir
+
+# Worker threads have stacks of 128 KiB.
+_MOST_SCRATCH_BYTES = 48 << 10
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class OpenAttention:
+    """A kernel of attention.
+
+    Attributes:
+        form: what it computes.
+        rows: queries of a tile.
+        vectors: vectors of keys whose scores are computed at once.
+        lanes: elements of a vector.
+        workgroups: workgroups that partition the tiles.
+    """
+
+    form: AttentionForm
+    rows: int
+    vectors: int
+    lanes: int
+    workgroups: int
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.workgroups, 1, 1
+
+    @property
+    def padded_keys(self) -> int:
+        """Most scores of a query, in whole vectors."""
+        most = most_of(self.form.extents[-1])
+        return -(-most // self.lanes) * self.lanes
+
+    def check(self) -> None:
+        """Make sure that the scores of a tile fit a workgroup's memory.
+
+        Raises:
+            ValueError: if they do not.
+        """
+        if self.rows * self.padded_keys * _FLOAT_BYTES > _MOST_SCRATCH_BYTES:
+            raise ValueError(f"scores of {self.rows} queries with {self.padded_keys} keys do not fit a workgroup")
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        scratch = asm.scratch(self.rows * self.padded_keys, ir.F32Type.get())
+        batches, heads, queries, _ = map(asm.size, self.form.extents)
+        tiles = asm.divide(asm.add(queries, self.rows - 1), self.rows)[0]
+        total = asm.times(asm.times(batches, heads), tiles)
+
+        def tile(index: Index) -> None:
+            rest, number = asm.divide(index, tiles)
+            batch, head = asm.divide(rest, heads)
+            last = asm.maximum(0, asm.sub(queries, self.rows))
+            first = asm.minimum(asm.mul(number, self.rows), last)
+            rows = [asm.minimum(asm.add(first, row), asm.sub(queries, 1)) for row in range(self.rows)]
+            _TileWriter(self, HeadCode(asm, self.form, memories, batch, head), scratch, rows).write()
+
+        asm.repeat(*workgroup_range(asm, total, self.workgroups, group[0]), 1, tile)
+
+
+class _TileWriter:
+    """Emits the code of a tile."""
+
+    def __init__(self, of: OpenAttention, head: HeadCode, scratch: ir.Value, rows: Sequence[Index]) -> None:
+        self._of, self._asm, self._head, self._scratch = of, head.asm, head, scratch
+        self._rows = rows
+
+    def write(self) -> None:
+        """Emit the scores, their exponentials, and the sums of values."""
+        self._mix(self._exponentials(self._scores()))
+
+    def _scores(self) -> list[ir.Value]:
+        """Emit the scores of all keys; returns the largest of each query, in all elements of a vector."""
+        asm, lanes, keys = self._asm, self._of.lanes, self._head.keys
+        step = self._of.vectors * lanes
+        whole = asm.mul(asm.divide(keys, step)[0], step)
+
+        def several(key: Index, largest: list[ir.Value]) -> list[ir.Value]:
+            return self._block(key, self._of.vectors, None, largest)
+
+        def one(key: Index, largest: list[ir.Value]) -> list[ir.Value]:
+            return self._block(key, 1, asm.minimum(lanes, asm.sub(keys, key)), largest)
+
+        largest = asm.loop(0, whole, step, [self._head.splat(float("-inf"))] * len(self._rows), several)
+        largest = asm.loop(whole, keys, lanes, largest, one)
+        return [self._head.reduced(row, arith.maximumf) for row in largest]
+
+    def _block(self, key: Index, vectors: int, count: Index | None, largest: list[ir.Value]) -> list[ir.Value]:
+        """Emit the scores of some vectors of keys, of the only of which ``count`` keys exist, None for all."""
+        asm, form, lanes = self._asm, self._of.form, self._of.lanes
+        mask = None if count is None else self._head.mask(count)
+        if form.has_key_rows:
+            starts = [asm.add(key, number * lanes) for number in range(vectors)]
+            totals = [self._dots(query, start, count) for query in self._queries() for start in starts]
+        else:
+            totals = self._column_sums(key, vectors, mask)
+        seen = []
+        for row, before in enumerate(largest):
+            for number in range(vectors):
+                at = asm.add(key, number * lanes)
+                score = self._head.finished(totals[row * vectors + number], self._rows[row], at, mask)
+                asm.store(score, self._scratch, asm.add(row * self._of.padded_keys, at), lanes)
+                before = arith.maximumf(before, score)
+            seen.append(before)
+        return seen
+
+    def _column_sums(self, key: Index, vectors: int, mask: ir.Value | None) -> list[ir.Value]:
+        """The products of all queries with some vectors of keys that are adjacent."""
+        asm, form, lanes, head = self._asm, self._of.form, self._of.lanes, self._head
+        queries = [head.offset(form.queries, row) for row in self._rows]
+        keys = asm.add(head.offset(form.keys, 0), key)
+        rows, columns = head.memories[form.queries.memory], head.memories[form.keys.memory]
+
+        def step(element: Index, totals: list[ir.Value]) -> list[ir.Value]:
+            start = asm.add(keys, asm.times(element, asm.size(form.keys.steps[2])))
+            loaded = [head.load(columns, asm.add(start, number * lanes), mask) for number in range(vectors)]
+            factors = [asm.broadcast(rows, asm.add(query, element)) for query in queries]
+            pairs = [(factor, part) for factor in factors for part in loaded]
+            return [asm.multiply_add(*pair, total) for pair, total in zip(pairs, totals, strict=True)]
+
+        return head.unrolled(form.depth, step, [head.splat(0.0)] * (len(queries) * vectors))
+
+    def _queries(self) -> list[list[ir.Value]]:
+        """The elements of all queries, in vectors."""
+        asm, head, queries = self._asm, self._head, self._of.form.queries
+        memory, parts = head.memories[queries.memory], head.parts(self._of.form.depth)
+        starts = [head.offset(queries, row) for row in self._rows]
+        return [[asm.load(memory, asm.add(start, first), count) for first, count in parts] for start in starts]
+
+    def _dots(self, query: Sequence[ir.Value], key: Index, count: Index | None) -> ir.Value:
+        """The products of a query with as many keys as a vector has lanes, whose elements are adjacent; the last key is
+        read again in place of those that do not exist."""
+        asm, form, head = self._asm, self._of.form, self._head
+        memory, first, last = head.memories[form.keys.memory], head.offset(form.keys, 0), asm.sub(head.keys, 1)
+        totals = []
+        for lane in range(asm.lanes):
+            row = asm.add(key, lane) if count is None else asm.minimum(asm.add(key, lane), last)
+            start, total = asm.add(first, asm.times(row, asm.size(form.keys.steps[-1]))), head.splat(0.0)
+            for part, (element, size) in zip(query, head.parts(form.depth), strict=True):
+                total = asm.multiply_add(part, asm.load(memory, asm.add(start, element), size), total)
+            totals.append(total)
+        return added_lanes(asm, totals)
+
+    def _exponentials(self, largest: Sequence[ir.Value]) -> list[ir.Value]:
+        """Emit the exponentials of what is left of the largest score; returns the sum of each query's."""
+        asm, lanes, head = self._asm, self._of.lanes, self._head
+
+        def step(key: Index, sums: list[ir.Value]) -> list[ir.Value]:
+            added = []
+            for row, (most, total) in enumerate(zip(largest, sums, strict=True)):
+                offset = asm.add(row * self._of.padded_keys, key)
+                power = exp(asm, arith.subf(asm.load(self._scratch, offset, lanes), most))
+                power = arith.select(head.mask(asm.sub(head.keys, key)), power, head.splat(0.0))
+                asm.store(power, self._scratch, offset, lanes)
+                added.append(arith.addf(total, power))
+            return added
+
+        sums = asm.loop(0, head.keys, lanes, [head.splat(0.0)] * len(self._rows), step)
+        return [head.reduced(row, arith.addf) for row in sums]
+
+    def _mix(self, sums: Sequence[ir.Value]) -> None:
+        """Emit the sums of the values by exponentials, divided by the exponentials' own, and store them."""
+        head = self._head
+        parts = len(head.parts(self._of.form.columns))
+        starts = [row * self._of.padded_keys for row in range(len(self._rows))]
+        zeros = [head.splat(0.0)] * (len(self._rows) * parts)
+        totals = head.mixed((0, head.keys), (self._scratch, starts), zeros)
+        for row, total in enumerate(sums):
+            inverse = arith.divf(head.splat(1.0), total)
+            head.store(self._rows[row], [arith.mulf(part, inverse) for part in totals[row * parts : (row + 1) * parts]])
