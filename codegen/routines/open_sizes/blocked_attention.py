@@ -18,13 +18,12 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.open_sizes.costs import BlockedAttentionCost
 from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.routines.open_sizes.attention import MOST_FEW
 
 # Queries of a tile, and vectors of keys whose scores are computed at once, where registers hold their sums.
 _TILES = ((4, 4), (6, 4), (6, 2), (4, 2))
 _MOST_TILES = 2
 _STAGES = 3
-# With fewer queries, keys are not worth copying.
-_LEAST_QUERIES = 4
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class BlockedAttentionKernel:
         if len(stages) < _STAGES or len(shape) < _STAGES:
             return Rejected("not a product, a softmax and a product")
         *outer, queries, _ = shape
-        if queries < _LEAST_QUERIES:
+        if queries <= MOST_FEW:
             return Rejected(f"its {queries} queries are too few to copy keys for them")
         groups = many_workgroups(math.prod(outer) * -(-queries // MOST_QUERIES), machine.threads)
         tiles = [tile for tile in _TILES if math.prod(tile) <= machine.accumulators][:_MOST_TILES]

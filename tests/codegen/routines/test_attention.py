@@ -48,14 +48,14 @@ class Case:
 
 
 CASES = {
-    "small": Case((1, 2, 5, 7, 8, 8)),
+    "small": Case((1, 2, 9, 7, 8, 8)),
     # More keys than a block, more queries than a step, and a block of which all keys are left out of one batch.
     "blocks": Case((2, 3, 70, 150, 24, 20), (2, 1, 1, 150), 131),
     "whole": Case((1, 2, 64, 128, 32, 32), (1, 1, 64, 128)),
     "joined": Case((1, 4, 9, 33, 16, 17), (1, 9, 33), is_joined=True),
     "causal": Case((1, 2, 21, 21, 40, 8), (1, 1, 21, 21), is_constant=True),
-    "wide": Case((1, 1, 6, 40, 104, 136)),
-    "few": Case((1, 2, 3, 40, 8, 8)),
+    "wide": Case((1, 1, 10, 40, 104, 136)),
+    "few": Case((1, 2, 8, 40, 8, 8)),
 }
 
 
