@@ -3,6 +3,8 @@
     python -m benchmarks.encoded.products build --threads 1 --rows 1 --rows 8 --rows 128
     python -m benchmarks.encoded.products time --threads 1
 
+ONNX Runtime runs as on this CPU, also beside kernels for another level (``build --cpu x86-64-v3``).
+
 Compiling takes minutes, timing seconds. All are timed in turn in one process, so that each finds its weights where
 what ran between has left them.
 """
@@ -28,6 +30,7 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.kernels.encoded.block_routine import BlockRoutine
+from sartor.codegen.kernels.isa.byte_pairs import BYTE_PAIRS
 from sartor.codegen.linking.bench_module import compile_bench, physical_signature
 from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.codegen.linking.pieces import Piece
@@ -48,7 +51,10 @@ app = typer.Typer(help=__doc__)
 SHAPES = ("896,4864", "4864,896", "2048,512", "2048,8192", "8192,2048", "4096,4096")
 ROWS = (1, 8, 128)
 # By the level of ONNX Runtime that computes in the same types: f32, and rows rounded to 8 bits.
-_ROUTINES: Mapping[int, tuple[BlockRoutine, ...]] = {0: (BlockProduct(), BlockPanels()), 4: (BlockDotProduct(),)}
+_ROUTINES: Mapping[int, tuple[BlockRoutine, ...]] = {
+    0: (BlockProduct(), BlockPanels()),
+    4: (BlockDotProduct(), BlockDotProduct("block_byte_pairs", element=BYTE_PAIRS)),
+}
 _BITS, _BLOCK = 4, 32
 # Of each routine's tilings, the best guesses.
 _TRIED = 2
@@ -85,11 +91,12 @@ def build(
     shape: Annotated[list[str], typer.Option(help="Depth and columns, such as 896,4864; repeatable.")] = [*SHAPES],  # noqa: B006
     rows: Annotated[list[int], typer.Option(help="Rows; repeatable.")] = [*ROWS],  # noqa: B006
     threads: Annotated[int, typer.Option(help="Threads that kernels are made for.")] = 1,
+    cpu: Annotated[str, typer.Option(help="The CPU, or level, that kernels are made for.")] = "host",
     directory: Annotated[Path, typer.Option(help="Where the products are kept.")] = Path("build/encoded"),
 ) -> None:
     """Compile the kernels of all products."""
     directory.mkdir(parents=True, exist_ok=True)
-    target = replace(Target.create("cpu"), threads=threads)
+    target = replace(Target.create("cpu", cpu), threads=threads)
     for sizes in shape:
         depth, columns = map(int, sizes.split(","))
         for count in rows:

@@ -13,7 +13,7 @@ from benchmarks.encoded.products import build, time
 
 
 def test_products_are_built_timed_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    build(shape=["64,40"], rows=[2], threads=1, directory=tmp_path)
+    build(shape=["64,40"], rows=[2], threads=1, cpu="host", directory=tmp_path)
     capsys.readouterr()
     time(threads=1, directory=tmp_path, seconds=0.01)
     lines = capsys.readouterr().out.splitlines()
