@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.house import FREE_OF_THEM, complaints_about
+from tools.house import FREE_OF_THEM, MOST_LEFT, complaints_about, too_many
 
 TAKES = "try:\n    check()\nexcept (KeyError, ValueError) as error:\n    answer = Rejected(str(error))\n"
 
@@ -35,3 +35,9 @@ def test_what_breaks_a_rule_is_told(path: str, source: str, sentence: str | None
 
 def test_the_list_of_free_folders_is_in_order() -> None:
     assert list(FREE_OF_THEM) == sorted(FREE_OF_THEM)
+
+
+def test_names_that_say_nothing_become_no_more() -> None:
+    assert not list(too_many(MOST_LEFT))
+    (sentence,) = too_many({**MOST_LEFT, "runtime": MOST_LEFT["runtime"] + 1})
+    assert sentence.startswith("runtime has ")
