@@ -71,6 +71,19 @@ def test_a_loop_of_any_count_may_not_begin() -> None:
     _is_right(model, *({"x": _X, "c": np.array(number), "n": np.array(3)} for number in (True, False)))
 
 
+def test_a_long_loop_within_a_branch_ends_by_data() -> None:
+    ends = """Loop (n, , x) <
+        body = b (int64 i, bool on, float[20] s) => (bool less, float[20] w) {
+            w = Add(s, one) most = ReduceMax <keepdims = 0> (w) less = Less(most, end) }
+    >"""
+    text = f"""y = If (c) <
+        then_branch = t () => (float[20] a) {{ a = {ends} }}, else_branch = e () => (float[20] b) {{ b = Neg(x) }}
+    >"""
+    constants = "<int64 n = {300}, float one = {1}, float end = {5}>"
+    model = _model(f"g (float[20] x, bool c) => (float[20] y) {constants} {{ {text} }}")
+    _is_right(model, *({"x": _X, "c": np.array(each)} for each in (True, False)))
+
+
 def test_loops_within_branches_that_end_by_data_are_refused() -> None:
     ends = """Loop (n, "", x) <
         body = b (int64 i, bool on, float[20] s) => (bool less, float[20] w) { less = Less(i, two) w = Add(s, x) }
@@ -79,5 +92,5 @@ def test_loops_within_branches_that_end_by_data_are_refused() -> None:
         then_branch = t () => (float[20] a) {{ a = {ends} }}, else_branch = e () => (float[20] b) {{ b = Neg(x) }}
     >"""
     model = _model(f"g (float[20] x, bool c, int64 n) => (float[20] y) <int64 two = {{2}}> {{ {text} }}")
-    with pytest.raises(UnsupportedModelError, match="Loop whose body decides"):
+    with pytest.raises(UnsupportedModelError, match=r"Loop whose body decides.*steps that a constant bounds"):
         prepare(model)

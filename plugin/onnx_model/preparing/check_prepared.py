@@ -227,7 +227,7 @@ def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:
     if reason is not None and (what := reason(node, editor)):
         raise UnsupportedModelError(
             f"{describe_node(node)} is not supported: IREE 3.13 compiles {what} to wrong results; "
-            "replace the operator before exporting"
+            f"{_ADVICE.get(node.op_type, 'replace the operator')} before exporting"
         )
 
 
@@ -283,4 +283,8 @@ _WRONG: Mapping[str, Callable[[NodeProto, GraphEditor], str]] = {
     "GridSample": _grid_sample,
     "Loop": _loop,
     "MaxPool": _max_pool,
+}
+# What a loop needs to be written otherwise.
+_ADVICE: Mapping[str, str] = {
+    "Loop": "give it a number of steps that a constant bounds, states of one shape, and in a branch no rows to collect,"
 }
