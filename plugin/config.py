@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK
+from sartor.codegen.ir.block_packing import USUAL_BLOCK
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
-from sartor.codegen.ir.target import DEVICES, Target
+from sartor.codegen.ir.target import Target
+from sartor.config_values import READERS
 from sartor.errors import UsageError
 from sartor.policies import (
     DEFAULT_PLANS,
@@ -28,20 +27,10 @@ from sartor.policies import (
 )
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
 from sartor.runtime.driver.bound_input import Bindings
-from sartor.runtime.driver.device import MAX_THREADS, device_settings, physical_cores
-from sartor.settings.state_patterns import FORM, StatePattern
+from sartor.runtime.driver.device import device_settings, physical_cores
+from sartor.settings.state_patterns import StatePattern
 from sartor.settings.values import (
     SAMPLE_SUFFIXES,
-    byte_count,
-    choice,
-    input_shapes,
-    input_values,
-    number,
-    parsed,
-    path,
-    refusal,
-    several,
-    whole_number,
 )
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_budget import ErrorBudget
@@ -50,7 +39,6 @@ from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
 from sartor.tuning.selection.problem.pin import Pin
-from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.selection.solve import check_solver
 from sartor.tuning.store.sqlite.file import database_files
 
@@ -144,7 +132,7 @@ class CompileConfig:
             UsageError: if a field is not valid, in which case the message names the field and its valid values; if the
                 constraints are not valid, or the selector does not support them.
         """
-        for name, read in _READERS.items():
+        for name, read in READERS.items():
             value = getattr(self, name)
             if value is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, read(name, value))
@@ -292,128 +280,4 @@ class CompileConfig:
         return tuple(each for each in Quantity if each in wanted)
 
 
-_WEIGHTS_SUFFIX = ".irpa"
-_Reader = Callable[[str, object], object]
-_OPTIONAL = frozenset(each.name for each in fields(CompileConfig) if each.default is None)
-
-
-def _target(name: str, value: object) -> Target:
-    """A target, or a text such as ``cpu``, ``vulkan:ampere`` or ``cpu,vulkan``."""
-    found = parsed(name, value, Target, _parsed_target, "a Target, or a text such as cpu or vulkan:ampere")
-    if found.device not in DEVICES:
-        raise refusal(name, value, f"a target of one of the devices {', '.join(DEVICES)}")
-    return found
-
-
-def _parsed_target(text: str) -> Target:
-    parts = [part.partition(":") for part in text.split(",")]
-    return Target.joined([Target.create(device, level if colon else None) for device, colon, level in parts])
-
-
-def _error_measure(name: str, value: object) -> ErrorMeasure:
-    return parsed(name, value, ErrorMeasure, ErrorMeasure.parse, "an ErrorMeasure, or a text that names one")
-
-
-def _pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
-    """Two different quantities."""
-    expected = f"two of {', '.join(Quantity)}"
-    items = tuple(value.split(",")) if isinstance(value, str) else several(name, value, expected)
-    if len(items) != 2:
-        raise refusal(name, value, expected)
-    first, second = (choice(name, item, Quantity) for item in items)
-    if first is second:
-        raise UsageError(f"{name}: a Pareto front trades one quantity for another, not {first} for itself")
-    return first, second
-
-
-def _selector(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise refusal(name, value, f"one of {', '.join(SELECTORS)}")
-    return value
-
-
-def _pins(name: str, value: object) -> tuple[Pin, ...]:
-    expected = "pins, or texts of the form LAYER-GLOB=ROUTINE-GLOB"
-    return tuple(parsed(name, each, Pin, Pin.parse, expected) for each in several(name, value, expected))
-
-
-def _weight_blocks(name: str, value: object) -> tuple[int, ...]:
-    expected = f"one or several of {', '.join(map(str, FOUR_BITS))}"
-    blocks, known = several(name, value, expected), tuple(FOUR_BITS)
-    if not blocks or any(block not in known for block in blocks):
-        raise refusal(name, value, expected)
-    return tuple(each for each in known if each in blocks)
-
-
-def _states(name: str, value: object) -> tuple[StatePattern, ...]:
-    expected = f"pairs, or texts of the form {FORM}"
-    return tuple(
-        parsed(name, each, StatePattern, StatePattern.parse, expected) for each in several(name, value, expected)
-    )
-
-
-def _chosen_from(choices: type[StrEnum]) -> _Reader:
-    return lambda name, value: choice(name, value, choices)
-
-
-def _counted(least: int, most: int | None = None) -> _Reader:
-    return lambda name, value: whole_number(name, value, least, most)
-
-
-def _text(name: str, value: object, expected: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise refusal(name, value, expected)
-    return value
-
-
-def _weights_file(name: str, value: object) -> Path:
-    found = path(name, value)
-    if found.suffix.lower() != _WEIGHTS_SUFFIX:
-        raise refusal(name, str(value), f"a file whose name ends in {_WEIGHTS_SUFFIX}, by which IREE knows its format")
-    return found
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise refusal(name, value, "True or False")
-    return value
-
-
-_READERS: Mapping[str, _Reader] = {
-    "target": _target,
-    "threads": _counted(1, MAX_THREADS),
-    "max_error": lambda name, value: number(
-        name, value, "a number of 0 or more, such as 1e-3", lambda each: 0 <= each < math.inf
-    ),
-    "precision": _chosen_from(Precision),
-    "weight_blocks": _weight_blocks,
-    "double": _chosen_from(Double),
-    "calibration": path,
-    "calibration_method": _chosen_from(CalibrationMethod),
-    "error_measure": _error_measure,
-    "objective": _chosen_from(Objective),
-    "memory_limit": byte_count,
-    "pareto": _pareto,
-    "selector": _selector,
-    "plans": _counted(1),
-    "shapes": input_shapes,
-    "bindings": input_values,
-    "pins": _pins,
-    "database": path,
-    "external_weights": _weights_file,
-    "dump_directory": path,
-    "jobs": _counted(1),
-    "search": _chosen_from(Search),
-    "time_budget": lambda name, value: number(
-        name, value, "a number of seconds of 0 or more, or None for no limit", lambda each: 0 <= each < math.inf
-    ),
-    "tune_until": lambda name, value: number(
-        name, value, "a fraction of the network's time from 0 to 1, such as 0.01", lambda each: 0 <= each <= 1
-    ),
-    "workers": lambda name, value: _text(name, value, "a scheduler's address such as tcp://host:8786, or its file"),
-    "tune_for": lambda name, value: _text(name, value, "the digits of a kind of machine, or a part of its description"),
-    "fixes_threads": _flag,
-    "heeds_permissions": _flag,
-    "states": _states,
-    "finds_states": _flag,
-}
+_OPTIONAL = frozenset(setting.name for setting in fields(CompileConfig) if setting.default is None)
