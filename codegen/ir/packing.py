@@ -171,9 +171,8 @@ class Quantise:
         With ``taps`` the sums are a summed-area table: entry ``(y, x)``, up to the kernel's height and width, is the
         sum over all taps in rows before ``y`` and columns before ``x``.
         """
-        others = tuple(axis for axis in range(array.ndim) if axis != self.axis)
-        scales = np.expand_dims(channel_scales(self._channels(array))[0], others)
-        numbers = np.rint(array / scales).astype(np.int8)
+        others, scales = self._others(array), self.scales(array)
+        numbers = self.integers(array, scales)
         within = tuple(axis for axis in others if axis not in self.taps)
         sums = self._before(numbers.sum(axis=within, dtype=np.int64)).astype(np.float32)
         packed = numbers
@@ -181,6 +180,23 @@ class Quantise:
             packed = step.apply(packed)
         rows = self._as_bytes(packed.reshape(packed.shape[0], -1))
         return np.concatenate([rows, self._panels(scales.reshape(-1, 1)), self._panels(sums)], axis=1)
+
+    @property
+    def bounds_pairs(self) -> bool:
+        """Whether pairs of neighbours are kept small, which may round them."""
+        return False
+
+    def scales(self, array: np.ndarray) -> np.ndarray:
+        """The scale of each channel."""
+        return channel_scales(self._channels(array))[0]
+
+    def integers(self, array: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        """The weight's nearest multiples of the channels' scales."""
+        return np.rint(array / np.expand_dims(scales, self._others(array))).astype(np.int8)
+
+    def _others(self, array: np.ndarray) -> tuple[int, ...]:
+        """All axes but that of the channels."""
+        return tuple(axis for axis in range(array.ndim) if axis != self.axis)
 
     def _before(self, sums: np.ndarray) -> np.ndarray:
         """The summed-area table ``[channels, entries]`` of sums of single taps, ``[channels, …]``."""
@@ -316,6 +332,11 @@ class Packing:
             if isinstance(step, Quantise):
                 return self.steps[:index], step.axis
         return None
+
+    @property
+    def bounds_pairs(self) -> bool:
+        """Whether it quantises without loss only where pairs of neighbours are small, too."""
+        return any(isinstance(step, Quantise) and step.bounds_pairs for step in self.steps)
 
     def is_exact(self, array: np.ndarray) -> bool:
         """Whether the steps quantise this weight without loss; True if they do not quantise."""

@@ -11,6 +11,7 @@ from sartor.codegen.kernels.isa.byte_pairs import BYTE_PAIRS
 from sartor.codegen.kernels.isa.half_pairs import HALF_PAIRS
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.kernels.isa.pairs import PAIRS
+from sartor.codegen.kernels.isa.small_pairs import SMALL_PAIRS
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
 from sartor.codegen.routines.amx.tile_product import TileProduct
 from sartor.codegen.routines.cuda.attention import AttentionKernel
@@ -233,6 +234,9 @@ ROUTINES: tuple[Routine, ...] = (
     Stored(ChannelsLast(), "i8"),
     *NEON_DOTS,
     WordPairWinograd(),
+    Direct("byte_pairs", storage="i8", element=SMALL_PAIRS),
+    Product("byte_pairs", storage="i8", element=SMALL_PAIRS),
+    Product("byte_pairs_to_f32", storage="i8", element=SMALL_PAIRS, output="f32"),
     *WORD_PAIR_ROUTINES,
     # For models that find quantisation ranges at run time.
     IntegerFactor(TileConvolution(storage="i8", element=INTEGER)),

@@ -13,6 +13,7 @@ from sartor.codegen.ir.packing import Narrow, Packing
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.candidates import Candidates, Filter
 from sartor.codegen.ir.variants.routine import Rejected, Routine, Storing, Variant, dtype_of
+from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.routine_registry import low_precision, routines_for
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values
@@ -80,6 +81,8 @@ def ineligibility(imported: ImportedModel, precision: Precision) -> WhyIneligibl
         refused = weights.too_narrow(layer, variant) or values.refused(layer, variant)
         if refused is not None:
             return refused
+        if _needs_small_pairs(variant) and (inexact := weights.inexact(layer, variant)) is not None:
+            return inexact
         if precision.quantises_values or (precision.quantises_filters and variant.traits.weights == QUANTISED):
             return None
         if precision is Precision.PERMITTED and variant.traits.needs_permission:
@@ -148,7 +151,7 @@ class _WeightRules:
         return None if all(self._is_exact(*pair) for pair in packings) else _NOT_QUANTISED
 
     def _is_exact(self, name: str, packing: Packing) -> bool:
-        key = (name, packing.channels)
+        key = (name, (packing.channels, packing.bounds_pairs))
         if key not in self._exact:
             self._exact[key] = packing.is_exact(self._weights[name])
         return self._exact[key]
@@ -165,6 +168,12 @@ def _numbers_kept(imported: ImportedModel) -> Callable[[str, Packing], bool]:
         return step is None or known[name, step]
 
     return keeps
+
+
+def _needs_small_pairs(variant: Variant) -> bool:
+    """Whether a variant would round weights to 7 bits where pairs of products could saturate."""
+    instruction = variant.traits.instruction
+    return isinstance(instruction, DotElement) and instruction.needs_small_pairs
 
 
 def _rounds_more(variant: Variant) -> bool:

@@ -212,12 +212,14 @@ class DotElement(MultiplyInstruction):
         bias: what is added to the image's numbers: 128 if the instruction takes them without a sign, else 0.
         operands: vector registers that it needs besides one for each vector of sums and of filters.
         most_bits: of codes without a sign that are multiplied by signed numbers of 8 bits without a bias.
+        needs_small_pairs: whether products are exact only by weights whose pairs are small (``QuantisePairs``).
     """
 
     extensions: tuple[tuple[int, tuple[Extensions, ...]], ...]
     bias: int = 0
     operands: int = 0
     most_bits: int = 8
+    needs_small_pairs: bool = False
 
     @property
     def rate(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.packing import Narrow, Round, Scaled, Storage
 from sartor.codegen.ir.schema import QUANTISED
-from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.ir.variants.traits import Sizes, Traits
 from sartor.codegen.kernels.isa.amx import TileElement
 from sartor.codegen.kernels.isa.half_pairs import HalfPairElement
 from sartor.codegen.kernels.isa.multipliers import DotElement
@@ -36,8 +38,22 @@ def dot_traits(common: Traits, family: str, element: DotElement | None, weights:
         return replace(common, family=family, cost=PairCost())
     # Sums of a few products in f16 are rounded.
     rounds = isinstance(element, HalfPairElement)
-    cost = DotCost(element.group, element.dtype)
+    cost = PacedCost(element.group, element.dtype, element)
     return replace(common, family="dots", instruction=element, cost=cost, rounds_between=rounds)
+
+
+@dataclass(frozen=True)
+class PacedCost(DotCost):
+    """The cost of products in register tiles at an instruction's own rate.
+
+    Attributes:
+        element: the instruction.
+    """
+
+    element: DotElement
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        return super().cycles(sizes, parameters, self.element.core(core))
 
 
 def storage_of(weights: str | None, storage: str | None) -> Storage | None:

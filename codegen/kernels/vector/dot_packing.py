@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Step, cut, narrowed
+from sartor.codegen.ir.proven_pairs import QuantisePairs
 from sartor.codegen.kernels.isa.multipliers import DotElement, check_sums
 from sartor.codegen.kernels.vector.contraction import FilterStrides
 from sartor.codegen.kernels.vector.integer_sums import IntegerSums
@@ -38,7 +39,7 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
     channels, depth, height, width = filters.shape
     panels, groups = _checked(depth, height * width, channels, panel, element, element.group // 2 + 1)
     steps = cut(((panels, panel), (groups, element.group), (height,), (width,)), (0, 4, 5, 2, 1, 3))
-    packing = narrowed(steps, element.dtype, 0, panel, (2, 3))
+    packing = _narrowed(steps, element, 0, panel, (2, 3))
     return _packed(packing, groups, (height, width), panel, lanes, element, ((height + 1) * (width + 1), True))
 
 
@@ -50,8 +51,17 @@ def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElem
     """
     depth, channels = matrix.shape
     panels, groups = _checked(depth, 1, channels, panel, element, element.group)
-    packing = narrowed(cut(((groups, element.group), (panels, panel)), (2, 0, 3, 1)), element.dtype, 1, panel)
+    packing = _narrowed(cut(((groups, element.group), (panels, panel)), (2, 0, 3, 1)), element, 1, panel)
     return _packed(packing, groups, (1, 1), panel, lanes, element, (1, False))
+
+
+def _narrowed(
+    steps: tuple[Step, ...], element: DotElement, axis: int, panel: int, taps: tuple[int, ...] = ()
+) -> tuple[Step, ...]:
+    """Steps that store filters as the instruction multiplies them."""
+    if element.needs_small_pairs:
+        return (QuantisePairs(axis, panel, steps, taps),)
+    return narrowed(steps, element.dtype, axis, panel, taps)
 
 
 def _checked(depth: int, taps: int, channels: int, panel: int, element: DotElement, least: int) -> tuple[int, int]:

@@ -105,6 +105,28 @@ def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for() -> None
     assert all(eligibility(exact, CONFIG.precision)(layer, each) for each in quantising)
 
 
+def test_pairs_of_products_are_added_in_16_bits_where_weights_keep_them_small() -> None:
+    """Of two neighbours that are more than 128 together products are added in 32 bits, whatever is permitted."""
+    config = replace(CONFIG, target=Target.create("cpu", "x86-64-v3"))
+    imported = imported_model(one_convolution(zero=128), target=config.target)
+    (layer,) = _multiplying(imported)
+    found = find_candidates(imported, config.planning).variants[layer.task.key]
+    offered = {
+        kind: [each for each in found if f".{kind}{{" in each.descriptor] for kind in ("word_pairs", "byte_pairs")
+    }
+    assert all(offered.values())
+    (name, *_) = layer.weights
+    numbers = np.zeros(imported.weights[name].shape, np.float32)
+    numbers[:, 0] = 65
+    for beside, expected in ((64, {"word_pairs"}), (63, {"word_pairs", "byte_pairs"})):
+        numbers[:, 1] = beside
+        changed = replace(imported, weights={**imported.weights, name: numbers * np.float32(0.25)})
+        for precision in (Precision.F32, Precision.INT8):
+            is_eligible = eligibility(changed, precision)
+            may = {kind for kind, variants in offered.items() if all(is_eligible(layer, each) for each in variants)}
+            assert may == expected, (beside, precision)
+
+
 @pytest.mark.parametrize(
     ("dtype", "expected"), [(np.float16, {"f16"}), (ml_dtypes.bfloat16, {"f16", "bf16"}), (None, set())]
 )

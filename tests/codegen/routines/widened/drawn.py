@@ -90,11 +90,12 @@ def filters(of: Drawn, seed: int) -> Array:
     return found
 
 
-def model_of(layers: Mapping[int, Drawn]) -> ModelProto:
-    """A model of layers beside each other, by their seeds, which are part of their names."""
+def model_of(layers: Mapping[int, Drawn], weights: Mapping[int, Array] | None = None) -> ModelProto:
+    """A model of layers beside each other, by their seeds, which are part of their names, and their filters, if these
+    are other than ``filters`` draws."""
     nodes, inputs, outputs, constants = [], [], [], {}
     for seed, of in layers.items():
-        constants[f"w{seed}"] = filters(of, seed)
+        constants[f"w{seed}"] = filters(of, seed) if weights is None else weights[seed]
         inputs.append((f"x{seed}", of.image, FLOAT))
         outputs.append(f"y{seed}")
         given = [f"x{seed}", f"w{seed}"]
@@ -120,14 +121,19 @@ def expected(of: Drawn, image: Array, weights: Array) -> Array:
     return sums.astype(np.float32)
 
 
-def wrong_sums(subjects: Mapping[str, Subject], layers: Mapping[int, Drawn], target: Target) -> list[Wrong]:
+def wrong_sums(
+    subjects: Mapping[str, Subject],
+    layers: Mapping[int, Drawn],
+    target: Target,
+    weights: Mapping[int, Array] | None = None,
+) -> list[Wrong]:
     """Layers and implementations whose sums of products are not those of the definition, and by how much."""
     program = load(subjects, target)
     wrong = []
     for seed, of in layers.items():
         subject, ends = subjects[f"layer{seed}"], (-128 - of.zero, 127 - of.zero)
         image = numbers(of.image, ends, seed + 1, extreme=of.extreme)
-        sums = expected(of, image, filters(of, seed))
+        sums = expected(of, image, filters(of, seed) if weights is None else weights[seed])
         # Rows and columns that no window reads are cut off by a layer before.
         read = image[tuple(map(slice, subject.task.inputs[0].shape))]
         for each in subject.implementations:
