@@ -33,6 +33,7 @@ from sartor.frontend.loading import open_workers
 from sartor.policies import Precision
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.isa_level import isa_class
+from sartor.tuning.search.cost_model import Sample
 from sartor.tuning.search.shipped import times
 from sartor.tuning.search.shipped.contributed import shippable
 from sartor.tuning.search.shipped.likeness import guide
@@ -94,16 +95,26 @@ def ship_times(
 
 @app.command("join")
 def join_times(
-    file: Annotated[Path, typer.Argument(metavar="FILE.json.gz", help="What `sartor db contribute` wrote.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What `sartor db contribute` wrote, or a database of full searches.")
+    ],
     threads: Annotated[int, typer.Option(help="Thread count that was tuned for.")],
     cpu: Annotated[str, typer.Option("--cpu", help="Class of the machine, as `sartor db contribute` told it.")],
 ) -> None:
-    """Add another machine's times of tasks that the package lacks."""
+    """Add another machine's times of tasks that the package lacks, or lacks in a type."""
     known = shipped_samples(cpu, threads)
-    found = joined(known, times.read(file))
+    found = joined(known, _contributed(file, cpu, threads))
     path = write_samples(found, cpu, threads)
     print(f"{path}: {len(found)} times, {len(found) - len(known)} of them new")
     print(_write_trees(path))
+
+
+def _contributed(file: Path, cpu: str, threads: int) -> list[Sample]:
+    """The times of a contribution, or of a database that was filled here."""
+    if file.suffix != ".db":
+        return times.read(file)
+    with Store.open_to_read(file) as store:
+        return shippable(store, Target.create("cpu", cpu), threads)
 
 
 @app.command("trees")

@@ -16,6 +16,9 @@ def extended(found: Iterable[Sample], known: Iterable[Sample]) -> list[Sample]:
 
 
 def joined(known: Sequence[Sample], contributed: Sequence[Sample]) -> list[Sample]:
-    """The package's samples, and those of tasks that they lack, which another machine measured, at their pace."""
+    """The package's samples, and those that another machine measured, at their pace, of tasks for which the package
+    has none in the variant's type."""
     model = guide(contributed) if known else None
-    return extended(known, contributed if model is None else at_pace_of(known, contributed, model))
+    found = contributed if model is None else at_pace_of(known, contributed, model)
+    covered = {(sample.facts, sample.variant.dtype) for sample in known}
+    return [*known, *(sample for sample in found if (sample.facts, sample.variant.dtype) not in covered)]
