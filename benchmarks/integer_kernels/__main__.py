@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.integer_kernels.peak import peak_products
+from benchmarks.integer_kernels.tile import tile_limits
 from benchmarks.record.circumstances import circumstances
 from benchmarks.record.computed import Cell, Computed
 from benchmarks.record.results import RESULTS
@@ -192,6 +193,19 @@ def _measured(task: Task, variants: Sequence[Variant], tuner: Tuner) -> dict[Var
     return {variant: known[variant.descriptor] for variant in variants if variant.descriptor in known}
 
 
+def tile_rates(config: CompileConfig) -> dict[tuple[str, str], float]:
+    """The innermost loops' rates, in 10⁹ multiply-adds a second, by method and tile.
+
+    Raises:
+        SartorError: if one cannot be measured.
+    """
+    with open_workspace(config.target, config.jobs) as (pool, work), Store.in_memory() as store:
+        limits = tile_limits(config.target, config.threads)
+        tuner = make_tuner(store, pool, config.target, silent, work)
+        measured = tuner.measure([limit.case for limit in limits.values()])
+        return {name: _rate(limit, measured) / 2e9 for name, limit in limits.items()}
+
+
 @app.command()
 def main(
     networks: Annotated[list[str] | None, typer.Argument(help="Zoo networks, or ONNX files.")] = None,
@@ -200,10 +214,15 @@ def main(
     guesses: Annotated[int, typer.Option(min=1, help="Variants of each routine that are timed.")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="Threads of kernels.")] = 1,
     recorded: Annotated[bool, typer.Option("--record", help="Record what the document shows.")] = False,
+    tiles: Annotated[bool, typer.Option("--tiles", help="Time the innermost loops alone, and no layers.")] = False,
 ) -> None:
     """Time the layers, and print the table."""
     now = circumstances(Path.cwd(), "benchmarks.integer_kernels") if recorded else None
     config = CompileConfig(Target.create("cpu", cpu), threads=threads, precision=Precision.INT8)
+    if tiles:
+        for (method, tile), rate in tile_rates(config).items():
+            print(f"{method}, {tile}: {rate:.1f}")
+        return
     found: list[Row] = []
     for network in networks or ["resnet50"]:
         for row in rows(network, config, layers, guesses):

@@ -14,7 +14,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.word_pairs import INTRINSICS
-from sartor.codegen.kernels.vector.peak import Roofline
+from sartor.codegen.kernels.vector.peak import MultiplyAdds, Roofline
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.mlir.machine import machine_of
 from sartor.tuning.cost_tables.roofline import Limit
@@ -33,42 +33,31 @@ _GROUPS_PER_THREAD = 16
 
 
 @dataclass(frozen=True)
-class TileProducts:
+class TileProducts(MultiplyAdds):
     """Workgroups that multiply tiles of pixels by vectors of filters, both of which they load in each step.
 
     Attributes:
-        lanes: 32-bit sums of a vector.
-        columns: pixels of a tile.
-        vectors: vectors of filters.
+        vectors: vectors of filters; ``chains`` are so many for each pixel.
         sums: pairs of bytes that are added in 16 bits; 0 for pairs of 16-bit numbers.
-        workgroups: workgroups, which all do the same.
     """
 
-    lanes: int
-    columns: int
-    vectors: int
-    sums: int
-    workgroups: int
+    vectors: int = 1
+    sums: int = 0
 
     @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.workgroups, 1, 1
+    def columns(self) -> int:
+        """Pixels of a tile."""
+        return self.chains // self.vectors
 
     @property
     def source(self) -> TensorType:
-        """Filters and pixels of all steps."""
+        """Filters and pixels of all steps that are not repetitions."""
         return TensorType((_STEPS * (self.vectors * self.lanes + self.columns),), "f32")
 
     @property
-    def result(self) -> TensorType:
-        """The sums of each workgroup."""
-        return TensorType((self.workgroups * self.columns * self.vectors * self.lanes,), "f32")
-
-    @property
     def operations(self) -> int:
-        """Operations of all workgroups; a multiply-add counts as two."""
-        return 2 * (4 if self.sums else 2) * _STEPS * _TURNS * self.result.elements
+        """Operations of all workgroups; a multiply-add counts as two, and each lane does two or four."""
+        return (4 if self.sums else 2) * super().operations
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
@@ -100,10 +89,10 @@ class TileProducts:
         def turn(_: Index, totals: list[ir.Value]) -> list[ir.Value]:
             return asm.loop(0, _STEPS, together, totals, step)
 
-        count = self.columns * self.vectors
+        count = self.chains
         begin = asm.mul(group[0], count * self.lanes)
         floats = asm.vector_type(ir.F32Type.get())
-        for number, total in enumerate(asm.loop(0, _TURNS, 1, [zero] * count, turn)):
+        for number, total in enumerate(asm.loop(0, self.steps // _STEPS, 1, [zero] * count, turn)):
             stored = vector.bitcast(floats, total)
             asm.store(stored, result, asm.add(begin, number * self.lanes), self.lanes)
 
@@ -131,21 +120,23 @@ class TileProducts:
         return ir.VectorType.get([self.lanes * _WORD // bits], ir.IntegerType.get_signless(bits))
 
 
-METHODS: Mapping[str, int] = {"pairs of 16 bits": 0, "pairs of bytes": 1, "two pairs of bytes": 2}
-"""Pairs of bytes that are added in 16 bits, by what rows show."""
+_METHODS: Mapping[str, int] = {"pairs of 16 bits": 0, "pairs of bytes": 1, "two pairs of bytes": 2}
+# Pixels and vectors of tiles.
+_SHAPES = ((4, 2), (5, 2), (3, 3), (9, 1), (10, 1))
 
 
-def tile_limits(target: Target, threads: int, shapes: Sequence[tuple[int, int]]) -> dict[tuple[str, str], Limit]:
-    """The rates of all methods by the columns and vectors of tiles.
+def tile_limits(target: Target, threads: int) -> dict[tuple[str, str], Limit]:
+    """What each method does at most, by its name and by the tile.
 
     Raises:
         CompileError: if the compiler rejects the target.
     """
     lanes = machine_of(target, "f32").lanes
     found = {}
-    for name, sums in METHODS.items():
-        for columns, vectors in shapes:
-            code = TileProducts(lanes, columns, vectors, sums, _GROUPS_PER_THREAD * threads)
+    for name, sums in _METHODS.items():
+        for columns, vectors in _SHAPES:
+            groups, steps = _GROUPS_PER_THREAD * threads, _STEPS * _TURNS
+            code = TileProducts(lanes, columns * vectors, steps, groups, vectors, sums)
             roofline = Roofline(f"tile_products_{columns}_{vectors}_{sums}", code)
             task = roofline.task
             case = BenchmarkCase(task.key, task.inputs, task.weights, task.results, (roofline.variant(target),))
