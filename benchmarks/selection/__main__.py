@@ -109,7 +109,7 @@ def join_times(
     print(_write_trees(path))
 
 
-def _contributed(file: Path, cpu: str, threads: int) -> list[Sample]:
+def _contributed(file: Path, cpu: str, threads: int) -> Sequence[Sample]:
     """The times of a contribution, or of a database that was filled here."""
     if file.suffix != ".db":
         return times.read(file)

@@ -188,7 +188,8 @@ class Quantise:
 
     def scales(self, array: np.ndarray) -> np.ndarray:
         """The scale of each channel."""
-        return channel_scales(self._channels(array))[0]
+        found, _ = channel_scales(self._channels(array))
+        return found
 
     def integers(self, array: np.ndarray, scales: np.ndarray) -> np.ndarray:
         """The weight's nearest multiples of the channels' scales."""
