@@ -166,6 +166,14 @@ TESTS = (
             "plugin/onnx_model/rewrites/structure/fold_batch_norm.py",
         )
     ),
+    # The same kernels are run with longer vectors.
+    *(
+        f"codegen/routines/{each}_definition[x86-64-v2]"
+        for each in (
+            "storing/test_elementwise.py::test_results_are_those_of_the",
+            "widened/test_byte_pairs.py::test_sums_are_those_of_the",
+        )
+    ),
     # Other types, tiles and CPUs are tried.
     *(
         f"plugin/test_low_precision.py::test_a_trained_network_keeps_its_accuracy[{each}]"
