@@ -199,6 +199,8 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         ("i8", "block_dots"): "avx512vnni or avxvnni",
         ("i8", "block_byte_pairs"): "avx2 or avx512bw or ssse3",
         ("i8", "block_neon_dots"): "dotprod",
+        ("i8", "byte_pairs"): "avx2 or avx512bw or ssse3",
+        ("i8", "byte_pairs_to_f32"): "avx2 or avx512bw or ssse3",
         ("i8", "factor_dots"): "avx512vnni or avxvnni",
         ("i8", "whole_tiles"): "amx-int8",
         ("i8", "whole_dots"): "avx512vnni or avxvnni",
