@@ -162,7 +162,7 @@ def fault_sums_are_not_rescaled(patch: pytest.MonkeyPatch) -> None:
 
 
 def fault_keys_beyond_the_last_count(patch: pytest.MonkeyPatch) -> None:
-    finished = HeadCode.finished
+    finished: Callable[..., Any] = HeadCode.finished
     patch.setattr(HeadCode, "finished", lambda self, *given: finished(self, *given[:-1], None))
 
 
