@@ -193,7 +193,8 @@ class Quantise:
 
     def integers(self, array: np.ndarray, scales: np.ndarray) -> np.ndarray:
         """The weight's nearest multiples of the channels' scales."""
-        return np.rint(array / np.expand_dims(scales, self._others(array))).astype(np.int8)
+        nearest: np.ndarray = np.rint(array / np.expand_dims(scales, self._others(array)))
+        return nearest.astype(np.int8)
 
     def _others(self, array: np.ndarray) -> tuple[int, ...]:
         """All axes but that of the channels."""
