@@ -9,7 +9,6 @@ from pathlib import Path
 
 from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.target import DEVICES, Target
-from sartor.errors import UsageError
 from sartor.policies import (
     Double,
     Precision,
@@ -58,15 +57,19 @@ def _error_measure(name: str, value: object) -> ErrorMeasure:
     return parsed(name, value, ErrorMeasure, ErrorMeasure.parse, "an ErrorMeasure, or a text that names one")
 
 
-def _pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
-    """Two different quantities."""
-    expected = f"two of {', '.join(Quantity)}"
+def pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
+    """Two different quantities, or a text such as ``latency,memory``.
+
+    Raises:
+        UsageError: if it is not; the message names the setting.
+    """
+    expected = f"two different ones of {', '.join(Quantity)}, such as latency,memory"
     items = tuple(value.split(",")) if isinstance(value, str) else several(name, value, expected)
     if len(items) != 2:
         raise refusal(name, value, expected)
     first, second = (choice(name, item, Quantity) for item in items)
     if first is second:
-        raise UsageError(f"{name}: a Pareto front trades one quantity for another, not {first} for itself")
+        raise refusal(name, value, expected)
     return first, second
 
 
@@ -137,7 +140,7 @@ READERS: Mapping[str, Reader] = {
     "error_measure": _error_measure,
     "objective": _chosen_from(Objective),
     "memory_limit": byte_count,
-    "pareto": _pareto,
+    "pareto": pareto,
     "selector": _selector,
     "plans": _counted(1),
     "shapes": input_shapes,

@@ -48,7 +48,6 @@ from sartor.cli.options.constraints import (
     read_max_error,
     read_memory_limit,
     read_objective,
-    read_pareto,
     read_pins,
     read_precision,
     read_time_budget,
@@ -58,6 +57,7 @@ from sartor.cli.options.constraints import (
 from sartor.cli.options.several import read_shape_sets, read_targets
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig, default_database
+from sartor.config_values import pareto
 from sartor.policies import Double, Search
 from sartor.settings.size_range import OpenShapes
 from sartor.several.settings import Shapes, settings_of
@@ -198,7 +198,7 @@ class CompileOptions:
             ),
             objective=read_objective(self.objective),
             memory_limit=read_memory_limit(self.memory_limit),
-            pareto=read_pareto(self.pareto),
+            pareto=None if self.pareto is None else pareto("--pareto", self.pareto),
             selector=self.selector or auto.NAME,
             shapes=shapes,
             bindings=read_bindings(self.bind),

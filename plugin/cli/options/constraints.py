@@ -273,19 +273,3 @@ def read_pins(texts: Sequence[str] | None) -> tuple[Pin, ...]:
                 "cpu:f32/conv2d.direct{tile=4}, '*direct*' fits that, and 'sartor routines MODEL.onnx' lists all"
             )
     return pins
-
-
-def read_pareto(text: str | None) -> tuple[Quantity, Quantity] | None:
-    """The two quantities of a Pareto front.
-
-    Raises:
-        UsageError: if the text does not name two different ones.
-    """
-    if text is None:
-        return None
-    names = text.split(",")
-    if len(names) != 2 or names[0] == names[1] or any(name not in set(Quantity) for name in names):
-        raise UsageError(
-            f"--pareto '{text}' cannot be read, expected two different ones of {', '.join(Quantity)}: latency,memory"
-        )
-    return Quantity(names[0]), Quantity(names[1])

@@ -112,7 +112,7 @@ def test_an_error_that_nothing_keeps_names_the_nearest(compile_: Callable[..., R
         (["--memory-limit", "-1MiB"], "'-1MiB'"),
         (["--memory-limit", "1MB", "--selector", "greedy"], "choose auto or ilp"),
         (["--objective", "memory", "--selector", "dprs"], "choose auto or ilp"),
-        (["--pareto", "latency"], "--pareto 'latency'"),
+        (["--pareto", "latency"], "--pareto is 'latency', expected two different ones"),
         (["--pareto", "latency,latency"], "two different ones"),
         (["--pareto", "latency,beauty"], "latency, cold, memory, error"),
         (["--plan", "p.json", "--memory-limit", "1MB"], "--memory-limit"),
