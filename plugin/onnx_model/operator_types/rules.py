@@ -33,7 +33,7 @@ def _halved(operands: Operands) -> list[Shape]:
 _LIKE_FIRST = (
     *("BiasAdd", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "GroupNorm", "LayerNormalization", "QuickGelu"),
     *("DequantizeLinear", "QuantizeLinear", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"),
-    *("RotaryEmbedding", "SampleOp", "SimplifiedLayerNormalization", "Trilu"),
+    *("MoE", "QMoE", "RotaryEmbedding", "SampleOp", "SimplifiedLayerNormalization", "Trilu"),
 )
 
 RULES: Mapping[tuple[str, str], Rule] = {

@@ -90,6 +90,9 @@ SAMPLES: Mapping[str, Sample] = {
     "MatMulNBits": Sample(
         [(2, 3, 32), _values(5, 1, 16), _values(5, 1)], attributes={"K": 32, "N": 5, "bits": 4, "block_size": 32}
     ),
+    "MoE": Sample(
+        [(3, 8), (3, 4), _values(4, 5, 8), _values(4, 5), _values(4, 8, 5), _values(4, 8)], attributes={"k": 2}
+    ),
     "MultiHeadAttention": Sample([_X, _X, _X, _values(24)], attributes={"num_heads": 2}),
     "NhwcConv": Sample([_LAST, _values(2, 3, 3, 4), _values(2)]),
     "NhwcFusedConv": Sample([_LAST, _values(2, 4, 3, 3), _values(2)], attributes={"activation": "Relu"}),
@@ -99,6 +102,11 @@ SAMPLES: Mapping[str, Sample] = {
         [_X, _values(8, 24), _values(24), _ONE, _ONE, None, _NONE, _NONE], attributes={"num_heads": 2}
     ),
     "QEmbedLayerNormalization": Sample([_IDS, _IDS, *_TABLES, _ROW, _ROW, _IDS, *[_ONE] * 5, *[_NONE] * 5], 2),
+    "QMoE": Sample(
+        [(3, 32), (3, 2), _values(2, 64, 16), _values(2, 64, 1), None, _values(2, 32, 16), _values(2, 32, 1)],
+        attributes={"k": 1, "block_size": 32, "activation_type": "swiglu", "swiglu_fusion": 1},
+        allowed={"T1": [TensorProto.UINT8]},
+    ),
     "QGemm": Sample([(3, 8), _ONE, _NONE, _values(8, 5), _ONE, _NONE, _values(5), _ONE, _NONE]),
     "QLinearAdd": Sample(_PAIR),
     "QLinearAveragePool": Sample([_IMAGE, *_UNARY[1:]], attributes={"kernel_shape": [2, 2]}),

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 from sartor.codegen.ir.encoding import BlockEncoding, unpacked
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
+from sartor.onnx_model.graphs.halves import HALVES
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import encoded_product, may_round
@@ -95,19 +96,25 @@ class _Experts:
         return self._emit.like(value, self._emit.node.input[0], hint)
 
     def _routed(self) -> tuple[str, str]:
-        """The weights of the chosen experts of each token, and their numbers, ``[rows, chosen]``."""
-        emit, found = self._emit, self._found
+        """The weights of the chosen experts of each token, and their numbers, ``[rows, chosen]``.
+
+        They are chosen in float32, as ONNX ranks no bfloat16.
+        """
+        emit, found, kind = self._emit, self._found, self._emit.editor.element_type(self._emit.node.input[1])
+        is_half = kind in HALVES
         logits = emit("Reshape", emit.node.input[1], self._shape(self._rows, self._count), part="logits")
+        logits = emit("Cast", logits, part="wide_logits", to=TensorProto.FLOAT) if is_half else logits
         shares = emit("Softmax", logits, part="shares", axis=-1)
         count = emit.constant([self._chosen], "chosen")
         best, numbers = emit.many("TopK", shares, count, part="choose", outputs=("", ""), axis=-1)
         if self._own_weights:
             own = emit("Reshape", self._own_weights, self._shape(self._rows, self._count), part="own_weights")
+            own = emit("Cast", own, part="wide_weights", to=TensorProto.FLOAT) if is_half else own
             best = emit("GatherElements", own, numbers, part="own_best", axis=-1)
         if found.get("normalize_routing_weights"):
             total = emit("ReduceSum", best, emit.constant([-1], "axis"), part="total", keepdims=1)
             best = emit("Div", best, total, part="normalised")
-        return best, numbers
+        return (emit("Cast", best, part="narrow_best", to=kind) if is_half else best), numbers
 
     @property
     def _own_weights(self) -> str:
