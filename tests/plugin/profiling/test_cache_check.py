@@ -302,6 +302,8 @@ def test_a_call_beyond_the_bound_is_refused_and_leaves_the_caches(module: Path) 
             right = logits(session, 5, number)
         saved = session.save()
         with pytest.raises(UsageError, match=f"full: there is room for {POSITIONS} positions; .*reset"):
+            session.run(None, {**feeds(5, POSITIONS), "position_ids": np.array([[POSITIONS - 1]])})
+        with pytest.raises(UsageError, match=f"input 'position_ids' has {POSITIONS}, and the model's table has"):
             logits(session, 5, POSITIONS)
         np.testing.assert_array_equal(session.save()[CACHE], saved[CACHE])
         assert np.isfinite(right).all()
