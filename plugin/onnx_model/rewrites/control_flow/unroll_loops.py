@@ -30,7 +30,8 @@ from sartor.onnx_model.rewrites.control_flow.trip_counts import counted_steps, g
 _MAX_NODES = 4096
 # IREE fuses what only moves and adds elements, over all steps, in minutes; written out, products get kernels.
 _MAX_PLAIN_NODES = 512
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})
+# Parts of the names of operators that multiply matrices, also of integers or of weights in blocks.
+_PRODUCTS = ("Attention", "Conv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN")
 
 
 def unroll_loops(model: ModelProto) -> tuple[str, ...]:
@@ -82,8 +83,8 @@ class Body:
     def is_small(self, steps: int, *, may_stay: bool = False) -> bool:
         """Whether so many copies are few nodes, or fewer if nothing in them is worth it and the loop may stay one."""
         operators = [inner.op_type for inner in nodes(self.graph)]
-        is_plain = may_stay and _PRODUCTS.isdisjoint(operators)
-        return steps * len(operators) <= min(_MAX_NODES, _MAX_PLAIN_NODES if is_plain else _MAX_NODES)
+        is_plain = may_stay and not any(part in operator for operator in operators for part in _PRODUCTS)
+        return steps * len(operators) <= (min(_MAX_NODES, _MAX_PLAIN_NODES) if is_plain else _MAX_NODES)
 
     def step(self, operands: list[str]) -> list[str]:
         """One copy, on these values; returns the names of its results."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from sartor.onnx_model.rewrites.control_flow.unroll_loops import unroll_loops
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Load, Prepare
 
@@ -61,3 +62,24 @@ def test_weights_of_a_body_are_there_once(prepare_quickly: Prepare, *, is_node: 
     assert sum(list(initializer.dims) == [8, 8] for initializer in prepared.graph.initializer) == 1
     x = {"x": weights(2, 8, seed=1)}
     assert relative_error(run(prepared, x)["y"], run(built, x)["y"]) < 1e-6
+
+
+@pytest.mark.parametrize(("operator", "loops"), [("MatMul", 0), ("MatMulInteger", 0), ("Mul", 1)])
+def test_long_loops_are_written_out_if_they_multiply_matrices(operator: str, loops: int) -> None:
+    """IREE would fuse all steps of those that do not."""
+    body = helper.make_graph(
+        [node(operator, ["state", "w"], ["next"]), node("Identity", ["going"], ["goes_on"])],
+        "body",
+        [helper.make_tensor_value_info(name, *kind) for name, kind in _NUMBERED.items()],
+        [helper.make_tensor_value_info(name, *_NUMBERED[like]) for name, like in _RESULTS.items()],
+    )
+    built = model([node("Loop", ["n", "", "x"], ["y"], body=body)], [("x", (3, 3), FLOAT)], [("y", (3, 3), FLOAT)])
+    built.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in (("w", weights(3, 3)), ("n", np.asarray(300)))
+    )
+    unroll_loops(built)
+    assert [each.op_type for each in built.graph.node].count("Loop") == loops
+
+
+_NUMBERED = {"step": (INT64, ()), "going": (TensorProto.BOOL, ()), "state": (FLOAT, (3, 3))}
+_RESULTS = {"goes_on": "going", "next": "state"}
