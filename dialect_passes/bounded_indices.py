@@ -136,6 +136,9 @@ class _Spans:
             return self._of(op.operands[0])
         if op.name.startswith("arith."):
             return computed(op, [self._of(operand) for operand in op.operands])
+        if op.name.startswith("math."):
+            # Such as the floor of a place in an image, which follows from loops alone.
+            return unknown([self._of(operand) for operand in op.operands])
         return _any(value)
 
     def _argument(self, value: ir.BlockArgument) -> Span:
