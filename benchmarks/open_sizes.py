@@ -1,0 +1,85 @@
+"""A file for any size beside open sessions of ONNX Runtime and OpenVINO, size by size.
+
+    python -m benchmarks.open_sizes encoder.onnx encoder.vmfb --size batch=1,4,8 --size sequence=1,7,64,511
+
+All combinations of sizes are timed, each runtime in turn in one session for all of them. A row has the first call by
+its later ones, Sartor's time, and the peers' times by Sartor's; below are their geometric means and the least ones.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sartor.cli.options.sizes import sized_inputs
+from sartor.runtime.benchmark import BLOCK, PAUSE, time_interleaved
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.module_facts import module_signature
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
+from sartor.runtime.session import Session
+from sartor.samples.feeds import make_feeds
+
+Peer = Callable[[Mapping[str, Array]], Sequence[Array]]
+
+app = typer.Typer(help=__doc__)
+_MOST_ERROR = 1e-3
+
+
+@app.command()
+def show(
+    model: Annotated[Path, typer.Argument(help="The ONNX file.")],
+    module: Annotated[Path, typer.Argument(help="Its module for any size.")],
+    size: Annotated[list[str], typer.Option(help="Sizes of a dimension, as batch=1,4,8.")],
+    threads: Annotated[int, typer.Option(help="Threads of each runtime.")] = 1,
+    seconds: Annotated[float, typer.Option(help="Duration of the timing of a size.")] = 1.0,
+) -> None:
+    """Time all sizes; prints a table in Markdown."""
+    peers: dict[str, Peer] = {"ONNX Runtime": OnnxRuntimeReference(model, threads=threads, is_timed=True)}
+    if importlib.util.find_spec("openvino") is not None:
+        peers["OpenVINO"] = OpenVinoReference(model, threads=threads)
+    session, inputs = Session(module, threads=threads), module_signature(module).inputs
+    print(f"| sizes | first by later | ms | {' | '.join(f'{name} by Sartor' for name in peers)} |")
+    print(f"|---|---:|---:|{'---:|' * len(peers)}")
+    rows = []
+    for sizes in combinations(size):
+        feeds = make_feeds(sized_inputs(module, inputs, sizes), {})
+        begin = time.perf_counter()
+        outputs = session.run(None, feeds)
+        first = time.perf_counter() - begin
+        if relative_error(outputs, peers["ONNX Runtime"](feeds)) > _MOST_ERROR:
+            raise typer.BadParameter(f"'{module}' is wrong for {', '.join(sizes)}")
+        runs = {name: partial(peer, feeds) for name, peer in peers.items()} | {"": partial(session.run, None, feeds)}
+        timed = time_interleaved(runs, min_rounds=5, min_seconds=seconds, block=BLOCK, pause=PAUSE)
+        mine = timed[""].median
+        rows.append([timed[name].median / mine for name in peers])
+        print(f"| {', '.join(sizes)} | {first / mine:.2f} | {mine * 1e3:.3f} | {_joined(rows[-1])} |", flush=True)
+    print(f"| geometric mean | | | {_joined([mean(ratios) for ratios in zip(*rows, strict=True)])} |")
+    print(f"| least | | | {_joined([min(ratios) for ratios in zip(*rows, strict=True)])} |")
+
+
+def combinations(texts: Sequence[str]) -> list[tuple[str, ...]]:
+    """Each size of a dimension with each of the others, as ``batch=1``; texts are as ``batch=1,4``."""
+    named = [(name, numbers.split(",")) for name, _, numbers in (text.partition("=") for text in texts)]
+    return [*itertools.product(*([f"{name}={number}" for number in numbers] for name, numbers in named))]
+
+
+def mean(ratios: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+
+
+def _joined(ratios: Sequence[float]) -> str:
+    return " | ".join(f"{ratio:.2f}" for ratio in ratios)
+
+
+if __name__ == "__main__":
+    app()
