@@ -147,7 +147,7 @@ def test_modules_give_the_bits_of_onnx_runtime(
 def test_code_without_vnni_gives_the_bits_of_code_with_it(form: Form, tmp_path: Path) -> None:
     path = quantised(form, tmp_path)
     sessions = []
-    for cpu, name in (("host", ""), ("x86-64-v3", "word_pairs")):
+    for cpu, name in (("host", ""), ("x86-64-v3", "_pairs")):
         folder = tmp_path / cpu
         folder.mkdir()
         session, recipe = _built(path, folder, {}, cpu)
