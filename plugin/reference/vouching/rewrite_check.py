@@ -29,6 +29,7 @@ from sartor.reference.vouching.differences import is_quantised, steps_error
 from sartor.reference.vouching.node_rewrites import NodeRewrites
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.mapping.heap import trim_heap
 from sartor.runtime.output_error import output_error
 from sartor.tuning.workers.protocol import WorkerError
 
@@ -71,6 +72,19 @@ def checked_rewrites(
     Returns:
         What was compared, or a ``RewriteError`` if they differ by more than rounding explains.
     """
+    checked = _checked(path, prepared, samples, bound, tie_spread)
+    # The worker goes on with other jobs, and ONNX Runtime's sessions leave free memory inside the heap.
+    trim_heap()
+    return checked
+
+
+def _checked(
+    path: Path,
+    prepared: Path | bytes,
+    samples: Sequence[Mapping[str, Array]],
+    bound: Sequence[BoundInput],
+    tie_spread: float,
+) -> Checked | WorkerError:
     model = mapped_model(path)
     known = prepared_model(prepared)
     # Of each sample all nodes are compared.
