@@ -99,6 +99,23 @@ class Promise:
         return self.gain / self.cost
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What is still to be found.
+
+    Attributes:
+        promises: of tasks, by key; empty if nothing predicts.
+        seconds: of an inference, as far as that is known or predicted.
+    """
+
+    promises: Mapping[str, Promise]
+    seconds: float
+
+    def is_less_than(self, fraction: float) -> bool:
+        """Whether all promises together are less than a fraction of an inference's time."""
+        return bool(self.promises) and sum(promise.gain for promise in self.promises.values()) < fraction * self.seconds
+
+
 INFORMED = SearchSettings(share=0.2, gain=0.002)
 """Limits where many networks were measured elsewhere: chosen with families of them held out (docs/tuning.md)."""
 
@@ -150,7 +167,7 @@ class VariantSearch:
         model = self._model([*self._measured(known), *self.samples])
         if model is None:
             return {}
-        seconds = sum(task.count * (_best(known, task) or 0.0) for task in self.tasks)
+        seconds = self._foreseen(known, model)
         least = self.settings.gain * seconds
         offers = [offer for task in self.tasks for offer in self._offers(task, known, model) if offer.gain >= least]
         if _promised(offers) < self.settings.until * seconds:
@@ -171,30 +188,20 @@ class VariantSearch:
         variants = {task.key: {variant.descriptor: variant for variant in task.variants} for task in self.tasks}
         return sum(variants[key][name].traits.compile_cost for key, listed in picks.items() for name in listed)
 
-    def promises(self, picks: Picks, known: Times) -> dict[str, Promise]:
-        """What measuring the picks of each task promises to save.
-
-        Returns:
-            By task key; empty if there is no model that predicts.
-        """
+    def outlook(self, picks: Picks, known: Times) -> Outlook:
+        """What measuring the picks of each task promises to save; nothing if there is no model that predicts."""
         model = self._model([*self._measured(known), *self.samples])
         if model is None:
-            return {}
+            return Outlook({}, 0.0)
         tasks = [task for task in self.tasks if picks.get(task.key)]
         spread = spread_of(pair for task in self.tasks for pair in _told(task, known, model))
-        return {task.key: self._promise(task, picks[task.key], known, model, spread) for task in tasks}
+        promises = {task.key: self._promise(task, picks[task.key], known, model, spread) for task in tasks}
+        return Outlook(promises, self._foreseen(known, model))
 
-    def foreseen(self, known: Times) -> float:
-        """Seconds of an inference by what is known, and by predictions of the rest; 0 if nothing predicts."""
-        model = self._model([*self._measured(known), *self.samples])
-        if model is None:
-            return 0.0
-        best = {task.key: _best(known, task) for task in self.tasks}
-        return sum(
-            task.count * (fastest(task.facts, task.variants, model) if found is None else found)
-            for task in self.tasks
-            for found in [best[task.key]]
-        )
+    def _foreseen(self, known: Times, model: CostModel) -> float:
+        """Seconds of an inference by what is known, and by predictions of the rest."""
+        times = {task.key: _best(known, task) or fastest(task.facts, task.variants, model) for task in self.tasks}
+        return sum(task.count * times[task.key] for task in self.tasks)
 
     def _promise(self, task: Searched, picked: Sequence[str], known: Times, model: CostModel, spread: float) -> Promise:
         variants = [variant for variant in task.variants if not variant.traits.is_free]

@@ -17,7 +17,7 @@ from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, l
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.doubts.surprises import surprising
 from sartor.tuning.search.found_so_far import FoundSoFar
-from sartor.tuning.search.search import Picks, Promise, Searched, SearchSettings, VariantSearch
+from sartor.tuning.search.search import Outlook, Picks, Searched, SearchSettings, VariantSearch
 from sartor.tuning.search.shipped.likeness import Kin, guide, joint_model, kin_in, predicted_seconds
 
 SEARCHED = ":searched"
@@ -95,8 +95,8 @@ class SearchRun:
             # What was disturbed the next compilation searches: times beside other programs choose other variants.
             disturbed = {case.key for case in contested(open_cases, known)}
             disturbed |= {key for key, found in known.items() if any(each.is_transient for each in found.values())}
-            ended = [case for case in open_cases if known[case.key] and case.key not in disturbed]
-            self.tuner.store.put_many(map(self._end, ended))
+            ended = [case for case in open_cases if case.key not in disturbed]
+            self.tuner.store.put_many(self._end(case, self.settings.until) for case in ended)
         return self.tuner.known(self.cases)
 
     def _made_anew(self, cases: Sequence[BenchmarkCase], known: Measured) -> bool:
@@ -148,7 +148,9 @@ class SearchRun:
     def _is_open(self, case: BenchmarkCase, known: Measured) -> bool:
         if len(known[case.key]) == len(case.variants):
             return False
-        return self.tuner.store.get(self._end(case).key) is None
+        # A search that left nothing out is also the end of one that may.
+        ends = [self._end(case, until).key for until in {0.0, self.settings.until}]
+        return all(self.tuner.store.get(key) is None for key in ends)
 
     def _searched(self, case: BenchmarkCase) -> Searched:
         variants = tuple(variant.described for variant in case.variants)
@@ -174,8 +176,10 @@ class SearchRun:
         if search is not None and self.settings.until:
             self._measure_while_it_pays(picks, known, search)
             return
-        promises = search.promises(picks, _times(known)) if search is not None and self.tuner.is_bounded else {}
-        self._measure_cases(picks, known, self._ordered(picks, promises, known))
+        outlook = Outlook({}, 0.0)
+        if search is not None and self.tuner.is_bounded:
+            outlook = search.outlook(picks, _times(known))
+        self._measure_cases(picks, known, self._ordered(picks, outlook, known))
 
     def _measure_while_it_pays(self, picks: Picks, known: Measured, search: VariantSearch) -> None:
         """Measure the picks of some tasks at a time, what promises most first, until the rest promises too little.
@@ -184,19 +188,18 @@ class SearchRun:
         """
         left = dict(picks)
         while left and not self.tuner.is_late:
-            times = _times(known)
-            promises = search.promises(left, times)
-            if promises and sum(each.gain for each in promises.values()) < self.settings.until * search.foreseen(times):
+            outlook = search.outlook(left, _times(known))
+            if outlook.is_less_than(self.settings.until):
                 return
-            portion = self._ordered(left, promises, known)[: _PORTION if promises else None]
+            portion = self._ordered(left, outlook, known)[: _PORTION if outlook.promises else None]
             self._measure_cases(picks, known, portion)
             known = self.tuner.known(self.cases)
             for key in portion:
                 del left[key]
 
-    def _ordered(self, picks: Picks, promises: Mapping[str, Promise], known: Measured) -> list[str]:
+    def _ordered(self, picks: Picks, outlook: Outlook, known: Measured) -> list[str]:
         """Tasks, those first of which the picks promise most for their cost; by their time where nothing predicts."""
-        rates = {key: promise.rate for key, promise in promises.items()}
+        rates = {key: promise.rate for key, promise in outlook.promises.items()}
         return sorted(picks, key=lambda key: (-rates.get(key, 0.0), -self._time(key, known)))
 
     def _measure_cases(self, picks: Picks, known: Measured, keys: Iterable[str]) -> None:
@@ -215,16 +218,16 @@ class SearchRun:
         (facts,) = {case.facts for case in self.cases if case.key == key}
         return self.counts[key] * min(times, default=ideal_seconds(facts))
 
-    def _end(self, case: BenchmarkCase) -> Measurement:
+    def _end(self, case: BenchmarkCase, until: float) -> Measurement:
         """The record that the search of a task was completed.
 
-        Its key contains the candidates' code and the bound on their error.
+        Its key contains the candidates' code, the bound on their error, and what the search was allowed to leave out.
         """
         first = case.variants[0]
         key = self.tuner.key(case, first.descriptor)
         sources = (self.tuner.key(case, variant.descriptor).source for variant in case.variants)
         codes = (f"{variant.descriptor} {code}" for variant, code in zip(case.variants, sources, strict=True))
-        source = digest(str(self.tuner.max_error), *codes)
+        source = digest(str(self.tuner.max_error), *codes, *([f"until {until}"] if until else []))
         return Measurement(replace(key, variant=f"{first.descriptor}{SEARCHED}", source=source), Status.OK, (1.0,))
 
     def guessed(self, known: Measured) -> Measured:

@@ -38,8 +38,8 @@ def test_the_spread_is_that_of_the_ratios_whatever_the_machine_s_pace() -> None:
 def test_a_choice_that_is_close_promises_more_than_one_that_is_clear() -> None:
     others, layer = [task(f"{side}", 64, side) for side in (7, 28, 56)], task("a", 64, 14)
     search = VariantSearch([layer], samples=samples(*others))
-    predicted = search.promises({"a": KERNELS}, {})
-    alone = search.promises({"a": (STOCK,)}, {})
+    predicted = search.outlook({"a": KERNELS}, {}).promises
+    alone = search.outlook({"a": (STOCK,)}, {}).promises
     assert predicted["a"].rate > alone["a"].rate >= 0
-    assert search.promises({"a": ()}, {}) == {}
-    assert VariantSearch([layer]).promises({"a": (STOCK,)}, {}) == {}
+    assert search.outlook({"a": ()}, {}).promises == {}
+    assert VariantSearch([layer]).outlook({"a": (STOCK,)}, {}).promises == {}

@@ -3,72 +3,90 @@
 from __future__ import annotations
 
 import itertools
-import time
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from sartor.tuning.measuring.runs.interruptions import interruptions, timed, uninterrupted
+import pytest
+
+from sartor.tuning.measuring.runs import interruptions
+from sartor.tuning.measuring.runs.interruptions import timed, uninterrupted
+
+OWN, OTHERS = 0.004, 0.01
 
 
-class _Run:
-    """Runs that take longer where they are interrupted.
+@dataclass
+class Clock:
+    """Time that passes as runs compute, and as others do."""
+
+    now: float = 0.0
+    own: float = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def thread_time(self) -> float:
+        return self.own
+
+
+class Run:
+    """Runs of which some are interrupted.
 
     Attributes:
-        interrupted: whether each run is.
         done: number of runs.
+        count: number of interruptions.
     """
 
-    def __init__(self, *interrupted: bool) -> None:
+    def __init__(self, clock: Clock, *interrupted: bool) -> None:
+        self._clock = clock
         self._left: Iterator[bool] = itertools.chain(interrupted, itertools.repeat(interrupted[-1]))
         self.done = self.count = 0
 
     def __call__(self) -> None:
         self.done += 1
+        self._clock.own += OWN
+        self._clock.now += OWN
         if next(self._left):
             self.count += 1
-            time.sleep(0.01)
+            self._clock.now += OTHERS
+
+    def seconds(self, *, on_this_thread: bool) -> float:
+        return uninterrupted(self, on_this_thread=on_this_thread, count=lambda: self.count)
 
 
-def test_an_interrupted_run_is_repeated() -> None:
-    run = _Run(True, True, False)
-    assert uninterrupted(run, on_this_thread=False, count=lambda: run.count) < 0.005
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(interruptions, "time", found)
+    return found
+
+
+@pytest.mark.parametrize("on_this_thread", [False, True])
+def test_an_interrupted_run_is_repeated(clock: Clock, on_this_thread: bool) -> None:
+    run = Run(clock, True, True, False)
+    assert run.seconds(on_this_thread=on_this_thread) == pytest.approx(OWN)
     assert run.done == 3
 
 
-def test_a_run_that_was_not_interrupted_is_not_repeated() -> None:
-    run = _Run(False)
-    uninterrupted(run, on_this_thread=False, count=lambda: run.count)
+def test_a_run_that_was_not_interrupted_is_not_repeated(clock: Clock) -> None:
+    run = Run(clock, False)
+    assert run.seconds(on_this_thread=False) == pytest.approx(OWN)
     assert run.done == 1
 
 
-def test_without_a_quiet_moment_the_shortest_counts() -> None:
-    run = _Run(True)
-    assert 0.01 <= uninterrupted(run, on_this_thread=False, count=lambda: run.count) < 0.05
-    assert 1 < run.done < 8
+@pytest.mark.parametrize(("on_this_thread", "seconds"), [(False, OWN + OTHERS), (True, OWN)])
+def test_without_a_quiet_moment_the_shortest_counts(clock: Clock, on_this_thread: bool, seconds: float) -> None:
+    """On the only thread it is known what others took."""
+    run = Run(clock, True)
+    assert run.seconds(on_this_thread=on_this_thread) == pytest.approx(seconds)
+    assert run.done == math.ceil(interruptions._PATIENCE / (OWN + OTHERS))
 
 
-def test_the_system_counts_interruptions() -> None:
-    before = interruptions()
-    assert interruptions() >= before >= 0
+def test_what_others_take_of_a_run_without_interruption_is_its_own(clock: Clock) -> None:
+    """The clock tells what a run waits for, as for a page of a file."""
 
+    def waits() -> None:
+        clock.now += OTHERS
 
-def test_what_others_take_from_the_only_thread_is_not_counted() -> None:
-    run = _Run(True)
-    assert uninterrupted(run, on_this_thread=True, count=lambda: run.count) < 0.005
-
-
-def test_work_of_an_interrupted_run_is_counted() -> None:
-    run = _Run(True)
-
-    def works() -> None:
-        run()
-        end = time.thread_time() + 0.005
-        while time.thread_time() < end:
-            pass
-
-    found = timed(works, on_this_thread=True, count=lambda: run.count)
-    assert found.is_interrupted
-    assert 0.005 <= found.seconds < 0.01
-
-
-def test_without_interruption_the_clock_counts() -> None:
-    assert timed(lambda: time.sleep(0.01), on_this_thread=True, count=lambda: 0).seconds >= 0.01
+    found = timed(waits, on_this_thread=True, count=lambda: 0)
+    assert (found.seconds, found.is_interrupted) == (pytest.approx(OTHERS), False)
