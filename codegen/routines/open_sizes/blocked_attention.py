@@ -48,8 +48,8 @@ class BlockedAttentionKernel:
         if isinstance(machine, Rejected):
             return machine
         stages = attention_stages(task)
-        shape = stages[0].task.results[0].shape
-        if len(stages) < _STAGES or len(shape) < _STAGES:
+        shape = stages[0].task.results[0].shape if len(stages) >= _STAGES else ()
+        if len(shape) < _STAGES:
             return Rejected("not a product, a softmax and a product")
         *outer, queries, _ = shape
         if queries <= MOST_FEW:
