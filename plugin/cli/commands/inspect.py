@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_format
 import logging
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -14,23 +13,22 @@ import typer
 from sartor.cli.options.common import DeviceOption, JsonOption, ModuleArgument
 from sartor.cli.options.plan_choice import PlanLevelOption, PlanShapesOption, read_choice
 from sartor.cli.options.sizes import SizeOption, sized_inputs
-from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
+from sartor.cli.output.terminal import milliseconds, show_facts, show_json
 from sartor.cli.tables.compared_plans import show_compared
-from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof, shown_stock
+from sartor.cli.tables.compile_summary import shown_stock
 from sartor.cli.tables.plan_difference import difference_json, show_difference
+from sartor.cli.tables.plan_table import file_rows, module_rows, plan_rows, show_choices, show_segments
 from sartor.cli.tables.several_summary import show_alternatives, show_saved
 from sartor.errors import UsageError
 from sartor.first_inference.cold_record import read_cold
 from sartor.first_inference.timeline import Panel, bars_of, draw, layer_bars
 from sartor.publishing import check_apart, written
 from sartor.report.difference import compare_plans
-from sartor.runtime.driver.counts import find_cuts, shown_outputs
-from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.module import check_module
 from sartor.runtime.module_facts import check_weights, one_plan
 from sartor.runtime.several.choice import FIRST, PlanChoice
-from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
+from sartor.tuning.records.plan import Plan
 from sartor.tuning.records.plan_set import PlanSet, load_plans
 
 # What fits beside the lanes of a picture.
@@ -99,13 +97,13 @@ def inspect(
         return
     plan = Plan.from_json(manifest.plan, f"the plan in '{module}'")
     if manifest.alternatives:
-        show_facts(str(module), [*_file_facts(manifest), *checked])
+        show_facts(str(module), [*file_rows(manifest), *checked])
         show_alternatives(manifest)
         return
-    show_facts(str(module), [*_facts(manifest, plan), *checked])
+    show_facts(str(module), [*module_rows(manifest, plan), *checked])
     if manifest.segments:
-        _show_segments(manifest)
-    _show_choices(plan)
+        show_segments(manifest)
+    show_choices(plan)
 
 
 def _draw_cold(times: Path, picture: Path) -> None:
@@ -177,150 +175,16 @@ def _inspect_plan(plan: Plan, name: str, json: bool) -> None:
         return
     facts = [
         ("prepared model's SHA-256", plan.model_sha256),
-        *_plan_facts(plan),
+        *plan_rows(plan),
         ("measured ms", milliseconds(plan.measured)),
         ("stock IREE ms", shown_stock(plan)),
     ]
     show_facts(name, [fact for fact in facts if fact[1]])
-    _show_choices(plan)
+    show_choices(plan)
     show_compared(plan)
-
-
-def _show_choices(plan: Plan) -> None:
-    if not plan.unsplit:
-        _show_layers(plan)
-    _show_adapts("transfers", [adapt for adapt in plan.adapts if adapt.is_transfer])
-    _show_adapts("adapts", [adapt for adapt in plan.adapts if not adapt.is_transfer])
 
 
 def _checked(module: Path, manifest: Manifest) -> str:
     """What the checksums say, in words."""
     whole = check_weights(module, manifest)
     return "as they were written" if whole else "as they were written; the weights beside the module have none"
-
-
-def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
-    facts = [
-        ("model", manifest.model),
-        ("prepared model's SHA-256", manifest.model_sha256),
-        ("inputs", "\n".join(map(_spec, manifest.inputs))),
-        ("bound inputs", "\n".join(f"{_spec(each.spec)} = {each.text}" for each in manifest.bound)),
-        ("outputs", "\n".join(_outputs(manifest.outputs))),
-        ("entry", manifest.entry),
-        ("states", "\n".join(manifest.described_states)),
-        ("entry that keeps states", manifest.stateful_signature.entry if manifest.states else ""),
-        ("needs of the CPU", ", ".join(manifest.features)),
-        ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
-        ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),
-        *_successor_facts(manifest),
-        *_plan_facts(plan),
-    ]
-    return [fact for fact in facts if fact[1]]
-
-
-def _successor_facts(manifest: Manifest) -> list[tuple[str, str]]:
-    """The plan for later inferences, of a file with one for the first, whose layers follow."""
-    if manifest.successor is None:
-        return []
-    plan = Plan.from_json(manifest.successor["plan"], "the plan for later inferences")
-    layers = {layer.layer: layer.variant for layer in plan.layers}
-    own = Plan.from_json(manifest.plan, "the plan for the first inference")
-    others = sum(layers.get(layer.layer) != layer.variant for layer in own.layers)
-    return [
-        ("later inferences", f"{manifest.successor['entry']}, predicted {milliseconds(plan.predicted)} ms"),
-        ("layers that they compute otherwise", str(others)),
-        ("weights that only they read", f"{manifest.successor['weight_bytes'] / 2**20:.2f} MiB"),
-    ]
-
-
-def _file_facts(manifest: Manifest) -> list[tuple[str, str]]:
-    """What holds for all plans of a file."""
-    facts = [
-        ("model", manifest.model),
-        ("devices", ", ".join(manifest.devices)),
-        ("levels, the best first", ", ".join(manifest.levels)),
-        ("entry", manifest.entry),
-        ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
-    ]
-    return [fact for fact in facts if fact[1]]
-
-
-def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
-    return [
-        ("target", plan.target),
-        ("tuned for threads", str(plan.threads)),
-        ("fastest with threads", "" if plan.workers is None else str(plan.workers)),
-        ("plan", UNSPLIT_MODEL if plan.unsplit else _counts(plan)),
-        ("objective", plan.objective),
-        ("solver", proof(plan)),
-        ("predicted ms", milliseconds(plan.predicted)),
-        ("times", plan.basis),
-        ("peak GFLOP/s", gflops(plan.peak)),
-    ]
-
-
-def _outputs(specs: Sequence[TensorSpec]) -> Iterator[str]:
-    """The outputs as sessions give them; of those whose size depends on data the largest size and the count."""
-    cuts = find_cuts([spec.name for spec in specs])
-    shown = {spec.name: spec for spec in shown_outputs(specs)}
-    for index, spec in enumerate(specs):
-        if index in cuts:
-            cut = cuts[index]
-            yield f"{_spec(shown[spec.name])}, at most {spec.shape[cut.axis]}, counted by {specs[cut.counted].name}"
-        elif spec.name in shown:
-            yield _spec(spec)
-
-
-def _counts(plan: Plan) -> str:
-    transfers = sum(adapt.is_transfer for adapt in plan.adapts)
-    also = f", {transfers} transfers" if transfers else ""
-    return f"{len(plan.layers)} layers, {len(plan.adapts) - transfers} adapts{also}"
-
-
-def _spec(spec: TensorSpec) -> str:
-    return f"{spec.name}: {spec}"
-
-
-def _show_layers(plan: Plan) -> None:
-    columns = ["layer", "ONNX nodes", "routine", "predicted ms", "GFLOP/s", "of peak"]
-    # These columns are empty for networks that compute in the model's own types.
-    rounded = any(layer.error is not None or layer.saved is not None for layer in plan.layers)
-    columns += ["type", "error", "saves ms"] if rounded else []
-    rows = [
-        [
-            layer.layer,
-            ", ".join(layer.nodes),
-            layer.variant,
-            milliseconds(layer.seconds),
-            gflops(layer.rate),
-            optional(_share(layer.rate, plan.peak), "{:.0%}".format),
-            *(_rounding(layer) if rounded else ()),
-        ]
-        for layer in plan.layers
-    ]
-    show_table("layers", columns, rows, right=[3, 4, 5, *([7, 8] if rounded else [])])
-
-
-def _rounding(layer: LayerChoice) -> tuple[str, str, str]:
-    return layer.dtype, optional(layer.error, "{:.2g}".format), milliseconds(layer.saved)
-
-
-def _share(rate: float | None, peak: float | None) -> float | None:
-    return rate / peak if rate and peak else None
-
-
-def _show_segments(manifest: Manifest) -> None:
-    rows = [
-        [segment.entry, segment.device, ", ".join(segment.inputs), "\n".join(map(_spec, segment.outputs))]
-        for segment in manifest.segments
-    ]
-    show_table("segments", ("function", "device", "takes", "gives"), rows)
-
-
-def _show_adapts(title: str, adapts: Sequence[AdaptChoice]) -> None:
-    rows = [
-        [adapt.producer, adapt.consumer, f"{adapt.source} -> {adapt.target}", milliseconds(adapt.seconds)]
-        for adapt in adapts
-    ]
-    if rows:
-        show_table(title, ("from", "to", "conversion", "predicted ms"), rows, right=(3,))
