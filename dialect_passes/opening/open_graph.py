@@ -219,5 +219,6 @@ def _are_equal(one: np.ndarray, other: np.ndarray) -> bool:
 def _differing(layer: Layer, reason: str) -> UnsupportedModelError:
     nodes = ", ".join(f"'{node}'" for node in layer.nodes) or f"'{layer.name}'"
     return UnsupportedModelError(
-        f"node {nodes} cannot be compiled for any size: {reason}; give the sizes that occur, as --shape x=1|8,16"
+        f"node {nodes} cannot be compiled for any size: {reason}; a range that begins or ends higher may do, or give "
+        "the sizes that occur, as --shape x=1|8,16"
     )
