@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from sartor.codegen.ir.encoding import BlockEncoding, unpacked
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
@@ -24,7 +22,12 @@ from sartor.onnx_model.graphs.halves import HALVES
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import encoded_product, may_round
-from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import BlockWeight
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.expert_matrix import (
+    QUANTISED,
+    ExpertMatrix,
+    matrix_of_blocks,
+    matrix_of_floats,
+)
 
 _PLAIN = ("identity", "relu", "silu", "gelu")
 _GATED = "swiglu"
@@ -33,25 +36,6 @@ _APART, _INTERLEAVED = 0, 1
 _OFF: Mapping[str, tuple[Any, ...]] = {"quant_type": ("int",), "use_sparse_mixer": (0,), "weights_prepacked": (0, -1)}
 # A matrix that is taken out of others is read, written and read again.
 _TAKING_OUT = 3
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """A weight of all experts, ``[experts, results, depth]``, and its bias, empty if there is none.
-
-    Attributes:
-        name: of the weight.
-        bias: ``[experts, results]``.
-        experts, results, depth: its sizes.
-        blocks: the same in few bits, ``[experts * results, …]``; None if the weight is of floats.
-    """
-
-    name: str
-    bias: str
-    experts: int
-    results: int
-    depth: int
-    blocks: BlockWeight | None = None
 
 
 class _Experts:
@@ -64,7 +48,7 @@ class _Experts:
         matrices: the first, the second, and the one of gates that are apart, if any.
     """
 
-    def __init__(self, node: NodeProto, editor: GraphEditor, rows: int, matrices: list[_Matrix]) -> None:
+    def __init__(self, node: NodeProto, editor: GraphEditor, rows: int, matrices: list[ExpertMatrix]) -> None:
         self._emit, self._rows = Emitter(editor, node), rows
         self._found = attributes(node)
         self._first, self._second, *self._gates = matrices
@@ -137,7 +121,7 @@ class _Experts:
             made = emit("Add", made, emit("MatMul", weights, self._second.bias, part="biases"), part="with_biases")
         return made
 
-    def _product_by_all(self, tokens: str, matrix: _Matrix) -> str:
+    def _product_by_all(self, tokens: str, matrix: ExpertMatrix) -> str:
         """What all experts make of all tokens, ``[rows, experts, results]``."""
         emit, split = self._emit, self._shape(self._rows, self._count, matrix.results)
         if matrix.blocks is not None:
@@ -170,7 +154,7 @@ class _Experts:
         weighted = emit("Mul", made, emit("Reshape", best, self._shape(rows, chosen, 1), part="best"), part="weighted")
         return emit("ReduceSum", weighted, emit.constant([1], "axis"), part="sum", keepdims=0)
 
-    def _product_by_chosen(self, column: str, matrix: _Matrix, numbers: str) -> str:
+    def _product_by_chosen(self, column: str, matrix: ExpertMatrix, numbers: str) -> str:
         """What chosen experts make of columns, ``[rows, chosen, results]``."""
         emit = self._emit
         taken = emit("Gather", matrix.name, numbers, part="chosen_experts", axis=0)
@@ -231,7 +215,7 @@ class _Experts:
 
 
 _ROUTER_WEIGHTS = 14
-_Read = Callable[[NodeProto, GraphEditor, tuple[int, ...]], _Matrix | None]
+_Read = Callable[[NodeProto, GraphEditor, tuple[int, ...]], ExpertMatrix | None]
 
 
 def _mixture(
@@ -268,7 +252,7 @@ def _mixture(
 
 
 def _check_sizes(
-    node: NodeProto, depth: int, routes: tuple[int, ...], rows: int, matrices: list[_Matrix], width: int
+    node: NodeProto, depth: int, routes: tuple[int, ...], rows: int, matrices: list[ExpertMatrix], width: int
 ) -> None:
     first, second = matrices[:2]
     fits = first.depth == depth and second.results == depth and first.results == width * second.depth
@@ -295,72 +279,17 @@ def _refuse(node: NodeProto) -> None:
             )
 
 
-def _of_floats(node: NodeProto, editor: GraphEditor, places: tuple[int, ...]) -> _Matrix | None:
-    name, bias = (optional_input(node, each) for each in places)
-    shape = editor.shape(name)
-    if shape is None or len(shape) != _RANK:
-        return None
-    experts, results, depth = shape
-    return _Matrix(name, bias, experts, results, depth)
-
-
-def _of_blocks(node: NodeProto, editor: GraphEditor, places: tuple[int, ...]) -> _Matrix | None:
-    """A matrix in few bits. Of the second one all experts' blocks lie behind each other, as what it multiplies."""
-    index, scale, bias, zero = places
-    codes, scales, points = (editor.constant(optional_input(node, each)) for each in (index, scale, zero))
-    if codes is None or scales is None or codes.ndim != _RANK or codes.dtype != np.uint8:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} has weights that are not constant bytes with scales; quantise the model again"
-        )
-    bits = _bits_of(node, index)
-    experts, results, row = codes.shape
-    depth = row * 8 // bits
-    block = int(attributes(node).get("block_size", 0)) or _shared_block(depth)
-    if bits not in _BITS or depth % block:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} has weights of {bits} bits in blocks of {block}, rows of {depth}; 4 or 8 bits in "
-            "blocks that fill rows were expected"
-        )
-    count, is_second = depth // block, index == _QUANTISED[1][0]
-    scales = np.broadcast_to(scales.reshape(experts, results, -1), (experts, results, count))
-    parts = [codes.reshape(experts, results, count, -1), scales]
-    if points is not None:
-        parts.append(unpacked(points.reshape(experts, results, -1), bits)[..., :count].astype(scales.dtype))
-    if is_second:
-        parts = [np.moveaxis(each, 0, 1) for each in parts]
-    columns, blocks = (results, experts * count) if is_second else (experts * results, count)
-    parts = [np.ascontiguousarray(each).reshape(columns, blocks, *each.shape[3:]) for each in parts]
-    encoding = BlockEncoding(bits, block, blocks * block, columns)
-    weight = BlockWeight.of(node, encoding, parts[0], parts[1], parts[2] if points is not None else None)
-    return _Matrix("", optional_input(node, bias), experts, results, depth, weight)
-
-
-def _bits_of(node: NodeProto, index: int) -> int:
-    """Bits of a code of the weight at an operand's place."""
-    found, number = attributes(node), [each[0] for each in _QUANTISED].index(index) + 1
-    return int(found.get(f"fc{number}_expert_weight_bits", found.get("expert_weight_bits", 4)))
-
-
-def _shared_block(depth: int) -> int:
-    """A length of blocks by which rows may be divided that have one scale each."""
-    fitting = (block for block in (128, 64, 32, 16) if depth % block == 0)
-    return next(fitting, depth)
-
-
-_RANK, _BITS = 3, (4, 8)
 _FLOATS: list[tuple[int, ...]] = [(2, 3), (4, 5), (6, 7)]
-# Of each matrix its codes, scales, bias and zero points.
-_QUANTISED: list[tuple[int, ...]] = [(2, 3, 4, 11), (5, 6, 7, 12), (8, 9, 10, 13)]
 
 
 def _moe(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``MoE(x, routes, first, bias, second, bias, third, bias)``."""
-    return _mixture(node, editor, _FLOATS, _of_floats)
+    return _mixture(node, editor, _FLOATS, matrix_of_floats)
 
 
 def _qmoe(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``QMoE(x, routes, first, scales, bias, second, …, third, …, zero points, weights of routes)``."""
-    return _mixture(node, editor, _QUANTISED, _of_blocks)
+    return _mixture(node, editor, QUANTISED, matrix_of_blocks)
 
 
 EXPERTS: Mapping[str, Lowering] = {"MoE": _moe, "QMoE": _qmoe}

@@ -67,9 +67,13 @@ def test_experts_of_floats(shape: tuple[int, ...], attributes: dict[str, Any], p
     assert relative_error(run(prepared, given)["y"], run(built, given)["y"]) < 1e-5
 
 
-def of_bits(bits: int, block: int, shape: tuple[int, ...], **attributes: Any) -> ModelProto:
+def of_bits(
+    bits: int, block: int, shape: tuple[int, ...], changed: dict[str, Array] | None = None, **attributes: Any
+) -> ModelProto:
+    """Weights in blocks with zero points, or in rows without; ``changed`` has other or more constants."""
     random, held = np.random.default_rng(0), dict[str, Array]()
-    for name, (results, depth) in {"1": (2 * INNER, DEPTH), "2": (DEPTH, INNER)}.items():
+    width = shape[-1]
+    for name, (results, depth) in {"1": (2 * INNER, width), "2": (width, INNER)}.items():
         packed = depth * bits // 8
         held[f"w{name}"] = random.integers(0, 256, (EXPERTS, results, packed), dtype=np.uint8)
         sizes = (EXPERTS, results, depth // block) if block else (EXPERTS, results)
@@ -78,8 +82,8 @@ def of_bits(bits: int, block: int, shape: tuple[int, ...], **attributes: Any) ->
         if block:
             count = -(-depth // block * bits // 8)
             held[f"z{name}"] = random.integers(0, 256, (EXPERTS, results, count), dtype=np.uint8)
-    names = ["w1", "s1", "b1", "w2", "s2", "b2", "", "", ""]
-    names += ["z1", "z2"] if block else []
+    held |= changed or {}
+    names = ["w1", "s1", "b1", "w2", "s2", "b2", "", "", "", *(("z1", "z2") if "z1" in held else ())]
     options: dict[str, Any] = {"block_size": block} if block else {}
     return mixture("QMoE", held, names, shape, expert_weight_bits=bits, **SWIGLU, **options, **attributes)
 
@@ -97,6 +101,43 @@ def test_experts_in_few_bits_stay_encoded(
     prepared = prepare_quickly(built).model
     assert [each.op_type for each in prepared.graph.node].count("MatMulNBits") == 2
     assert relative_error(run(prepared, given)["y"], run(built, given)["y"]) < tolerance
+
+
+def points(*shape: int) -> Array:
+    return np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+# With a length of blocks, too, scales of two dimensions are of rows.
+@pytest.mark.parametrize("block", [0, 16])
+def test_zero_points_of_rows(bits: int, block: int, prepare_quickly: Prepare) -> None:
+    # Rows of several blocks, also where the model has none.
+    shape, packed = (2, 256), 8 // bits
+    stored = {"z1": points(EXPERTS, 2 * INNER // packed), "z2": points(EXPERTS, 256 // packed)}
+    for index, results in (("1", 2 * INNER), ("2", 256)):
+        stored[f"s{index}"] = weights(EXPERTS, results, scale=2.0**-bits, seed=int(index))
+    built, given = of_bits(bits, block, shape, stored, k=2, normalize_routing_weights=1), feeds(*shape)
+    # As above.
+    tolerance = 0.02 if (bits, block) == (8, 16) else 1e-5
+    assert relative_error(run(prepare_quickly(built).model, given)["y"], run(built, given)["y"]) < tolerance
+
+
+@pytest.mark.parametrize(
+    ("block", "changed", "said"),
+    [
+        (0, {"s1": weights(EXPERTS, 2 * INNER, 3)}, r"scales of the shape \[5, 96, 3\]; \[5, 96, 1\] was expected"),
+        (0, {"s1": weights(EXPERTS, 2 * INNER + 1)}, r"scales of the shape \[5, 97\]; \[5, 96\] was expected"),
+        (0, {"z1": points(5, 9), "z2": points(5, 16)}, r"zero points of the shape \[5, 9\]; \[5, 48\] was expected"),
+        (16, {"s2": weights(EXPERTS, DEPTH, 2)}, r"scales of the shape \[5, 32, 2\]; \[5, 32, 3\] was expected"),
+        (16, {"z2": points(5, 32, 1)}, r"zero points of the shape \[5, 32, 1\]; \[5, 32, 2\] was expected"),
+        (16, {"z2": weights(5, 32, 2)}, "zero points that are not constant bytes"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(
+    block: int, changed: dict[str, Array], said: str, prepare_quickly: Prepare
+) -> None:
+    with pytest.raises(UnsupportedModelError, match=f"node 'qmoe' .*{said}"):
+        prepare_quickly(of_bits(4, block, (3, DEPTH), changed, k=2))
 
 
 @pytest.mark.parametrize(
