@@ -7,7 +7,7 @@ are inside by interval arithmetic, and those that follow from loops alone, stay 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from sartor.codegen.analysis.indexing import MAPPED, column_of, mapped_extents, 
 from sartor.codegen.analysis.spans import Span, computed, constant, union, unknown
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, defining_op, entry_function, loop_sizes, nested
-from sartor.codegen.mlir.snippet import inline
+from sartor.codegen.mlir.snippet import inline, tensor_type
 
 _DATA = frozenset({0})
 _LOAD, _GENERIC, _LOOP = "util.global.load", "linalg.generic", "scf.for"
@@ -41,9 +41,14 @@ def bound_indices(module: ir.Module, weights: Mapping[str, np.ndarray]) -> None:
                     op.operands[position] = _bounded(op, op.operands[position], count, function)
             if op.name in MAPPED:
                 extents = mapped_extents(op)
-                columns = [column_of(op.operands[1], number) for number in range(len(extents))]
-                if any(map(spans.may_be_outside, columns, extents)):
-                    op.operands[1] = _bounded_table(op, extents)
+                for number, extent in enumerate(extents):
+                    column = column_of(op.operands[1], number)
+                    if not spans.may_be_outside(column, extent):
+                        continue
+                    if len(extents) == 1:
+                        op.operands[1] = _bounded_tensor(op, op.operands[1], extent)
+                    else:
+                        op.operands[1] = _with_bounded(op, number, extent)
 
 
 def _bounded(op: ir.Operation, index: ir.Value, count: int, function: ir.Operation) -> ir.Value:
@@ -63,38 +68,46 @@ def _outermost(op: ir.Operation, function: ir.Operation) -> ir.Operation:
     return op
 
 
-def _bounded_table(op: ir.Operation, extents: Sequence[int]) -> ir.Value:
-    """A table of indices, each of whose columns is within the dimension that it indexes."""
-    table = op.operands[1]
-    kind = ir.RankedTensorType(table.type)
-    element, rank = kind.element_type, kind.rank
-    dims = ", ".join(f"d{axis}" for axis in range(rank))
-    lasts = [f"%last{number} = arith.constant {extent - 1} : {element}" for number, extent in enumerate(extents)]
-    places = [f"%c{number} = arith.constant {number} : index" for number in range(1, len(extents))]
-    chosen = [f"%most0 = arith.addi %last0, %zero : {element}", f"%column = linalg.index {rank - 1} : index"]
-    for number in range(1, len(extents)):
-        chosen += [
-            f"%is{number} = arith.cmpi eq, %column, %c{number} : index",
-            f"%most{number} = arith.select %is{number}, %last{number}, %most{number - 1} : {element}",
-        ]
-    lines = "\n    ".join(chosen if len(set(extents)) > 1 else ())
-    most = f"%most{len(extents) - 1}" if len(set(extents)) > 1 else "%last0"
-    outside = "\n  ".join([f"%zero = arith.constant 0 : {element}", *lasts, *places])
-    kinds = ", ".join(['"parallel"'] * rank)
-    text = f"""util.func private @bounded(%table: {kind}) -> {kind} {{
-  {outside}
+def _with_bounded(op: ir.Operation, number: int, extent: int) -> ir.Value:
+    """A table of indices with one of its columns within the dimension that this indexes.
+
+    No code chooses between extents, as it would be left out where two open sizes happen to be equal.
+    """
+    table, column = op.operands[1], column_of(op.operands[1], number)
+    whole, point = ir.RankedTensorType(table.type), ir.InsertionPoint(op)
+    shape = [*whole.shape[:-1], 1]
+    part = tensor_type(shape, whole.element_type)
+    place = f"{[0] * (whole.rank - 1) + [number]} {shape} {[1] * whole.rank}"
+    if column == table:
+        taken = f"%column = tensor.extract_slice %table{place} : {whole} to {part}"
+        text = f"util.func private @taken(%table: {whole}) -> {part} {{ {taken} util.return %column : {part} }}"
+        (column,) = inline(text, [table], point)
+    put = f"%joined = tensor.insert_slice %column into %table{place} : {part} into {whole}"
+    arguments = f"%column: {part}, %table: {whole}"
+    text = f"util.func private @put({arguments}) -> {whole} {{ {put} util.return %joined : {whole} }}"
+    return inline(text, [_bounded_tensor(op, column, extent), table], point)[0]
+
+
+def _bounded_tensor(op: ir.Operation, indices: ir.Value, extent: int) -> ir.Value:
+    """Indices from 0 to one less than ``extent``, which ``op`` reads."""
+    kind = ir.RankedTensorType(indices.type)
+    element, dims = kind.element_type, ", ".join(f"d{axis}" for axis in range(kind.rank))
+    maps = ", ".join([f"affine_map<({dims}) -> ({dims})>"] * 2)
+    loops = ", ".join(['"parallel"'] * kind.rank)
+    text = f"""util.func private @bounded(%indices: {kind}) -> {kind} {{
+  %zero = arith.constant 0 : {element}
+  %last = arith.constant {extent - 1} : {element}
   %empty = tensor.empty() : {kind}
-  %bounded = linalg.generic {{indexing_maps = [affine_map<({dims}) -> ({dims})>, affine_map<({dims}) -> ({dims})>],
-    iterator_types = [{kinds}]}} ins(%table : {kind}) outs(%empty : {kind}) {{
+  %bounded = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{loops}]}}
+    ins(%indices : {kind}) outs(%empty : {kind}) {{
     ^bb0(%index: {element}, %out: {element}):
-    {lines}
     %from = arith.maxsi %index, %zero : {element}
-    %inside = arith.minsi %from, {most} : {element}
+    %inside = arith.minsi %from, %last : {element}
     linalg.yield %inside : {element}
   }} -> {kind} {op.location}
   util.return %bounded : {kind}
 }}"""
-    return inline(text, [table], ir.InsertionPoint(op))[0]
+    return inline(text, [indices], ir.InsertionPoint(op))[0]
 
 
 class _Spans:

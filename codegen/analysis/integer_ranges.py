@@ -184,4 +184,4 @@ def _indices(op: ir.Operation) -> Iterator[tuple[ir.Value, int]]:
     if op.name in MAPPED:
         table = before_bounds(op.operands[1])
         for column, extent in enumerate(mapped_extents(op)):
-            yield column_of(table, column), extent
+            yield before_bounds(column_of(table, column)), extent

@@ -191,7 +191,7 @@ class _Opened:
         return self._create(op.name, opened, operands, attributes)
 
     def _constant(self, op: ir.Operation, twin: ir.Operation) -> ir.Value:
-        """A constant: the same for all sizes, a size itself, or a number that fills a tensor of open size."""
+        """A constant: the same for all sizes, a number that follows from sizes, or one that fills a tensor."""
         if str(op) == str(twin):
             return op.clone(ip=ir.InsertionPoint(self._end)).operation.results[0]
         kind = op.results[0].type
@@ -200,7 +200,7 @@ class _Opened:
         one, other = (each.attributes["value"] for each in (op, twin))
         if isinstance(one, ir.FloatAttr):
             return self._number(one.value, ir.FloatAttr(other).value, kind)
-        size = self._size(self._fit.dim(ir.IntegerAttr(one).value, ir.IntegerAttr(other).value))
+        size = self._size(self._fit.number(ir.IntegerAttr(one).value, ir.IntegerAttr(other).value))
         return size if isinstance(kind, ir.IndexType) else self._create("arith.index_cast", kind, [size], {})
 
     def _number(self, one: float, other: float, kind: ir.Type) -> ir.Value:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
+from sartor.dialect_passes.opening.open_graph import open_graph
 from sartor.frontend import stock_module
 from sartor.frontend.stock_module import compile_stock
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
+from tests.importing import imported_model
 
 ROWS, WIDTH = 10, 7
 TABLE = np.arange(ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
@@ -50,6 +54,7 @@ def expected(rows: list[int]) -> list[Array]:
     return [TABLE[rows][None], TABLE[rows, :1], TABLE[rows], written, added]
 
 
+Shapes = Mapping[str, Sequence[int | str]]
 Run = Callable[[list[list[int]]], list[Array]]
 
 
@@ -71,6 +76,40 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_rows_are_those_of_the_table(rows: list[list[int]], nearest: list[int], run: Run) -> None:
     for output, wanted in zip(run(rows), expected(nearest), strict=True):
         np.testing.assert_array_equal(output, wanted)
+
+
+def network(nodes: Sequence[NodeProto], given: Shapes, held: Mapping[str, Array]) -> ModelProto:
+    """Nodes that give a tensor ``y``, and take numbers as ``x`` and rows by any other name."""
+    kinds = {name: TensorProto.FLOAT if name == "x" else TensorProto.INT64 for name in given}
+    values = [helper.make_tensor_value_info(name, kinds[name], shape) for name, shape in given.items()]
+    arrays = [numpy_helper.from_array(array, name) for name, array in held.items()]
+    results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "rows", values, results, arrays)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_sizes_of_what_is_indexed_may_be_open() -> None:
+    """Rows of a product of sizes, and columns of sizes that have one maximum."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "flat"], ["parts"]),
+        helper.make_node("Gather", ["parts", "rows"], ["gathered"]),
+        helper.make_node("GatherND", ["x", "pairs"], ["picked"]),
+        helper.make_node("ReduceSum", ["x", "last"], ["matrix"], keepdims=0),
+        helper.make_node("ScatterElements", ["matrix", "pairs", "updates"], ["written"], axis=1),
+        helper.make_node("ReduceSum", ["written"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["gathered", "picked"], ["both"]),
+        helper.make_node("Add", ["both", "sum"], ["y"]),
+    ]
+    held = {"flat": np.array([-1, 8]), "last": np.array([-1]), "updates": np.ones((3, 2), np.float32)}
+    model = network(nodes, {"x": ["batch", "length", 8], "rows": [3], "pairs": [3, 2]}, held)
+    fit = Fit.of([Symbol("batch", 3, 6), Symbol("length", 3, 6)])
+    most = {symbol.name: symbol.most for symbol in fit.symbols}
+    one, other = (
+        imported_model(model, {"x": (sizes["batch"], sizes["length"], 8)}) for sizes in (most, fit.twin_sizes)
+    )
+    opened = open_graph((one.graph, one.weights), (other.graph, other.weights), fit)
+    bodies = [layer.task.opened.body for layer in opened.layers if layer.task.opened]
+    assert sum(body.count("arith.minsi") for body in bodies) == 3
 
 
 def test_without_bounds_a_row_behind_the_table_is_other_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,15 @@ class Fit:
         """
         return self._first(one, other, (self._known, self._multiples, self._sums))
 
+    def number(self, one: int, other: int) -> Dim:
+        """The integer in code that is ``one`` in the first import and ``other`` in the second: a size, or a last
+        index, of a product, too.
+
+        Raises:
+            ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
+        """
+        return self._first(one, other, (self._known, self._multiples, self._lasts, self._sums))
+
     def _first(self, one: int, other: int, sources: Iterable[Callable[[int, int], Iterator[Extent]]]) -> Dim:
         """The size by the first of the sources that have one."""
         if one == other:
@@ -121,6 +130,13 @@ class Fit:
             factor, rest = divmod(one, most)
             if factor and not rest and factor * twin == other:
                 yield Extent.of(part.symbols, part.factor * factor, 0, part.divisor)
+
+    def _lasts(self, one: int, other: int) -> Iterator[Extent]:
+        """One less than a known size, or else than a product."""
+        for source in (self._known, self._multiples):
+            if sizes := tuple(source(one + 1, other + 1)):
+                return (size.plus(-1) for size in sizes)
+        return iter(())
 
     def _sums(self, one: int, other: int) -> Iterator[Extent]:
         """The symbol or known size, or a multiple, with a small offset, as of a token before a sequence."""

@@ -38,6 +38,14 @@ def test_a_size_that_no_formula_gives_is_refused() -> None:
         Fit((TOKENS,), (400,)).dim(500, 499)
 
 
+def test_a_last_index_may_be_that_of_a_product() -> None:
+    last = Extent((BATCH, TOKENS)).plus(-1)
+    values = last.most, last.at(FIT.twin_sizes)
+    assert FIT.number(*values) == last
+    with pytest.raises(ValueError, match="no product"):
+        FIT.dim(*values)
+
+
 def test_sizes_of_a_second_import_are_other_primes_and_none_is_one() -> None:
     symbols = [Symbol("a", 1, 512), Symbol("b", 1, 512), Symbol("c", 1, 2), Symbol("d", 1, 3), Symbol("e", 32, 640, 32)]
     assert twin_sizes(symbols) == [509, 503, 5, 7, 19 * 32]
