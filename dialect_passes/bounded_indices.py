@@ -119,20 +119,30 @@ class _Spans:
 
     def may_be_outside(self, index: ir.Value, count: int) -> bool:
         """Whether an index is data, and not known to be from 0 to one less than ``count``."""
-        span = self._of(index)
+        self._follow(index)
+        span = self._known[index]
         return bool(span.roots) and count > 0 and not span.within(0, count - 1)
 
-    def _of(self, value: ir.Value) -> Span:
-        if value not in self._known:
-            # What a loop carries depends on itself.
-            self._known[value] = _any(value)
-            self._known[value] = _fitting(self._found(value), value)
-        return self._known[value]
+    def _follow(self, value: ir.Value) -> None:
+        """Tell the span of a value, after those that it follows from; by no calls of itself, as code may be long."""
+        pending, begun = [value], set[ir.Value]()
+        while pending:
+            current = pending[-1]
+            if current not in self._known:
+                # What a loop carries depends on itself.
+                self._known[current] = _any(current)
+                begun.add(current)
+                pending += [each for each in _sources(current) if each not in self._known]
+                continue
+            if pending.pop() in begun:
+                begun.remove(current)
+                self._known[current] = _fitting(self._span(current), current)
 
-    def _found(self, value: ir.Value) -> Span:
-        op = defining_op(value)
+    def _span(self, value: ir.Value) -> Span:
+        """The span by those of the sources."""
+        op, given = defining_op(value), [self._known[each] for each in _sources(value)]
         if op is None:
-            return self._argument(ir.BlockArgument(value))
+            return _counted(*given) if given and _is_counter(value) else given[0] if given else _any(value)
         if op.name == "arith.constant":
             return constant(op.attributes["value"])
         if op.name == _LOAD:
@@ -140,38 +150,51 @@ class _Spans:
         if op.name == "linalg.index":
             size = loop_sizes(op.parent.operation)[ir.IntegerAttr(op.attributes["dim"]).value]
             return Span((0, size - 1) if size else None)
-        if op.name == _GENERIC:
-            yielded = body_of(op).operations[-1].operation.operands
-            return self._of(yielded[list(op.results).index(value)]) if _is_parallel(op) else _any(value)
-        if op.name == "tensor.insert_slice":
-            return union([self._of(operand) for operand in list(op.operands)[:2]])
-        if op.name in _MOVING or op.name == "linalg.fill":
-            return self._of(op.operands[0])
         if op.name.startswith("arith."):
-            return computed(op, [self._of(operand) for operand in op.operands])
+            return computed(op, given)
         if op.name.startswith("math."):
             # Such as the floor of a place in an image, which follows from loops alone.
-            return unknown([self._of(operand) for operand in op.operands])
-        return _any(value)
-
-    def _argument(self, value: ir.BlockArgument) -> Span:
-        """The span of an argument of a loop's body, or of another op's."""
-        op, number = value.owner.owner.operation, value.arg_number
-        if op.name == _GENERIC and _is_parallel(op):
-            return self._of(op.operands[number])
-        if op.name == _LOOP and number == 0:
-            first, end = (self._of(operand) for operand in list(op.operands)[:2])
-            if first.bounds is None or end.bounds is None:
-                return Span(None, unknown((first, end)).roots)
-            least = first.bounds[0]
-            return Span((least, max(least, end.bounds[1] - 1)), unknown((first, end)).roots)
-        return _any(value)
+            return unknown(given)
+        return union(given) if given else _any(value)
 
     def _weight(self, load: ir.Operation) -> Span:
         array = self._weights.get(str(ir.FlatSymbolRefAttr(load.attributes["global"]).value))
         if array is None or array.dtype.kind not in "iub" or not array.size:
             return _any(load.results[0])
         return Span((int(array.min()), int(array.max())), _DATA)
+
+
+def _sources(value: ir.Value) -> list[ir.Value]:
+    """The values that a span follows from; none for what is not followed."""
+    op = defining_op(value)
+    if op is None:
+        argument = ir.BlockArgument(value)
+        op = argument.owner.owner.operation
+        if op.name == _GENERIC and _is_parallel(op):
+            return [op.operands[argument.arg_number]]
+        return list(op.operands)[:2] if _is_counter(value) else []
+    if op.name == _GENERIC:
+        yielded = body_of(op).operations[-1].operation.operands
+        return [yielded[list(op.results).index(value)]] if _is_parallel(op) else []
+    if op.name == "tensor.insert_slice":
+        return list(op.operands)[:2]
+    if op.name in _MOVING or op.name == "linalg.fill":
+        return [op.operands[0]]
+    return list(op.operands) if op.name.startswith(("arith.", "math.")) else []
+
+
+def _is_counter(value: ir.Value) -> bool:
+    """Whether a block's argument is the number of a loop's step."""
+    argument = ir.BlockArgument(value)
+    return bool(argument.owner.owner.operation.name == _LOOP and argument.arg_number == 0)
+
+
+def _counted(first: Span, end: Span) -> Span:
+    """The span of a number that a loop counts."""
+    if first.bounds is None or end.bounds is None:
+        return unknown((first, end))
+    least = first.bounds[0]
+    return Span((least, max(least, end.bounds[1] - 1)), unknown((first, end)).roots)
 
 
 def _is_parallel(op: ir.Operation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.iree_compiler import ir
 from sartor.dialect_passes.opening.open_graph import open_graph
 from sartor.frontend import stock_module
-from sartor.frontend.stock_module import compile_stock
+from sartor.frontend.stock_module import compile_stock, import_stock
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from tests.importing import imported_model
@@ -78,6 +80,12 @@ def test_rows_are_those_of_the_table(rows: list[list[int]], nearest: list[int], 
         np.testing.assert_array_equal(output, wanted)
 
 
+def imported(nodes: Sequence[NodeProto], given: Shapes, held: Mapping[str, Array], path: Path) -> str:
+    """The code of nodes that give a tensor ``y``."""
+    onnx.save(network(nodes, given, held), path)
+    return str(ir.Module.parse(import_stock(path, {}, "cpu")[0].bytecode, ir.Context()))
+
+
 def network(nodes: Sequence[NodeProto], given: Shapes, held: Mapping[str, Array]) -> ModelProto:
     """Nodes that give a tensor ``y``, and take numbers as ``x`` and rows by any other name."""
     kinds = {name: TensorProto.FLOAT if name == "x" else TensorProto.INT64 for name in given}
@@ -86,6 +94,14 @@ def network(nodes: Sequence[NodeProto], given: Shapes, held: Mapping[str, Array]
     results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     graph = helper.make_graph(nodes, "rows", values, results, arrays)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_rows_may_follow_from_any_number_of_operations(tmp_path: Path) -> None:
+    names = ["rows", *(f"step{number}" for number in range(300))]
+    nodes = [helper.make_node("Add", [one, "one"], [next_one]) for one, next_one in itertools.pairwise(names)]
+    nodes.append(helper.make_node("Gather", ["table", names[-1]], ["y"]))
+    code = imported(nodes, {"rows": [3]}, {"table": TABLE, "one": np.array([1])}, tmp_path / "model.onnx")
+    assert code.count("arith.minsi") == 1
 
 
 def test_sizes_of_what_is_indexed_may_be_open() -> None:
