@@ -65,7 +65,11 @@ def append_explicitly(model: ModelProto, *, several: bool = False) -> tuple[str,
     def rule(node: NodeProto) -> list[NodeProto] | None:
         before, grouped = standard.grouped(node, editor) or ([], node)
         written = _explicit(grouped, editor, kind)
-        return None if written is None else [*before, *written]
+        if written is None:
+            return None
+        if grouped is not node:
+            standard.keep(grouped)
+        return [*before, *written]
 
     return editor.rewrite(rule)
 

@@ -15,6 +15,8 @@ from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_inp
 OPERATOR = "Attention"
 _PAST_KEY, _PAST_VALUE, _FIRST_OTHER = 4, 5, 6
 _MASK = 3
+# Of the grouped operator.
+_LAST_PLACE = 5
 _READ = frozenset({"is_causal", "kv_num_heads", "q_num_heads", "scale", "softcap"})
 _OFF: dict[str, tuple[int, ...]] = {"qk_matmul_output_mode": (0,), "softmax_precision": (0, TensorProto.FLOAT)}
 
@@ -36,16 +38,19 @@ class StandardAttention:
         if node.op_type != OPERATOR or node.domain or not self._is_usual(node):
             return None
         found, emit = attributes(node), Emitter(editor, node)
-        if self._several and not self._last:
-            self._last = self._last_position(emit, node)
+        last = self._last_position(emit, node) if self._several and not self._last else self._last
         values = {"num_heads": found["q_num_heads"], "kv_num_heads": found["kv_num_heads"]}
         values |= {name: found[name] for name in ("scale", "softcap") if found.get(name)}
         # The number of all positions, which the operator takes too, is not read.
-        operands = [*node.input[:3], node.input[_PAST_KEY], node.input[_PAST_VALUE], self._last, ""]
+        operands = [*node.input[:3], node.input[_PAST_KEY], node.input[_PAST_VALUE], last, ""]
         made = helper.make_node(
             "GroupQueryAttention", operands, node.output, name=node.name, domain="com.microsoft", **values
         )
         return emit.nodes, made
+
+    def keep(self, made: NodeProto) -> None:
+        """Let later nodes read the last place that one reads, as the graph has the nodes that compute it."""
+        self._last = made.input[_LAST_PLACE]
 
     def _is_usual(self, node: NodeProto) -> bool:
         """Whether heads lie side by side, and nothing else is taken or given than caches."""
