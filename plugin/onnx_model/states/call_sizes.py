@@ -22,6 +22,7 @@ NO_STATE = "with --no-state callers pass the caches"
 """What messages advise."""
 _MASK = "attention_mask"
 _TOKENS, _EMBEDDED = ("ids", "tokens"), ("embeds", "embeddings")
+_TOKENS_RANK = 2
 _PLACES = ("position", "positions", "seqlens_k", "sequence_length")
 _ENCODER = "encoder"
 
@@ -116,21 +117,29 @@ class CallSizes:
         for value in inputs_of(model):
             dims = dims_of(value)
             if is_own(value.name) and len(dims) > 1:
-                sizes.append(self.size(value.name, dims[1 if value.name.endswith(_EMBEDDED) else -1]))
+                sizes.append(self.size(value.name, dims[_tokens_axis(value.name)]))
         return max(sizes)
 
 
 def has_several(model: ModelProto, given: OpenShapes) -> bool:
     """Whether a call has several tokens of a sequence, by the shapes of inputs that the user gives, or the model."""
-    shapes = [given.get(value.name) or dims_of(value) for value in inputs_of(model) if is_own(value.name)]
-    counts = [shape[1] for shape in shapes if len(shape) > 1]
+    shapes = {value.name: given.get(value.name) or dims_of(value) for value in inputs_of(model) if is_own(value.name)}
+    counts = [shape[_tokens_axis(name)] for name, shape in shapes.items() if len(shape) > 1]
     return any(isinstance(count, SizeRange) or (isinstance(count, int) and count > 1) for count in counts)
+
+
+def _tokens_axis(name: str) -> int:
+    """The axis of a call's tokens of an input, which is the last one of all but what tokens are embedded as."""
+    return 1 if name.endswith(_EMBEDDED) else -1
 
 
 def tokens_of(model: ModelProto) -> str:
     """The input with a call's tokens, or what they are embedded as, along its second axis; empty if there is none."""
-    names = (value.name for value in inputs_of(model) if is_own(value.name) and len(dims_of(value)) > 1)
-    return next((name for name in names if name.endswith((*_TOKENS, *_EMBEDDED))), "")
+    ranks = {value.name: len(dims_of(value)) for value in inputs_of(model) if is_own(value.name)}
+    tokens = [name for name, rank in ranks.items() if name.endswith(_TOKENS) and rank == _TOKENS_RANK]
+    embedded = [name for name, rank in ranks.items() if name.endswith(_EMBEDDED) and rank == _TOKENS_RANK + 1]
+    # Places and kinds of tokens have names and shapes as tokens have.
+    return min((*tokens, *embedded), key=lambda name: "position" in name or "type" in name, default="")
 
 
 def is_mask(name: str) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from sartor.onnx_model.states.call_sizes import has_several
+from sartor.onnx_model.states.call_sizes import has_several, tokens_of
 from sartor.onnx_model.states.cut_caches import cut_caches
 from sartor.onnx_model.states.explicit_appends import OPERATOR, append_explicitly
 from sartor.onnx_model.states.grown_caches import growing_caches
@@ -73,6 +73,41 @@ def test_an_attention_with_a_mask_stays() -> None:
         if node.op_type == "Attention":
             node.input[3] = "mask"
     assert append_explicitly(model) == ()
+
+
+@pytest.mark.parametrize("fixed", [0, 1])
+def test_an_attention_whose_past_has_a_fixed_length_leaves_nothing_that_others_read(fixed: int) -> None:
+    decoder = Decoder(width=8, is_standard=True)
+    model, given = decoder.model(), feeds(4, decoder)
+    for value in model.graph.input:
+        if value.name.startswith(f"past_key_values.{fixed}."):
+            value.type.tensor_type.shape.dim[2].dim_value = PAST
+    right = outputs(model, given)
+    assert append_explicitly(model, several=True) == (f"attention_{1 - fixed}",)
+    for one, other in zip(outputs(model, given), right, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ({"position_ids": 3, "token_type_ids": 2, "input_ids": 2}, "input_ids"),
+        ({"position_ids": 2, "inputs_embeds": 3}, "inputs_embeds"),
+        ({"decoder_tokens": 2, "inputs_embeds": 3}, "decoder_tokens"),
+        ({"position_ids": 3, "input_ids": 3}, ""),
+        ({"position_ids": 2, "encoder_input_ids": 2}, "position_ids"),
+    ],
+)
+def test_tokens_are_no_positions_or_types(inputs: dict[str, int], expected: str) -> None:
+    values = [helper.make_tensor_value_info(name, TensorProto.INT64, [1] * rank) for name, rank in inputs.items()]
+    assert tokens_of(helper.make_model(helper.make_graph([], "inputs", values, []))) == expected
+
+
+def test_places_along_three_axes_tell_how_many_tokens_a_call_has_by_the_last() -> None:
+    value = helper.make_tensor_value_info("position_ids", TensorProto.INT64, [3, 2, 1])
+    assert not has_several(helper.make_model(helper.make_graph([], "inputs", [value], [])), {})
+    value.type.tensor_type.shape.dim[2].dim_value = 4
+    assert has_several(helper.make_model(helper.make_graph([], "inputs", [value], [])), {})
 
 
 def model_with(values: Mapping[str, float | str]) -> ModelProto:
