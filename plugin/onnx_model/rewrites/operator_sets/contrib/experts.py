@@ -88,9 +88,7 @@ class _Experts:
         is_half = kind in HALVES
         logits = emit("Reshape", emit.node.input[1], self._shape(self._rows, self._count), part="logits")
         logits = emit("Cast", logits, part="wide_logits", to=TensorProto.FLOAT) if is_half else logits
-        shares = emit("Softmax", logits, part="shares", axis=-1)
-        count = emit.constant([self._chosen], "chosen")
-        best, numbers = emit.many("TopK", shares, count, part="choose", outputs=("", ""), axis=-1)
+        best, numbers = self._highest(emit("Softmax", logits, part="shares", axis=-1))
         if self._own_weights:
             own = emit("Reshape", self._own_weights, self._shape(self._rows, self._count), part="own_weights")
             own = emit("Cast", own, part="wide_weights", to=TensorProto.FLOAT) if is_half else own
@@ -99,6 +97,16 @@ class _Experts:
             total = emit("ReduceSum", best, emit.constant([-1], "axis"), part="total", keepdims=1)
             best = emit("Div", best, total, part="normalised")
         return (emit("Cast", best, part="narrow_best", to=kind) if is_half else best), numbers
+
+    def _highest(self, routes: str) -> tuple[str, str]:
+        """The highest of some ``[rows, experts]`` and their numbers, of equals the last, as in ONNX Runtime."""
+        emit, last = self._emit, self._count - 1
+        order = emit.constant([*range(last, -1, -1)], "last_to_first")
+        turned = emit("Gather", routes, order, part="last_to_first", axis=-1)
+        count = emit.constant([self._chosen], "chosen")
+        # TopK takes the first of equals.
+        best, places = emit.many("TopK", turned, count, part="choose", outputs=("", ""), axis=-1)
+        return best, emit("Sub", emit.constant([last], "last"), places, part="numbers")
 
     @property
     def _own_weights(self) -> str:

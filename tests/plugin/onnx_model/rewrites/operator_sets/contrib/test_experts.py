@@ -62,9 +62,18 @@ def test_experts_of_floats(shape: tuple[int, ...], attributes: dict[str, Any], p
     built, given = of_floats(shape, **attributes), feeds(*shape)
     prepared = prepare_quickly(built).model
     assert not {each.op_type for each in prepared.graph.node} & {"MoE"}
-    is_sparse = "Gather" in {each.op_type for each in prepared.graph.node}
+    is_sparse = any(item.op_type == "Gather" and item.input[0] == "w1" for item in prepared.graph.node)
     assert is_sparse is (shape[0] == 1), "only chosen experts are computed for a token"
     assert relative_error(run(prepared, given)["y"], run(built, given)["y"]) < 1e-5
+
+
+def test_equal_routes_choose_the_last(prepare_quickly: Prepare) -> None:
+    routes = np.array([[0, 0, 0, 0, 0], [1, 2, 2, 1, 1], [3, 3, 1, 0, 0], [0, 1, 1, 1, 0], [2, 1, 1, 0, 0]], np.float32)
+    given = {"x": weights(len(routes), DEPTH), "routes": routes}
+    for chosen in (1, 2):
+        built = of_floats((len(routes), DEPTH), k=chosen)
+        prepared = prepare_quickly(built).model
+        assert relative_error(run(prepared, given)["y"], run(built, given)["y"]) < 1e-5
 
 
 def of_bits(
