@@ -122,7 +122,10 @@ class _Experts:
         none = emit.constant(np.zeros((rows, count), emit.dtype(emit.node.input[1])), "none")
         weights = emit("ScatterElements", none, numbers, best, part="weights", axis=-1)
         column = emit("Reshape", weights, self._shape(rows, count, 1), part="weights_column")
-        weighted = emit("Mul", inner, column, part="weighted")
+        # What others overflow to would stay by a weight of zero.
+        is_used = emit("Greater", column, emit.like(0, emit.node.input[1], "zero"), part="is_used")
+        used = emit("Where", is_used, inner, self._number(0, "nothing"), part="used")
+        weighted = emit("Mul", used, column, part="weighted")
         flat = emit("Reshape", weighted, self._shape(rows, count * self._second.depth), part="side_by_side")
         made = self._summed(flat)
         if self._second.bias:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 
 from sartor.errors import UnsupportedModelError
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node, relative_error, run, weights
@@ -74,6 +74,16 @@ def test_equal_routes_choose_the_last(prepare_quickly: Prepare) -> None:
         built = of_floats((len(routes), DEPTH), k=chosen)
         prepared = prepare_quickly(built).model
         assert relative_error(run(prepared, given)["y"], run(built, given)["y"]) < 1e-5
+
+
+def test_experts_that_are_not_chosen_may_overflow(prepare_quickly: Prepare) -> None:
+    built, given = of_floats((3, DEPTH), k=2), feeds(3, DEPTH)
+    given["routes"][:, 4] = -9
+    bias = next(tensor for tensor in built.graph.initializer if tensor.name == "b1")
+    bias.CopyFrom(numpy_helper.from_array(np.full((EXPERTS, INNER), [[0]] * 4 + [[np.inf]], np.float32), "b1"))
+    expected = run(built, given)["y"]
+    assert np.isfinite(expected).all()
+    assert relative_error(run(prepare_quickly(built).model, given)["y"], expected) < 1e-5
 
 
 def of_bits(
