@@ -84,19 +84,51 @@ class _Experts:
 
         They are chosen in float32, as ONNX ranks no bfloat16.
         """
-        emit, found, kind = self._emit, self._found, self._emit.editor.element_type(self._emit.node.input[1])
-        is_half = kind in HALVES
-        logits = emit("Reshape", emit.node.input[1], self._shape(self._rows, self._count), part="logits")
-        logits = emit("Cast", logits, part="wide_logits", to=TensorProto.FLOAT) if is_half else logits
-        best, numbers = self._highest(emit("Softmax", logits, part="shares", axis=-1))
+        emit, kind = self._emit, self._emit.editor.element_type(self._emit.node.input[1])
+        best, numbers = self._by_router(self._wide(emit.node.input[1], "logits"))
         if self._own_weights:
-            own = emit("Reshape", self._own_weights, self._shape(self._rows, self._count), part="own_weights")
-            own = emit("Cast", own, part="wide_weights", to=TensorProto.FLOAT) if is_half else own
-            best = emit("GatherElements", own, numbers, part="own_best", axis=-1)
-        if found.get("normalize_routing_weights"):
-            total = emit("ReduceSum", best, emit.constant([-1], "axis"), part="total", keepdims=1)
-            best = emit("Div", best, total, part="normalised")
-        return (emit("Cast", best, part="narrow_best", to=kind) if is_half else best), numbers
+            own = self._wide(self._own_weights, "own_weights")
+            best = self._by_own(emit("GatherElements", own, numbers, part="own_best", axis=-1))
+        return (emit("Cast", best, part="narrow_best", to=kind) if kind in HALVES else best), numbers
+
+    def _wide(self, routes: str, part: str) -> str:
+        """Something of each token and expert in float32, ``[rows, experts]``."""
+        emit = self._emit
+        shaped = emit("Reshape", routes, self._shape(self._rows, self._count), part=part)
+        is_half = emit.editor.element_type(routes) in HALVES
+        return emit("Cast", shaped, part=f"wide_{part}", to=TensorProto.FLOAT) if is_half else shaped
+
+    def _by_router(self, logits: str) -> tuple[str, str]:
+        """The weights that the router gives, and the numbers of their experts.
+
+        In ONNX Runtime ``QMoE`` ranks logits, and ``MoE`` shares, of which more may be equal. The weights of ``QMoE``
+        always have the sum one, whatever ``normalize_routing_weights`` is.
+        """
+        emit = self._emit
+        if emit.node.op_type == "QMoE":
+            best, numbers = self._highest(logits)
+            return emit("Softmax", best, part="shares", axis=-1), numbers
+        best, numbers = self._highest(emit("Softmax", logits, part="shares", axis=-1))
+        return (emit("Div", best, self._total(best), part="normalised") if self._normalises else best), numbers
+
+    def _by_own(self, weights: str) -> str:
+        """The weights of chosen experts from those that the model gives: negative ones are left out, once they are
+        divided by the sum of all, and so are all of a token whose sum is zero."""
+        emit = self._emit
+        if self._normalises:
+            total = self._total(weights)
+            zero, one = (emit.constant(np.float32(number), "number") for number in (0, 1))
+            is_zero = emit("Equal", total, zero, part="is_zero")
+            divisor = emit("Where", is_zero, one, total, part="divisor")
+            weights = emit("Where", is_zero, zero, emit("Div", weights, divisor, part="divided"), part="normalised")
+        return emit("Relu", weights, part="positive")
+
+    def _total(self, weights: str) -> str:
+        return self._emit("ReduceSum", weights, self._emit.constant([-1], "axis"), part="total", keepdims=1)
+
+    @property
+    def _normalises(self) -> bool:
+        return bool(self._found.get("normalize_routing_weights"))
 
     def _highest(self, routes: str) -> tuple[str, str]:
         """The highest of some ``[rows, experts]`` and their numbers, of equals the last, as in ONNX Runtime."""

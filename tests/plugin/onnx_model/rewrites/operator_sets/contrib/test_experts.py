@@ -102,7 +102,8 @@ def of_bits(
             count = -(-depth // block * bits // 8)
             held[f"z{name}"] = random.integers(0, 256, (EXPERTS, results, count), dtype=np.uint8)
     held |= changed or {}
-    names = ["w1", "s1", "b1", "w2", "s2", "b2", "", "", "", *(("z1", "z2") if "z1" in held else ())]
+    names = ["w1", "s1", "b1", "w2", "s2", "b2", "", "", "", *(("z1", "z2") if "z1" in held else ("", ""))]
+    names += ["", "own"] if "own" in held else []
     options: dict[str, Any] = {"block_size": block} if block else {}
     return mixture("QMoE", held, names, shape, expert_weight_bits=bits, **SWIGLU, **options, **attributes)
 
@@ -120,6 +121,35 @@ def test_experts_in_few_bits_stay_encoded(
     prepared = prepare_quickly(built).model
     assert [each.op_type for each in prepared.graph.node].count("MatMulNBits") == 2
     assert relative_error(run(prepared, given)["y"], run(built, given)["y"]) < tolerance
+
+
+OWN = np.array(
+    [
+        # Of each token two are chosen: routes rank the last highest.
+        [9, 9, 9, 0.5, 0.2],
+        [9, 9, 9, -0.5, 0.2],
+        [9, 9, 9, 0.2, -0.1],
+        [9, 9, 9, -0.5, -0.2],
+        [9, 9, 9, 0, 0],
+        [9, 9, 9, 0.5, -0.5],
+        [9, 9, 9, 1e-30, 1e-30],
+    ],
+    np.float32,
+)
+
+
+@pytest.mark.parametrize("normalises", [0, 1])
+@pytest.mark.parametrize("own", [None, OWN])
+def test_weights_of_experts_in_few_bits(normalises: int, own: Array | None, prepare_quickly: Prepare) -> None:
+    shape = (len(OWN), DEPTH)
+    given = {"x": weights(*shape), "routes": np.tile(np.arange(EXPERTS, dtype=np.float32) / 4, (len(OWN), 1))}
+    # Two logits of which the first is larger by less than shares show.
+    given["routes"][0] = [0, 0, 0, 1e-9, 0]
+    built = of_bits(4, 16, shape, {} if own is None else {"own": own}, k=2, normalize_routing_weights=normalises)
+    expected, made = run(built, given)["y"], run(prepare_quickly(built).model, given)["y"]
+    # Each token by itself; ONNX Runtime also leaves out weights near zero.
+    largest = np.abs(expected).max(axis=-1)
+    assert (np.abs(made - expected).max(axis=-1) <= 1e-5 * largest + 1e-20).all()
 
 
 def points(*shape: int) -> Array:
