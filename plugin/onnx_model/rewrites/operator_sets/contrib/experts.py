@@ -117,7 +117,7 @@ class _Experts:
         emit = self._emit
         if self._normalises:
             total = self._total(weights)
-            zero, one = (emit.constant(np.float32(number), "number") for number in (0, 1))
+            zero, one = (emit.constant(number, "number", np.float32) for number in (0.0, 1.0))
             is_zero = emit("Equal", total, zero, part="is_zero")
             divisor = emit("Where", is_zero, one, total, part="divisor")
             weights = emit("Where", is_zero, zero, emit("Div", weights, divisor, part="divided"), part="normalised")
