@@ -8,6 +8,7 @@ are inside by interval arithmetic, and those that follow from loops alone, stay 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -144,7 +145,8 @@ class _Spans:
         if op is None:
             return _counted(*given) if given and _is_counter(value) else given[0] if given else _any(value)
         if op.name == "arith.constant":
-            return constant(op.attributes["value"])
+            # A tensor of integers is part of the model as weights are; single ones are part of the code.
+            return replace(constant(op.attributes["value"]), roots=_DATA if _is_tensor(value) else frozenset())
         if op.name == _LOAD:
             return self._weight(op)
         if op.name == "linalg.index":
@@ -162,6 +164,10 @@ class _Spans:
         if array is None or array.dtype.kind not in "iub" or not array.size:
             return _any(load.results[0])
         return Span((int(array.min()), int(array.max())), _DATA)
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
 
 
 def _sources(value: ir.Value) -> list[ir.Value]:

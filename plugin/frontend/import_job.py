@@ -40,7 +40,7 @@ from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.names import naming_origins
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
-from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.graphs.walk import SKIPPING, nodes
 from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.shapes import Shapes
@@ -74,7 +74,6 @@ _SAMPLE_SEED = 0
 _DOUBLE_RECORD = "sartor.double"
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _SIMPLIFYING: list[SimplifyProcess] = []
-_MAY_SKIP = ("If", "Loop", "Scan")
 _PASSABLE = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
@@ -254,7 +253,7 @@ def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
         is_simplified = fixed.simplifies and not process.has_failed
         definitions = is_vouched_by_definitions(loaded)
         # What is not computed in every call may be taken by any number where it is not.
-        rows = {} if any(node.op_type in _MAY_SKIP for node in nodes(loaded)) else table_rows(prepared.model)
+        rows = {} if any(node.op_type in SKIPPING for node in nodes(loaded)) else table_rows(prepared.model)
         return _Read(prepared, rounds(loaded), definitions, external, states, is_simplified, rows)
 
 

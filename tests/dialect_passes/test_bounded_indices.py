@@ -104,6 +104,34 @@ def test_rows_may_follow_from_any_number_of_operations(tmp_path: Path) -> None:
     assert code.count("arith.minsi") == 1
 
 
+def bounds(nodes: Sequence[NodeProto], given: Shapes, held: Mapping[str, Array], path: Path) -> int:
+    """How many indices are bounded."""
+    codes = [imported(nodes, given, held, path)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stock_module, "bound_indices", lambda *_: None)
+        codes.append(imported(nodes, given, held, path))
+    return codes[0].count("arith.minsi") - codes[1].count("arith.minsi")
+
+
+def test_what_follows_from_loops_alone_is_not_bounded(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")]
+    scales = {"scales": np.array([1, 1, 1.7, 2.3], np.float32)}
+    assert bounds(nodes, {"x": [1, 2, 5, 7]}, scales, tmp_path / "model.onnx") == 0
+
+
+def test_rows_of_32_bits_and_by_several_numbers_are_bounded(tmp_path: Path) -> None:
+    """Indices of several columns become places of rows before."""
+    nodes = [
+        helper.make_node("Cast", ["rows"], ["short"], to=TensorProto.INT32),
+        helper.make_node("Gather", ["x", "short"], ["gathered"]),
+        helper.make_node("GatherND", ["x", "pairs"], ["numbers"]),
+        helper.make_node("Unsqueeze", ["numbers", "last"], ["column"]),
+        helper.make_node("Add", ["gathered", "column"], ["y"]),
+    ]
+    given = {"x": [ROWS, WIDTH], "rows": [3], "pairs": [3, 2]}
+    assert bounds(nodes, given, {"last": np.array([-1])}, tmp_path / "model.onnx") == 2
+
+
 def test_sizes_of_what_is_indexed_may_be_open() -> None:
     """Rows of a product of sizes, and columns of sizes that have one maximum."""
     nodes = [

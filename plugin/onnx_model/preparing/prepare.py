@@ -16,7 +16,9 @@ from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_origins
 from sartor.onnx_model.graphs.noise import noise_of, record_noise
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
+from sartor.onnx_model.graphs.walk import SKIPPING, nodes
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
+from sartor.onnx_model.preparing.check_indices import check_indices
 from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes, check_training
 from sartor.onnx_model.preparing.contradicted_shapes import forget_contradicted
 from sartor.onnx_model.preparing.decided_shapes import forget_decided
@@ -315,7 +317,9 @@ def _prepared(
     binding = (partial(bind_values, bound=bound), partial(bind_shapes, shapes=free_shapes(shapes or {}, bound)))
     widens = widens and fits_widened(model)
     widening = (widen_halves,) if widens else ()
-    every: tuple[Rewrite, ...] = (*binding, *MODERNISE, *widening, *SIMPLIFY, *LOWER)
+    # What is not computed in every call may be taken by any number where it is not.
+    checking = () if any(node.op_type in SKIPPING for node in nodes(model)) else (check_indices,)
+    every: tuple[Rewrite, ...] = (*binding, *MODERNISE, *widening, *SIMPLIFY, *checking, *LOWER)
     steps = tuple(simplifier if step is simplify else step for step in every)
     described: dict[str, str] = {}
     noise = noise_of(model)
