@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,16 @@ def test_arrays_are_mapped(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], array, strict=True)
         assert not found[name].flags.writeable
         assert not found[name].flags.owndata
+
+
+def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    def until_full() -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        yield "turned", ARRAYS["turned"]
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left"):
+        mapped_arrays(tmp_path / "file", until_full())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
