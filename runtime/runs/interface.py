@@ -60,7 +60,6 @@ class Interface:
         self._device = device
         self._sizes = sizes
         self.limits = limits or RowLimits({})
-        """Of inputs that are rows of tables."""
         self.cuts = find_cuts([spec.name for spec in self._signature.outputs])
         """Outputs that are as large as they can be, with those that count what is valid of them."""
         self._positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
