@@ -10,7 +10,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from onnx.reference import ReferenceEvaluator
 
 from sartor.onnx_model.graphs.evaluator_errors import EVALUATOR_ERRORS
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, optional_input
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import names_read, subgraphs
 
@@ -120,11 +120,20 @@ def _sizes(value: ValueInfoProto) -> list[int]:
 
 def begins(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a loop's condition before the first step is known to be true."""
-    name = optional_input(node, 1)
-    known, around = editor.constant(name), editor.graph.input
+    name, around = optional_input(node, 1), editor.graph.input
     # Within the body of another loop, that loop's own condition is true.
     is_given = editor.is_nested and len(around) > 1 and around[1].name == name
+    known = _constant(name, editor)
     return not name or is_given or (known is not None and bool(known.all()))
+
+
+def _constant(name: str, editor: GraphEditor) -> Array | None:
+    """The values of an initialiser, or of a Constant: bodies that stay loops have small ones as nodes."""
+    maker = editor.producer(name)
+    if maker is None or maker.domain or maker.op_type != "Constant":
+        return editor.constant(name)
+    value = attributes(maker).get("value")
+    return None if value is None else to_array(value)
 
 
 def goes_on(body: GraphProto, editor: GraphEditor) -> bool:
