@@ -60,10 +60,16 @@ class GraphEditor:
 
     Lookups see the graph as it was when the editor was created or last refreshed. An editor of a control-flow
     node's body also finds the constants and types of the enclosing graph.
+
+    Args:
+        graph: the graph.
+        outer: of the graph around it, if it is a body.
+        owner: the operator of the node whose body it is, if that is a standard one.
     """
 
-    def __init__(self, graph: GraphProto, outer: GraphEditor | None = None) -> None:
+    def __init__(self, graph: GraphProto, outer: GraphEditor | None = None, owner: str = "") -> None:
         self.graph = graph
+        self.owner = owner
         self._outer = outer
         self._forgotten: set[str] = set()
         self.refresh()
@@ -258,13 +264,13 @@ def _consumers_in(graph: GraphProto) -> dict[str, list[NodeProto]]:
     return found
 
 
-def editors(graph: GraphProto, outer: GraphEditor | None = None) -> Iterator[GraphEditor]:
+def editors(graph: GraphProto, outer: GraphEditor | None = None, owner: str = "") -> Iterator[GraphEditor]:
     """Yield an editor for ``graph`` and for each body inside it, innermost first."""
-    editor, has_bodies = GraphEditor(graph, outer), False
+    editor, has_bodies = GraphEditor(graph, outer, owner), False
     for node in graph.node:
         for body in subgraphs(node) if node.attribute else ():
             has_bodies = True
-            yield from editors(body, editor)
+            yield from editors(body, editor, "" if node.domain else node.op_type)
     if has_bodies:
         editor.refresh()
     yield editor

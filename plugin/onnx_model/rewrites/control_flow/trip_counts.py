@@ -121,8 +121,8 @@ def _sizes(value: ValueInfoProto) -> list[int]:
 def begins(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a loop's condition before the first step is known to be true."""
     name, around = optional_input(node, 1), editor.graph.input
-    # Within the body of another loop, that loop's own condition is true.
-    is_given = editor.is_nested and len(around) > 1 and around[1].name == name
+    # Within the body of another loop, that loop's own condition is true. A Scan's body has none.
+    is_given = editor.owner == "Loop" and len(around) > 1 and around[1].name == name
     known = _constant(name, editor)
     return not name or is_given or (known is not None and bool(known.all()))
 

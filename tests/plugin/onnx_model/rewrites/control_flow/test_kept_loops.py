@@ -230,6 +230,41 @@ def test_the_module_ends_where_data_says(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(output, right)
 
 
+def _scanned_conditions() -> ModelProto:
+    """A row of flags says whether a step counts a state up to 5.5, by a loop of its own."""
+    counting = _body(
+        [
+            node("Add", ["v", "one"], ["v_next"]),
+            node("ReduceMax", ["v_next"], ["most"], keepdims=0),
+            node("Less", ["most", "limit"], ["goes_on"]),
+        ],
+        [("step", (), INT64), ("going", (), BOOL), ("v", (2,), FLOAT)],
+        [("goes_on", (), BOOL), ("v_next", (2,), FLOAT)],
+    )
+    body = _body(
+        [node("Loop", ["bound", "flag", "s"], ["s_next"], body=counting), node("Identity", ["s_next"], ["row"])],
+        [("s", (2,), FLOAT), ("flag", (), BOOL)],
+        [("s_next", (2,), FLOAT), ("row", (2,), FLOAT)],
+    )
+    scan = node("Scan", ["x", "flags"], ["last", "rows"], body=body, num_scan_inputs=1)
+    return model(
+        [scan],
+        [("x", (2,), FLOAT), ("flags", (3,), BOOL)],
+        [("last", (2,), FLOAT), ("rows", (3, 2), FLOAT)],
+        {"bound": np.int64(600), "one": np.ones(1, np.float32), "limit": np.float32(5.5)},
+    )
+
+
+def test_a_row_of_a_scan_is_no_condition_that_holds(prepare_quickly: Prepare) -> None:
+    built = _scanned_conditions()
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node].count("Loop") == 1
+    for flags in ([False] * 3, [False, True, False], [True] * 3):
+        feeds: dict[str, Array] = {"x": np.zeros(2, np.float32), "flags": np.array(flags)}
+        for output, right in run(built, feeds).items():
+            np.testing.assert_array_equal(run(prepared, feeds)[output], right)
+
+
 @pytest.mark.parametrize("first", ["first", ""])
 def test_states_alone_need_no_bound(first: str, prepare_quickly: Prepare) -> None:
     body = _body(
