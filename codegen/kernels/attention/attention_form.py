@@ -159,22 +159,31 @@ def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> A
     if len(shape) not in (_RANK - 1, _RANK):
         raise ValueError("the scores are not by batches, heads, queries and keys")
     # Without a dimension of their own, heads are taken for batches.
-    heads = shape[1] if len(shape) == _RANK else 1
-    product, steps, ended = _steps(scores, first, shape)
+    extents = shape if len(shape) == _RANK else (shape[0], 1, *shape[1:])
+    columns, depth = (tensor_parts(operand)[0][-1] for operand in (context.results[0], scores.operands[0]))
+    if _joined(extents) != tensor_parts(scores.results[0])[0]:
+        raise ValueError("the softmax is over other batches, heads or queries than the first product's")
+    if (*_joined(extents)[:-1], columns) != tensor_parts(context.results[0])[0]:
+        raise ValueError("the softmax is over other batches, heads or queries than the second product's")
+    product, steps, ended = _steps(scores, first, extents)
     if ended != _returned(rewrites[0]) or tensor_parts(ended)[0] != shape:
         raise ValueError("other code follows the scores")
-    queries, keys = (_of_batches(operand, first, len(shape), heads) for operand in list(scores.operands)[:2])
-    values = _of_batches(context.operands[1], second, len(shape), heads)
+    queries, keys = (_of_batches(operand, first, extents) for operand in list(scores.operands)[:2])
+    values = _of_batches(context.operands[1], second, extents)
     if _unfolded(context.operands[0]) != list(body_of(rewrites[2].function).arguments)[last.inputs.index(None)]:
         raise ValueError("the second product does not multiply what the softmax computes")
-    columns, depth = (tensor_parts(operand)[0][-1] for operand in (context.results[0], scores.operands[0]))
     if 1 not in keys.steps[-2:] or values.steps[-1] != 1 or queries.steps[-1] != 1:
         raise ValueError("elements of a query or a value, or keys, are not adjacent")
-    result = Strided(len(task.inputs) + len(task.weights), _stored(context.results[0], rewrites[2:], heads))
+    result = Strided(len(task.inputs) + len(task.weights), _stored(context.results[0], rewrites[2:], extents))
     if result.steps[-1] != 1:
         raise ValueError("elements of a result are not adjacent")
-    extents = shape if len(shape) == _RANK else (shape[0], 1, *shape[1:])
     return AttentionForm(extents, depth, columns, queries, keys, values, product, tuple(steps), result)
+
+
+def _joined(extents: Sequence[int]) -> tuple[int, ...]:
+    """A shape by batches and heads with both as one dimension."""
+    batches, heads, *others = extents
+    return (batches * heads, *others)
 
 
 def _is_product(op: ir.Operation) -> bool:
@@ -183,30 +192,31 @@ def _is_product(op: ir.Operation) -> bool:
     return maps == [list(dimensions) for dimensions in _PRODUCT]
 
 
-def _stored(product: ir.Value, rewrites: Sequence[Rewrite], heads: int) -> tuple[Count, ...]:
+def _stored(product: ir.Value, rewrites: Sequence[Rewrite], extents: Sequence[int]) -> tuple[Count, ...]:
     """Strides along batches, heads, and both dimensions of what the second product computes.
 
     Args:
         product: the second product, for batches and heads together.
         rewrites: of its stage, and of one that transposes its result, if there is one.
-        heads: their number.
+        extents: numbers of batches, heads, queries and keys.
     """
-    value = _returned(rewrites[0])
+    value, heads = _returned(rewrites[0]), extents[1]
+    shape = (*extents[:-1], tensor_parts(product)[0][-1])
     if len(rewrites) == 1:
-        apart = _expanded(product, value)
+        apart = _expanded(product, value, shape)
         return _apart(stored_as(product, value), heads) if apart is None else stored_as(apart, value)
-    if len(tensor_parts(value)[0]) != _RANK or _unfolded(value) != product:
+    if tensor_parts(value)[0] != shape or _unfolded(value) != product:
         raise ValueError("what is transposed is not by batches and heads")
     return stored_as(body_of(rewrites[1].function).arguments[0], _returned(rewrites[1]))
 
 
-def _expanded(product: ir.Value, value: ir.Value) -> ir.Value | None:
-    """The product with batches and heads apart, of which ``value`` is made; None if they are not taken apart."""
+def _expanded(product: ir.Value, value: ir.Value, shape: Sequence[int]) -> ir.Value | None:
+    """The product in this shape, with batches and heads apart, of which ``value`` is made; None if it has another."""
     op = defining_op(value)
     while op is not None and value != product and op.operands:
         source = op.operands[0]
         if source == product:
-            return value if op.name == _RESHAPES[1] and len(tensor_parts(value)[0]) == _RANK else None
+            return value if op.name == _RESHAPES[1] and tensor_parts(value)[0] == shape else None
         value, op = source, defining_op(source)
     return None
 
@@ -233,12 +243,13 @@ def _unfolded(value: ir.Value) -> ir.Value:
     return value if op is None or op.name not in _RESHAPES else _unfolded(op.operands[0])
 
 
-def _of_batches(value: ir.Value, code: _Code, rank: int, heads: int) -> Strided:
+def _of_batches(value: ir.Value, code: _Code, extents: Sequence[int]) -> Strided:
     """An operand of a product with its batches and heads apart, which a reshape joins, or which are joined before."""
     op = defining_op(value)
     tensor = op.operands[0] if op is not None and op.name == _RESHAPES[0] else value
-    view = view_of(tensor if rank == len(tensor_parts(tensor)[0]) == _RANK else value)
-    return Strided(code.memory(view.origin), _apart(view.strides, heads))
+    shape = tensor_parts(tensor)[0]
+    view = view_of(tensor if len(shape) == _RANK and shape[:2] == tuple(extents[:2]) else value)
+    return Strided(code.memory(view.origin), _apart(view.strides, extents[1]))
 
 
 def _steps(root: ir.Operation, code: _Code, shape: Sequence[int]) -> tuple[ir.Value, list[ScoreStep], ir.Value]:
