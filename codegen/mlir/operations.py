@@ -94,6 +94,14 @@ def is_elementwise(op: ir.Operation) -> bool:
     return maps[-1] == identity and simple and not any(child.name == "tensor.extract" for child in nested(op))
 
 
+def keeps_order(indexing: ir.AffineMap, shape: tuple[int, ...]) -> bool:
+    """Whether each element is read where it is computed; along a dimension of one element any index does."""
+    return len(indexing.results) == len(shape) and all(
+        size == 1 or (isinstance(each, ir.AffineDimExpr) and each.position == axis)
+        for axis, (each, size) in enumerate(zip(indexing.results, shape, strict=True))
+    )
+
+
 def copies(op: ir.Operation) -> bool:
     """Whether an op is elementwise and yields the elements of its one operand, each once or repeatedly."""
     return is_elementwise(op) and moves(op)

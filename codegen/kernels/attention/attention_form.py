@@ -14,7 +14,7 @@ from sartor.codegen.kernels.loops.epilogue import check_region, constant_of
 from sartor.codegen.kernels.loops.view import stored_as, view_of
 from sartor.codegen.kernels.rows.row_form import row_form
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.operations import body_of, copies, defining_op, indexing_maps, is_elementwise
+from sartor.codegen.mlir.operations import body_of, copies, defining_op, indexing_maps, is_elementwise, keeps_order
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import tensor_parts
 
@@ -252,7 +252,7 @@ def _of_batches(value: ir.Value, code: _Code, extents: Sequence[int]) -> Strided
     return Strided(code.memory(view.origin), _apart(view.strides, extents[1]))
 
 
-def _steps(root: ir.Operation, code: _Code, shape: Sequence[int]) -> tuple[ir.Value, list[ScoreStep], ir.Value]:
+def _steps(root: ir.Operation, code: _Code, extents: Sequence[int]) -> tuple[ir.Value, list[ScoreStep], ir.Value]:
     """The scores, the elementwise ops on them, and what is computed last."""
     current, steps = root.results[0], list[ScoreStep]()
     aliases = {current: current}
@@ -264,7 +264,7 @@ def _steps(root: ir.Operation, code: _Code, shape: Sequence[int]) -> tuple[ir.Va
             continue
         elif is_elementwise(op) and current in op.operands:
             check_region(op)
-            steps.append(ScoreStep(op, tuple(_operands(op, aliases, code, shape))))
+            steps.append(ScoreStep(op, tuple(_operands(op, aliases, code, extents))))
             current = op.results[0]
             aliases[current] = current
         else:
@@ -273,31 +273,33 @@ def _steps(root: ir.Operation, code: _Code, shape: Sequence[int]) -> tuple[ir.Va
 
 
 def _operands(
-    op: ir.Operation, aliases: Mapping[ir.Value, ir.Value], code: _Code, shape: Sequence[int]
+    op: ir.Operation, aliases: Mapping[ir.Value, ir.Value], code: _Code, extents: Sequence[int]
 ) -> list[Operand]:
-    operands: list[Operand] = []
+    shape, operands = tensor_parts(op.results[0])[0], list[Operand]()
+    if shape not in (tuple(extents), _joined(extents)):
+        raise ValueError("an op on the scores is not by their batches, heads and queries")
     for value, indexing in zip(list(op.operands)[:-1], indexing_maps(op), strict=False):
         constant = constant_of(value)
         if constant is not None:
             operands.append(constant)
         elif value in aliases:
+            if not keeps_order(indexing, shape):
+                raise ValueError("an op reads the scores in another order")
             operands.append(aliases[value])
         else:
-            operands.append(_beside(value, indexing, code, shape))
+            operands.append(_beside(value, indexing, code, extents[1]))
     return operands
 
 
-def _beside(value: ir.Value, indexing: ir.AffineMap, code: _Code, shape: Sequence[int]) -> Strided:
-    """An operand beside the scores, which have this shape, perhaps with batches and heads joined."""
+def _beside(value: ir.Value, indexing: ir.AffineMap, code: _Code, heads: int) -> Strided:
+    """An operand beside the scores, which are by batches and heads, or by both joined."""
     view, steps = view_of(value), [0] * indexing.n_dims
-    if indexing.n_dims not in (_RANK - 1, len(shape)):
-        raise ValueError("an operand beside the scores is not by batches and heads")
     for step, size, dimension in zip(view.strides, tensor_parts(value)[0], indexing.results, strict=True):
         if isinstance(dimension, ir.AffineDimExpr) and size > 1:
             steps[dimension.position] = step
     if steps[-1] not in (0, 1):
         raise ValueError("an operand beside the scores is not adjacent along keys")
-    return Strided(code.memory(view.origin), _apart(steps, shape[1] if len(shape) == _RANK else 1))
+    return Strided(code.memory(view.origin), _apart(steps, heads))
 
 
 def _open_form(one: AttentionForm, other: AttentionForm, fit: Fit) -> AttentionForm:

@@ -17,7 +17,7 @@ from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine
-from sartor.codegen.mlir.operations import body_of, indexing_maps, is_elementwise
+from sartor.codegen.mlir.operations import body_of, indexing_maps, is_elementwise, keeps_order
 from sartor.codegen.mlir.rewriting.chain import Chain
 from sartor.codegen.mlir.snippet import tensor_parts
 
@@ -81,7 +81,7 @@ def elementwise_ops(function: ir.Operation) -> list[ir.Operation]:
         raise ValueError("the layer has other ops than elementwise ones over tensors of the result's shape")
     for op in ops:
         for value, indexing in zip(list(op.operands)[:-1], indexing_maps(op), strict=False):
-            if _is_whole(value, shape) and not _keeps_order(indexing, shape):
+            if _is_whole(value, shape) and not keeps_order(indexing, shape):
                 raise ValueError("an op reads its operand in another order")
     return ops
 
@@ -89,14 +89,6 @@ def elementwise_ops(function: ir.Operation) -> list[ir.Operation]:
 def _is_whole(value: ir.Value, shape: tuple[int, ...]) -> bool:
     """Whether a value is a tensor of the result's shape."""
     return isinstance(value.type, ir.RankedTensorType) and tensor_parts(value)[0] == shape
-
-
-def _keeps_order(indexing: ir.AffineMap, shape: tuple[int, ...]) -> bool:
-    """Whether each element is read where it is computed; along a dimension of one element any index does."""
-    return all(
-        size == 1 or (isinstance(each, ir.AffineDimExpr) and each.position == axis)
-        for axis, (each, size) in enumerate(zip(indexing.results, shape, strict=True))
-    )
 
 
 def elementwise_tilings(result: TensorType, machine: Machine) -> list[Tiling]:

@@ -26,11 +26,13 @@ CASES = {
         (BATCHES, QUERIES, HEADS, KEYS),
         (BATCHES, QUERIES, 1, KEYS),
     ),
+    "beside": (USUAL, (BATCHES, HEADS * QUERIES, KEYS), USUAL, (BATCHES, 1, KEYS)),
 }
 ACCEPTED = ("usual", "joined")
 REFUSED = {
     "grouped": "the softmax is over other batches, heads or queries than the first product's",
     "multi_query": "the softmax is over other batches, heads or queries than the first product's",
+    "beside": "an op on the scores is not by their batches, heads and queries",
 }
 
 
