@@ -2,10 +2,10 @@
 # Which targets ONNX's own reference counts in the mean of NegativeLogLikelihoodLoss.
 #
 # Versions: onnx 1.23.2, onnxruntime 1.32.0.
-# Behaviour: targets that equal ignore_index have no loss. onnx.reference leaves them out of the count for the mean, as
-# ONNX Runtime does, unless ignore_index is -1: then it divides by all of them. So one model with another number for
-# what is ignored, here -1 and -100, has another loss; SoftmaxCrossEntropyLoss has no such exception, and ONNX's text
-# (version 22) makes no difference between numbers.
+# Behaviour: targets that equal ignore_index have no loss. ONNX's text leaves open what the mean divides by; the function
+# body by which ONNX defines the operator divides by the number of those that count, whatever ignore_index is. So do
+# onnx.reference and ONNX Runtime for -100; for -1 onnx.reference divides by all of them. So one model with another number
+# for what is ignored has another loss.
 # Output seen: "two of four targets ignored, losses of 1: by -100 the mean is 1, by -1 it is 0.5; ONNX Runtime 1 and 1".
 set -euo pipefail
 folder=$(mktemp -d)

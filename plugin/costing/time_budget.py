@@ -30,7 +30,7 @@ class TimeBudget:
 
     Attributes:
         end: by ``time.monotonic()``; infinite without a budget.
-        seconds: given by the user; infinite without a budget.
+        seconds: from when the budget was made; infinite without a budget.
         finishing: seconds that the steps after tuning took for an earlier plan; None if there was none.
         stop: by which the user ends it early.
     """

@@ -208,7 +208,7 @@ class CompileOptions:
             dump_directory=self.dump_dir,
             search=Search(self.search or Search.MODEL),
             tune_until=read_tune_until(self.tune_until),
-            time_budget=read_time_budget(self.time_budget, fast=self.fast),
+            time_budget=read_time_budget(self.time_budget, fast=self.fast, until=self.tune_until),
             workers=self.workers,
             tune_for=self.tune_for,
             fixes_threads=self.threads is not None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Sequence
@@ -129,6 +130,7 @@ TuneUntilOption = Annotated[
         "3%: the rest keeps predicted routines. (default: each kind of layer is measured)",
     ),
 ]
+_LOG = logging.getLogger(__name__)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)%")
 
 
@@ -142,22 +144,31 @@ def read_tune_until(text: str | None) -> float:
         return 0.0
     found = _PERCENT.fullmatch(text)
     if found is None or float(found[1]) > 100:
-        raise UsageError(f"--tune-until '{text}' cannot be read, expected a percentage such as 1%")
+        raise UsageError(f"--tune-until '{text}' cannot be read, expected a percentage up to 100% such as 3%")
     return float(found[1]) / 100
 
 
-def read_time_budget(seconds: float | None, *, fast: bool) -> float | None:
+def read_time_budget(seconds: float | None, *, fast: bool, until: str | None = None) -> float | None:
     """What is left of the time budget in seconds, which counts from the beginning of the command; None for no limit.
 
     Raises:
-        UsageError: if both options are given and contradict each other.
+        UsageError: if options are given that contradict each other.
     """
     if fast and seconds not in (None, 0.0):
         raise UsageError(f"--fast is --time-budget 0 and contradicts --time-budget {seconds:g}; leave one of them out")
+    if fast and until is not None:
+        raise UsageError(
+            f"--fast measures nothing, and --tune-until {until} tells when to end that; leave one of them out"
+        )
     if fast or seconds is None:
         return 0.0 if fast else None
-    # Others are refused with all settings.
-    return max(0.0, seconds - elapsed()) if 0 < seconds < math.inf else seconds
+    if not 0 < seconds < math.inf:
+        # Others are refused with all settings.
+        return seconds
+    left = max(0.0, seconds - elapsed())
+    if not left:
+        _LOG.warning("the time budget was spent before the compilation began: nothing is measured, as with --fast")
+    return left
 
 
 def read_precision(text: str | None, weights: str | None = None) -> Precision:

@@ -41,7 +41,7 @@ def test_a_part_of_the_time_is_a_percentage(text: str | None, fraction: float) -
 
 @pytest.mark.parametrize("text", ["1", "-1%", "101%", "", "1 %", "much%"])
 def test_what_is_no_percentage_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="expected a percentage such as 1%"):
+    with pytest.raises(UsageError, match="expected a percentage up to 100% such as 3%"):
         read_tune_until(text)
 
 
@@ -82,10 +82,16 @@ def test_other_bits_of_weights_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("seconds", "left"), [(3.0, 2.0), (0.5, 0.0), (-1.0, -1.0), (math.inf, math.inf)])
 def test_a_budget_counts_from_the_beginning_of_the_command(
-    seconds: float, left: float, monkeypatch: pytest.MonkeyPatch
+    seconds: float, left: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(constraints, "elapsed", lambda: 1.0)
     assert read_time_budget(seconds, fast=False) == left
+    assert ("nothing is measured" in caplog.text) == (left == 0.0)
+
+
+def test_fast_leaves_nothing_to_end() -> None:
+    with pytest.raises(UsageError, match="--fast measures nothing, and --tune-until 3%"):
+        read_time_budget(None, fast=True, until="3%")
 
 
 def test_a_command_begins_when_its_entry_point_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
