@@ -184,9 +184,16 @@ def _sources(value: ir.Value) -> list[ir.Value]:
         return [yielded[list(op.results).index(value)]] if _is_parallel(op) else []
     if op.name == "tensor.insert_slice":
         return list(op.operands)[:2]
-    if op.name in _MOVING or op.name == "linalg.fill":
+    if _passes_on(op):
         return [op.operands[0]]
     return list(op.operands) if op.name.startswith(("arith.", "math.")) else []
+
+
+def _passes_on(op: ir.Operation) -> bool:
+    """Whether the elements of an op's only result are those of its first operand."""
+    if op.name == "util.optimization_barrier":
+        return len(op.operands) == 1
+    return op.name in _MOVING or op.name == "linalg.fill"
 
 
 def _is_counter(value: ir.Value) -> bool:

@@ -29,7 +29,7 @@ class Attends(StrEnum):
     Attributes:
         NONE: there are none.
         KEYS: what transposes the keys, or not.
-        EITHER: the same, and always what transposes the result.
+        EITHER: the same, with what transposes the result or without, as kernels refuse some of these.
         ALL: both, wherever a layer does nothing else.
     """
 
@@ -90,16 +90,18 @@ def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef], attends: 
                 continue
             result = ValueRef(last.name, 0)
             behind = readers.get(result) if attends is not Attends.KEYS and reads[result] == 1 else None
-            if behind is not None and _only_moves(behind.task):
-                members, slots = [*members, behind], [*slots, 0]
+            ends = [([*members, behind], [*slots, 0])] if behind is not None and _only_moves(behind.task) else []
+            if not ends or attends is Attends.EITHER:
+                ends.append((members, slots))
             turned = [*_turned_keys(first, layers, reads)]
-            if attends is not Attends.ALL or not turned:
-                task = cached(tuple(member.task for member in members), tuple(slots))
-                yield _joined(members, task, (*first.inputs, *_others(last, slot)))
-            for place, turn in turned:
-                task = cached(tuple(member.task for member in (turn, *members)), (place, *slots))
-                inputs = (*turn.inputs, *_others(first, place), *_others(last, slot))
-                yield _joined((turn, *members), task, inputs)
+            for joined, taken in ends:
+                if attends is not Attends.ALL or not turned:
+                    task = cached(tuple(member.task for member in joined), tuple(taken))
+                    yield _joined(joined, task, (*first.inputs, *_others(last, slot)))
+                for place, turn in turned:
+                    task = cached(tuple(member.task for member in (turn, *joined)), (place, *taken))
+                    inputs = (*turn.inputs, *_others(first, place), *_others(last, slot))
+                    yield _joined((turn, *joined), task, inputs)
 
 
 def _turned_keys(product: Layer, layers: Mapping[str, Layer], reads: Counter[ValueRef]) -> Iterator[tuple[int, Layer]]:
