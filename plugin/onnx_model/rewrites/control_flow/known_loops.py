@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
 from sartor.onnx_model.graphs.names import SUPPRESSION_BODY
@@ -161,7 +161,9 @@ def _scan(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
     if not sources or any(shape is None for shape in shapes):
         return None
     read = _rows(sources, options, "input", [len(shape or ()) for shape in shapes])
-    ranks = [len(static_shape(value.type) or ()) + 1 for value in body.output[states:]]
+    ranks = [_rank(*row, editor) for row in zip(body.output[states:], added, strict=True)]
+    if None in ranks:
+        return None
     steps = (shapes[0] or ())[read[0].axis]
     return KnownLoop(
         body,
@@ -170,8 +172,16 @@ def _scan(node: NodeProto, editor: GraphEditor) -> KnownLoop | None:
         node.input[:states],
         node.output[:states],
         read,
-        _rows(added, options, "output", ranks),
+        _rows(added, options, "output", [rank for rank in ranks if rank is not None]),
     )
+
+
+def _rank(value: ValueInfoProto, result: str, editor: GraphEditor) -> int | None:
+    """The rank of all steps' rows, as the body says of one row, or as their result has it; None if neither tells."""
+    tensor = value.type.tensor_type
+    if tensor.HasField("shape"):
+        return len(tensor.shape.dim) + 1
+    return editor.rank(result) if result else None
 
 
 def _rows(names: Sequence[str], options: dict[str, list[int]], kind: str, ranks: Sequence[int]) -> list[Row]:

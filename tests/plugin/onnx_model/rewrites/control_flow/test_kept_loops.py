@@ -15,7 +15,7 @@ from sartor.frontend.onnx_import import import_model
 from sartor.frontend.stock_module import compile_stock
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.rewrites.control_flow import unroll_loops
-from sartor.onnx_model.rewrites.control_flow.known_loops import most_of
+from sartor.onnx_model.rewrites.control_flow.known_loops import known_loop, most_of
 from sartor.runtime.driver.counts import cut_outputs
 from sartor.runtime.session import Session
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, ints, model, node, relative_error, run, weights
@@ -228,6 +228,24 @@ def test_the_module_ends_where_data_says(tmp_path: Path) -> None:
             feeds = _fed(size, n=np.array(count), first=np.array([first]))
             for output, right in zip(session.run(None, feeds), run(built, feeds).values(), strict=True):
                 np.testing.assert_array_equal(output, right)
+
+
+def test_the_result_tells_the_axis_of_rows_whose_shape_a_body_leaves_open() -> None:
+    built = CASES["along other axes"]()
+    (scan,) = built.graph.node
+    for value in _body_of(scan).output:
+        value.type.tensor_type.ClearField("shape")
+    loop = known_loop(scan, GraphEditor(built.graph))
+    assert loop is not None
+    assert [row.axis for row in loop.added] == [1, 0]
+    for value in built.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    assert known_loop(scan, GraphEditor(built.graph)) is None
+
+
+def _body_of(scan: NodeProto) -> GraphProto:
+    (body,) = (item.g for item in scan.attribute if item.name == "body")
+    return body
 
 
 def _scanned_conditions() -> ModelProto:
