@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import (
@@ -32,6 +32,11 @@ _MAX_NODES = 4096
 _MAX_PLAIN_NODES = 512
 # Parts of the names of operators that multiply matrices, also of integers or of weights in blocks.
 _PRODUCTS = ("Attention", "Conv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN")
+
+# Parts of the names of operators that read or write at places that their second operand may tell.
+_PLACED = ("Attention", "Embed", "Gather", "Scatter")
+# Types of places in tables.
+_PLACES = frozenset({TensorProto.INT32, TensorProto.INT64})
 
 
 def unroll_loops(model: ModelProto) -> tuple[str, ...]:
@@ -85,6 +90,36 @@ class Body:
         operators = [inner.op_type for inner in nodes(self.graph)]
         is_plain = may_stay and not any(part in operator for operator in operators for part in _PRODUCTS)
         return steps * len(operators) <= (min(_MAX_NODES, _MAX_PLAIN_NODES) if is_plain else _MAX_NODES)
+
+    @cached_property
+    def _may_leave_tables(self) -> bool:
+        """Whether it reads or writes at places that are no constants."""
+        known = {tensor.name for tensor in self.graph.initializer}
+        known.update(inner.output[0] for inner in self.graph.node if _is_constant(inner))
+        told = [optional_input(inner, 1) for inner in nodes(self.graph) if any(at in inner.op_type for at in _PLACED)]
+        return any(name not in known and not self.emit.editor.is_constant(name) for name in told)
+
+    def in_tables(self, live: str, number: str, carried: list[str]) -> list[str]:
+        """A step's number and states as a step reads them that is taken if ``live``.
+
+        What others compute is dropped. Numbers that may be places in a table are those of the first step there, as
+        others may be beyond its end.
+        """
+        emit = self.emit
+        if not live or not self._may_leave_tables:
+            return [number, *carried]
+        shape = [1] * len(static_shape(self.graph.input[0].type) or ())
+        zero = emit.constant(np.zeros(shape, np.int64), "first_number")
+        states = zip(carried, emit.node.input[2:], self.graph.input[2:], strict=True)
+        return [
+            emit("Where", live, number, zero, part="number_in_table"),
+            *(
+                emit("Where", live, name, first, part="in_table")
+                if name != first and (emit.editor.element_type(first) or value.type.tensor_type.elem_type) in _PLACES
+                else name
+                for name, first, value in states
+            ),
+        ]
 
     def step(self, operands: list[str]) -> list[str]:
         """One copy, on these values; returns the names of its results."""
@@ -180,7 +215,8 @@ def _run(
     true, scalar = emit.constant(np.full(true_shape, True), "true"), emit.constant([], "scalar")
     for step in range(steps):
         flags.append(live or emit.constant(np.full((), True), "taken"))
-        results = body.step([emit.constant(np.full(step_shape, step, np.int64), "step"), true, *carried])
+        number, *states = body.in_tables(live, emit.constant(np.full(step_shape, step, np.int64), "step"), carried)
+        results = body.step([number, true, *states])
         new, added = results[1 : 1 + len(carried)], results[1 + len(carried) :]
         pairs = zip(new, carried, strict=True)
         carried = [emit("Where", live, value, old, part="if_taken") if live else value for value, old in pairs]

@@ -96,6 +96,45 @@ def test_numbers_that_steps_behind_the_end_overflow_to_do_not_show(prepare_quick
     np.testing.assert_array_equal(run(prepared, feeds)["last"], run(original, feeds)["last"])
 
 
+@pytest.mark.parametrize("kind", [INT64, TensorProto.INT32])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_steps_behind_the_end_read_no_row_behind_a_table(kind: int, rank: int, prepare_quickly: Prepare) -> None:
+    """By the step's number, and by a state that counts."""
+    body = _body(
+        [
+            node("Reshape", ["step", "scalar"], ["number"]),
+            node("Gather", ["table", "number"], ["numbered"]),
+            node("Gather", ["table", "place"], ["placed"]),
+            node("Add", ["place", "one"], ["following"]),
+            node("Add", ["numbered", "placed"], ["row"]),
+            node("Add", ["state", "row"], ["next"]),
+            node("Less", ["following", "n"], ["goes_on"]),
+        ],
+        [("step", (1,) * rank, INT64), ("going", (), BOOL), ("place", (), kind), ("state", (3,), FLOAT)],
+        [("goes_on", (), BOOL), ("following", (), kind), ("next", (3,), FLOAT), ("row", (3,), FLOAT)],
+    )
+    loop = node("Loop", ["most", "", "zero", "x"], ["last", "y", "rows"], body=body)
+    counts = {
+        name: np.asarray(value, helper.tensor_dtype_to_np_dtype(kind)) for name, value in (("zero", 0), ("one", 1))
+    }
+    original = model(
+        [loop],
+        [("x", (3,), FLOAT), ("table", (2, 3), FLOAT), ("n", (), kind)],
+        [("last", (), kind), ("y", (3,), FLOAT), ("rows", ("taken", 3), FLOAT)],
+        {"most": np.int64(6), "scalar": np.zeros(0, np.int64), **counts},
+    )
+    prepared = prepare_quickly(original).model
+    assert all(item.op_type != "Loop" for item in prepared.graph.node)
+    for count in (1, 2):
+        feeds: dict[str, Array] = {
+            "x": np.ones(3, np.float32),
+            "table": np.arange(6, dtype=np.float32).reshape(2, 3),
+            "n": np.asarray(count, counts["zero"].dtype),
+        }
+        for value, right in zip(_cut(prepared, feeds), run(original, feeds).values(), strict=True):
+            np.testing.assert_array_equal(value, right)
+
+
 def _counting(limit: int, trips: int | None = None) -> ModelProto:
     """``while i < limit: i, x = i + 2, x * 1.5``, as exporters write a counter."""
     nodes = [
