@@ -96,10 +96,12 @@ class BlockedAttention:
         scratch = _Scratch.of(asm, self)
         batches, heads, queries, _ = map(asm.size, self.form.extents)
         steps = asm.divide(asm.add(queries, self.queries - 1), self.queries)[0]
+        total = asm.times(asm.times(batches, heads), steps)
+        # Without queries there is no step, but the numbers below are computed all the same.
+        steps = asm.maximum(1, steps)
         # All steps of a head have about as many queries, in whole tiles.
         share = asm.divide(asm.add(queries, asm.sub(steps, 1)), steps)[0]
         share = asm.mul(asm.divide(asm.add(share, self.rows - 1), self.rows)[0], self.rows)
-        total = asm.times(asm.times(batches, heads), steps)
 
         def step(index: Index) -> None:
             rest, number = asm.divide(index, steps)
@@ -297,6 +299,6 @@ class StepWriter:
         for row, query in enumerate(self._rows(tile)):
             place = asm.add(tile, row)
             total = head.reduced(asm.load(scratch.sums, asm.mul(place, lanes), lanes), arith.addf)
-            inverse = arith.divf(head.splat(1.0), total)
+            inverse = head.inverse(total)
             parts = [asm.load(scratch.totals, part, lanes) for part in self._places(place)]
             head.store(query, [arith.mulf(part, inverse) for part in parts])

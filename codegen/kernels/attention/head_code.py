@@ -134,6 +134,14 @@ class HeadCode:
 
         return self.unrolled(keys[1], step, totals)
 
+    def inverse(self, total: ir.Value) -> ir.Value:
+        """What the sums of values are multiplied by, given that of the exponentials; without keys both are zero, and so
+        is the result."""
+        one, has_none = self.splat(1.0), self.asm.equal(self.keys, 0)
+        if isinstance(has_none, bool):
+            return arith.divf(one, one if has_none else total)
+        return arith.divf(one, arith.select(has_none, one, total))
+
     def store(self, row: Index, vectors: Sequence[ir.Value]) -> None:
         """Store a row of the result."""
         offset, memory = self.offset(self.form.result, row), self.memories[self.form.result.memory]

@@ -193,5 +193,5 @@ class _TileWriter:
         zeros = [head.splat(0.0)] * (len(self._rows) * parts)
         totals = head.mixed((0, head.keys), (self._scratch, starts), zeros)
         for row, total in enumerate(sums):
-            inverse = arith.divf(head.splat(1.0), total)
+            inverse = head.inverse(total)
             head.store(self._rows[row], [arith.mulf(part, inverse) for part in totals[row * parts : (row + 1) * parts]])

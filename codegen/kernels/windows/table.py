@@ -142,4 +142,7 @@ def table_ops(function: ir.Operation) -> tuple[tuple[ir.Operation, ...], ir.Valu
         if any(each not in known and constant_of(each) is None for each in list(op.operands)[:-1]):
             raise ValueError("an op reads numbers that differ from element to element")
         known.add(op.results[0])
+    *_, returned = body_of(function).operations
+    if list(returned.operation.operands) != [ops[-1].results[0]]:
+        raise ValueError("what it returns is not the last op's result")
     return tuple(ops), arguments[0]
