@@ -156,6 +156,7 @@ class Refiner:
                 ran = tuple(each for each in state.tried if self.profiler.run_of(each) is not None)
                 if not ran:
                     raise
+                _LOG.warning("the time budget left no time to build another plan: the best of those that ran ships")
                 state = replace(state, tried=ran)
                 break
         profiled = state.profiled or self.profiler.profile(state.tried)
