@@ -42,10 +42,12 @@ def _indices(node: NodeProto, editor: GraphEditor) -> Iterator[tuple[Array, int]
     shape, indices = editor.shape(node.input[0]), editor.constant(node.input[1])
     if shape is None or indices is None:
         return
-    found = attributes(node)
+    given = attributes(node)
     if node.op_type in _ALONG_AN_AXIS:
-        yield indices.reshape(-1), shape[int(found.get("axis", 0))]
+        axis = int(given.get("axis", 0))
+        if -len(shape) <= axis < len(shape):  # another one is refused with the shapes
+            yield indices.reshape(-1), shape[axis]
         return
-    first = int(found.get("batch_dims", 0))
+    first = int(given.get("batch_dims", 0))
     for column, extent in enumerate(shape[first : first + indices.shape[-1]]):
         yield indices[..., column].reshape(-1), extent
