@@ -83,9 +83,9 @@ def release(tensor: TensorProto) -> None:
 
 
 def held_data(tensor: TensorProto) -> memoryview | None:
-    """The data that ``tensor`` refers to, or None if it holds its own data."""
+    """The data that ``tensor`` refers to; None if it holds its own data, or is in a mapped file (``mapped_data``)."""
     store = _held.get()
-    if store is None or tensor.data_location != TensorProto.EXTERNAL:
+    if store is None or tensor.data_location != TensorProto.EXTERNAL or tensor.external_data[0].key != _NUMBER:
         return None
     return store[int(tensor.external_data[0].value)]
 

@@ -11,8 +11,10 @@ import pytest
 from onnx import ModelProto, TensorProto, external_data_helper, helper, numpy_helper
 
 from sartor.onnx_model.graphs import mapped_data
+from sartor.onnx_model.graphs.held_data import holding
 from sartor.onnx_model.graphs.mapped_data import mapped_array, mapped_bytes, mapped_model
 from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.reference.disturbed_model import disturb
 from sartor.reference.trusted import loaded_models, reference_model
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.reference.vouching.rewrite_check import checked_rewrites
@@ -54,6 +56,16 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _outputs(source: Path | bytes) -> Array:
     return ReferenceModel(source)(FEEDS)[0]
+
+
+def test_weights_in_the_file_are_read_where_others_are_held(large: Path) -> None:
+    with holding():
+        parsed = mapped_model(large)
+        disturb(parsed, 0)
+        weights = {tensor.name: to_array(tensor) for tensor in parsed.graph.initializer}
+    assert (weights["w"] != WEIGHTS["w"]).any()
+    np.testing.assert_allclose(weights["w"], WEIGHTS["w"], rtol=1e-5)
+    np.testing.assert_array_equal(weights["codes"], WEIGHTS["codes"])
 
 
 def test_weights_stay_in_the_file(large: Path) -> None:
