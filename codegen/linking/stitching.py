@@ -24,6 +24,7 @@ from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.linking.pieces import Stitching
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Parameters
+from sartor.codegen.mlir.before_lowering.bfloat_conversions import convert_by_floats
 from sartor.codegen.mlir.before_lowering.index_constants import index_constants
 from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
@@ -175,6 +176,8 @@ def compile_unsplit(
                 view.operation.attributes["iree.reflection"] = reflection
         protect_inputs(module)
         index_constants(module)
+        if target.device == "cpu":
+            convert_by_floats(module)
         if target.device == "vulkan":
             avoid_defects(module)
         cut_function(module)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource
+from sartor.codegen.mlir.before_lowering.bfloat_conversions import convert_by_floats
 from sartor.codegen.mlir.before_lowering.index_constants import index_constants
 from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
 from sartor.codegen.mlir.before_lowering.open_arguments import take_out_views
@@ -120,6 +121,8 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
 def _without_defects(source: str, target: Target) -> str:
     """A module of which IREE's code for the target is right."""
     edits = [index_constants] if "linalg.index" in source else []
+    if target.device == "cpu" and "itofp" in source and "bf16" in source:
+        edits.append(convert_by_floats)
     if target.device == "vulkan":
         edits.append(avoid_defects)
     if not edits:
