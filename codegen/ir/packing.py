@@ -336,9 +336,11 @@ class Packing:
         return None
 
     @property
-    def bounds_pairs(self) -> bool:
-        """Whether it quantises without loss only where pairs of neighbours are small, too."""
-        return any(isinstance(step, Quantise) and step.bounds_pairs for step in self.steps)
+    def bounding(self) -> Quantise | None:
+        """The step that quantises without loss only where pairs of neighbours are small, too, which its own steps make
+        neighbours; the panel of its scales, which decides nothing, is left out. None if there is no such step."""
+        bounding = next((step for step in self.steps if isinstance(step, Quantise) and step.bounds_pairs), None)
+        return None if bounding is None else replace(bounding, panel=1)
 
     def is_exact(self, array: np.ndarray) -> bool:
         """Whether the steps quantise this weight without loss; True if they do not quantise."""

@@ -151,7 +151,7 @@ class _WeightRules:
         return None if all(self._is_exact(*pair) for pair in packings) else _NOT_QUANTISED
 
     def _is_exact(self, name: str, packing: Packing) -> bool:
-        key = (name, (packing.channels, packing.bounds_pairs))
+        key = (name, (packing.channels, packing.bounding))
         if key not in self._exact:
             self._exact[key] = packing.is_exact(self._weights[name])
         return self._exact[key]

@@ -19,6 +19,7 @@ from sartor.codegen.ir.packing import (
     cut,
     narrowed,
 )
+from sartor.codegen.ir.proven_pairs import QuantisePairs
 
 FILTER = TensorType((20, 12, 3, 3), "f32")
 # As a product on 16 x 1 tiles asks for it: [OC, IC, KH, KW] to [K, N], then [N1, K1, N0, K0].
@@ -142,3 +143,14 @@ def test_what_cannot_be_rounded_stays_as_it_is() -> None:
     words = np.array([0x7F800000, 0xFF800000, 0x7FFFFFFF, 0x7F7FFFFF, 0xFF7FFFFF], np.uint32)
     found = Packing((RoundMantissa(10),)).apply(words.view(np.float32))
     assert found.view(np.uint32).tolist() == words.tolist()
+
+
+def test_what_proves_pairs_of_neighbours_small_is_told_apart_by_their_order() -> None:
+    weight = np.array([[127, 100, 1, 1]], np.float32)
+    rows = (Reshape((1, 1, 1, 4)),)
+    columns = (Reshape((1, 2, 2)), Transpose((0, 2, 1)), Reshape((1, 2, 1, 2)))
+    packings = [Packing((QuantisePairs(0, panel, steps),)) for steps in (rows, columns) for panel in (1, 8)]
+    assert [packing.is_exact(weight) for packing in packings] == [False, False, True, True]
+    first, second, third, fourth = (packing.bounding for packing in packings)
+    assert first == second != third == fourth
+    assert Packing((Quantise(0, 8, rows),)).bounding is None
