@@ -1,0 +1,57 @@
+"""Networks quantised as ONNX Runtime's tools quantise them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from benchmarks.quantised_peer import has_attention
+from benchmarks.zoo import NETWORKS, sample_inputs, write
+from sartor.reference.tie_spread import rounds
+
+_SAMPLES = 4
+
+
+class _Samples(CalibrationDataReader):  # type: ignore[misc]
+    """Random inputs."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._feeds: Iterator[Mapping[str, Any]] = iter([sample_inputs(model, seed) for seed in range(_SAMPLES)])
+
+    def get_next(self) -> Mapping[str, Any] | None:
+        return next(self._feeds, None)
+
+
+def quantised_file(network: str, folder: Path, *, reduced: bool = False) -> Path:
+    """The file of a quantised network, written unless there is one.
+
+    A network with attention gets ranges that are found at run time, any other those of random samples: pairs around
+    operators (QDQ), activations in u8, weights in s8 per channel.
+
+    Args:
+        network: of the zoo, or an ONNX file; one that is quantised already is taken as it is.
+        folder: for the files.
+        reduced: whether weights have 7 bits, with which no pair of products saturates.
+    """
+    source = write(network, folder) if network in NETWORKS else Path(network)
+    model = onnx.load(source)
+    if rounds(model):
+        return source
+    path = folder / f"{source.stem}.{'7' if reduced else '8'}bits.onnx"
+    if path.exists():
+        return path
+    prepared, unfinished = folder / f"{source.stem}.prepared.onnx", path.with_suffix(".unfinished")
+    quant_pre_process(str(source), str(prepared))
+    options: dict[str, Any] = {"per_channel": True, "reduce_range": reduced, "weight_type": QuantType.QInt8}
+    if has_attention(model.graph):
+        quantize_dynamic(prepared, unfinished, **options)
+    else:
+        form = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8}
+        quantize_static(prepared, unfinished, _Samples(model), **form, **options)
+    unfinished.rename(path)
+    return path

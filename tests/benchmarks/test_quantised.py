@@ -1,0 +1,39 @@
+"""Networks are quantised as ONNX Runtime's tools do, and rows tell the faster peer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from benchmarks.quantised.__main__ import _row
+from benchmarks.quantised.beside import Run
+from benchmarks.quantised.files import quantised_file
+from tests.plugin.onnx_model.builders import model, node
+
+_RANDOM = np.random.default_rng(0)
+
+
+def _written(path: Path) -> Path:
+    weights = {"w": _RANDOM.standard_normal((4, 3, 3, 3)).astype(np.float32)}
+    made = model([node("Conv", ["x", "w"], ["y"])], [("x", (1, 3, 6, 6), TensorProto.FLOAT)], ["y"], weights)
+    onnx.save(made, path)
+    return path
+
+
+@pytest.mark.parametrize(("reduced", "largest"), [(False, 127), (True, 64)])
+def test_weights_have_8_or_7_bits(tmp_path: Path, reduced: bool, largest: int) -> None:
+    path = quantised_file(str(_written(tmp_path / "network.onnx")), tmp_path, reduced=reduced)
+    stored = [numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer]
+    (weight,) = (each for each in stored if each.dtype == np.int8 and each.ndim == 4)
+    assert np.abs(weight.astype(int)).max() in (largest, largest - 1)
+    assert quantised_file(str(path), tmp_path) == path
+
+
+def test_ratios_are_to_the_faster_peer() -> None:
+    runs = {"sartor": Run(2.0, 0.0), "onnxruntime": Run(3.0, 0.25), "openvino": Run(2.5, 0.125)}
+    assert _row("network", "host", runs) == "| network | host | 2.00 | 3.00 | 2.50 | 1.25 | 0, 0.25, 0.12 |"
+    assert _row("network", "host", {"sartor": Run(2.0, 0.0)}) == "| network | host | 2.00 |  |  |  | 0 |"
