@@ -12,6 +12,7 @@ from sartor.codegen.kernels.isa.half_pairs import HALF_PAIRS
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.kernels.isa.pairs import PAIRS
 from sartor.codegen.kernels.isa.small_pairs import SMALL_PAIRS
+from sartor.codegen.kernels.isa.word_sums import PAIR_SUMS
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
 from sartor.codegen.routines.amx.tile_product import TileProduct
 from sartor.codegen.routines.cuda.attention import AttentionKernel
@@ -21,7 +22,7 @@ from sartor.codegen.routines.cuda.separable import TensorSeparable
 from sartor.codegen.routines.cuda.thread_window import ThreadWindows
 from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from sartor.codegen.routines.encoded.block_panels import BlockPanels
-from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
+from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct, BlockWordProduct
 from sartor.codegen.routines.encoded.looked_up_columns import LookedUpColumns
 from sartor.codegen.routines.encoded.narrowed_product import NarrowedProduct
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
@@ -104,6 +105,8 @@ ROUTINES: tuple[Routine, ...] = (
     # By weights in blocks of integers.
     BlockProduct(),
     BlockPanels(),
+    BlockWordProduct(),
+    BlockWordProduct("block_word_pairs", element=PAIR_SUMS),
     *(LookedUpColumns(vectors) for vectors in (8, 4, 2, 1)),
     # The same for models in f16.
     Half(Direct()),

@@ -1,7 +1,7 @@
-"""A matrix product by a weight in blocks of integers whose LHS is rounded to 8 bits in each workgroup.
+"""A matrix product by a weight in blocks of integers whose LHS is rounded to 8 or 16 bits in each workgroup.
 
-An instruction multiplies four codes of a word by four integers of a row. Sums of a block are integers, which both
-scales turn into real numbers.
+An instruction multiplies four or two codes of a word by as many integers of a row. Sums of a block are integers, which
+both scales turn into real numbers.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.encoded.block_parts import BlockParts
-from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, PackedBlocks
+from sartor.codegen.kernels.encoded.packed_blocks import BYTE_BITS, WORD_BITS, PackedBlocks
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.loops.nest import NestKernel, Starts, Tile
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
-
-_BYTES_OF_WORD = 4
 
 
 @dataclass(frozen=True)
@@ -97,22 +95,33 @@ class _TileWriter:
         """Add the products of the words at one position of a block."""
         asm, of = self._asm, self._of.blocks
         words = self._parts.words(asm.add(self._parts.codes(block), asm.mul(word, of.word_step)))
-        together, count = self._of.element.together, of.encoding.codes_of_byte
+        together, count = self._of.element.together, self._of.rows.codes_of_field
         for start in range(0, count, together):
             places = range(start, min(start + together, count))
-            codes = [[self._bytes(each, place) for place in places] for each in words]
+            codes = [[self._fields(each, place) for place in places] for each in words]
             factors = [[self._factor(row, block, word, place) for place in places] for row in self._rows]
             groups = ([*zip(code, factor, strict=True)] for factor in factors for code in codes)
             sums = [self._of.element.added(asm, group, total) for group, total in zip(groups, sums, strict=True)]
         return sums
 
-    def _bytes(self, words: ir.Value, place: int) -> ir.Value:
-        """The codes at one place of each byte, a byte each."""
-        asm, bits = self._asm, self._of.blocks.encoding.bits
-        kind = ir.VectorType.get([asm.lanes * _BYTES_OF_WORD], ir.IntegerType.get_signless(8))
-        shifted = arith.shrui(words, _splat(asm, place * bits)) if place else words
-        mask = ((1 << bits) - 1) * 0x01010101
-        return vector.bitcast(kind, arith.andi(shifted, _splat(asm, mask)) if bits < 8 else shifted)
+    def _fields(self, words: ir.Value, place: int) -> ir.Value:
+        """The codes at one place of each byte or half, as numbers of that length."""
+        bits, length = self._of.blocks.encoding.bits, self._length
+        shifted = arith.shrui(words, _splat(self._asm, place * bits)) if place else words
+        if bits < length:
+            mask = sum(((1 << bits) - 1) << start for start in range(0, WORD_BITS, length))
+            shifted = arith.andi(shifted, _splat(self._asm, mask))
+        return vector.bitcast(self._group_type, shifted)
+
+    @property
+    def _length(self) -> int:
+        """Bits of an integer that is multiplied."""
+        return self._of.rows.bytes * BYTE_BITS
+
+    @property
+    def _group_type(self) -> ir.Type:
+        integer = ir.IntegerType.get_signless(self._length)
+        return ir.VectorType.get([self._asm.lanes * WORD_BITS // self._length], integer)
 
     def _reals(
         self, block: Index, sums: Sequence[ir.Value], integers: Sequence[ir.Value], totals: Sequence[ir.Value]
@@ -134,12 +143,11 @@ class _TileWriter:
         return results
 
     def _factor(self, row: Index, block: Index, word: Index, place: int) -> ir.Value:
-        """Four integers of a row, repeated."""
+        """The integers of a row that are multiplied at once, repeated."""
         asm, word_type = self._asm, ir.IntegerType.get_signless(WORD_BITS)
         offset = self._of.rows.group(asm, row, block, word, place)
         loaded = asm.load_words(self._space, offset, ir.VectorType.get([1], word_type))
-        kind = ir.VectorType.get([asm.lanes * _BYTES_OF_WORD], ir.IntegerType.get_signless(8))
-        return vector.bitcast(kind, vector.broadcast(asm.vector_type(word_type), loaded))
+        return vector.bitcast(self._group_type, vector.broadcast(asm.vector_type(word_type), loaded))
 
 
 def _splat(asm: Assembler, number: int) -> ir.Value:

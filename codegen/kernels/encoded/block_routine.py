@@ -15,8 +15,8 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
-from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
-from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
+from sartor.codegen.kernels.encoded.packed_blocks import WORD_BYTES, PackedBlocks
+from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows, most_integer
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts, build_kernel
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
@@ -28,8 +28,7 @@ from sartor.codegen.kernels.loops.tilings import chunk
 from sartor.codegen.mlir.kernel_machine import kernel_machine
 from sartor.codegen.mlir.machine import Machine
 
-# Of the integers that rows are rounded to, and of sums.
-_MOST_INTEGER, _MOST_SUM = 127, (1 << 31) - 1
+_MOST_SUM = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -158,17 +157,22 @@ class EncodedProduct:
         image = ImageStrides(lhs.batch, columns * lhs.column, lhs.column, lhs.block, lhs.blocks)
         return EncodedProduct(nest, blocks, image, columns, (product.memories[0], *parts))
 
-    def rounded_rows(self) -> RoundedRows:
-        """How each workgroup rounds the rows that it multiplies."""
+    def rounded_rows(self, element: DotElement) -> RoundedRows:
+        """How each workgroup rounds the rows that it multiplies by an instruction."""
         most = largest_range(self.nest.rows.output, self.nest.groups[0]) * self.columns
-        return RoundedRows(self.blocks, self.image, self.columns, most)
+        return RoundedRows(self.blocks, self.image, self.columns, most, _bytes_of(element))
 
 
 def refused_dots(weight: EncodedWeight, element: DotElement, machine: Machine) -> Rejected | None:
-    """Why rows that are rounded to 8 bits cannot be multiplied by codes; None if they can."""
+    """Why rows that are rounded to an instruction's integers cannot be multiplied by codes; None if they can."""
     of = weight.encoding
     if of.bits > element.most_bits:
         return Rejected(f"its codes of {of.bits} bits are too large for the instruction")
-    if min(of.block, of.depth) * _MOST_INTEGER * ((1 << of.bits) - 1) > _MOST_SUM:
+    if min(of.block, of.depth) * most_integer(_bytes_of(element)) * ((1 << of.bits) - 1) > _MOST_SUM:
         return Rejected(f"sums of {min(of.block, of.depth)} products of a block may exceed 32 bits")
     return element.refusal(machine)
+
+
+def _bytes_of(element: DotElement) -> int:
+    """Bytes of an integer of which the instruction multiplies as many as fill a word."""
+    return WORD_BYTES // element.group

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.packing import Packing, PadTo, Reshape, Transpose, cut
 
-WORD_BYTES, WORD_BITS = 4, 32
+WORD_BYTES, WORD_BITS, BYTE_BITS = 4, 32, 8
 
 
 @dataclass(frozen=True)

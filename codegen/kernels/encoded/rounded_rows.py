@@ -1,7 +1,7 @@
-"""Rounds the rows that a workgroup multiplies to 8 bits, block by block, each by its largest number.
+"""Rounds the rows that a workgroup multiplies to 8 or 16 bits, block by block, each by its largest number.
 
-A block's numbers become ``q = round(x / scale)``, from -127 to 127. They are stored in the order in which codes come
-out of words: the first codes of each byte of a word, then the second ones, and so on.
+A block's numbers become ``q = round(x / scale)``, from -127 to 127, or from -32,767 to 32,767. They are stored in the
+order in which codes come out of words: the first codes of each byte or half of a word, then the second ones, and so on.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.encoded.packed_blocks import WORD_BYTES, PackedBlocks
+from sartor.codegen.kernels.encoded.packed_blocks import BYTE_BITS, WORD_BYTES, PackedBlocks
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 from sartor.codegen.mlir.iree_compiler import math as functions
 
-_MOST = 127.0
 # Smaller scales have no reciprocal in f32.
 _LEAST_SCALE = 1e-30
 # Floats near this are integers, so that adding it rounds to nearest even; and its bits.
@@ -37,17 +36,24 @@ class RoundedRows:
         image: strides of the LHS, whose numbers are f32.
         columns: rows of the LHS in a row of the nest.
         most: most rows of the LHS that a workgroup multiplies.
+        bytes: of an integer, 1 or 2.
     """
 
     blocks: PackedBlocks
     image: ImageStrides
     columns: int
     most: int
+    bytes: int = 1
+
+    @property
+    def codes_of_field(self) -> int:
+        """Codes in a part of a word that is as long as an integer."""
+        return self.bytes * BYTE_BITS // self.blocks.encoding.bits
 
     @property
     def _integers(self) -> int:
         """Bytes of a row's integers."""
-        return self.blocks.encoding.blocks * self.blocks.encoding.block
+        return self.blocks.encoding.blocks * self.blocks.encoding.block * self.bytes
 
     @property
     def pitch(self) -> int:
@@ -79,7 +85,8 @@ class RoundedRows:
 
             def block(number: Index, size: int) -> None:
                 start = asm.mul(number, of.block)
-                found = self._block(asm, (lhs, asm.add(source, start)), (space, asm.add(target, start)), size)
+                into = space, asm.add(target, asm.mul(start, self.bytes))
+                found = self._block(asm, (lhs, asm.add(source, start)), into, size)
                 for place, value in enumerate(found):
                     asm.store_words(_first(value), space, self._record(asm, target, number, place))
 
@@ -91,10 +98,10 @@ class RoundedRows:
         asm.repeat(0, asm.mul(asm.sub(rows[1], rows[0]), self.columns), 1, every)
 
     def group(self, asm: Assembler, row: Index, block: Index, word: Index, part: int) -> Index:
-        """Offset of the integers that a word's codes at one place of each byte are multiplied by; ``row`` is the offset
-        of the row."""
-        codes = asm.mul(word, self.blocks.codes_of_word)
-        return asm.add(row, asm.mul(block, self.blocks.encoding.block), codes, part * WORD_BYTES)
+        """Offset of the integers that a word's codes at one place of each byte, or half, are multiplied by; ``row`` is
+        the offset of the row."""
+        codes = asm.mul(word, self.blocks.codes_of_word * self.bytes)
+        return asm.add(row, asm.mul(block, self.blocks.encoding.block * self.bytes), codes, part * WORD_BYTES)
 
     def scale(self, asm: Assembler, space: ir.Value, row: Index, block: Index) -> ir.Value:
         """A vector that repeats the scale of a block of a row."""
@@ -126,10 +133,10 @@ class RoundedRows:
         most = zero
         for vector_of in numbers:
             most = arith.maximumf(most, functions.absf(vector_of))
-        scale, inverse = _scale_of(asm, most)
+        scale, inverse = self._scale_of(asm, most)
         total, together = asm.splat(ir.IntegerAttr.get(_integer(32), 0)), self._together(asm)
         for index in range(0, len(numbers), together):
-            place = target[0], asm.add(target[1], index * lanes)
+            place = target[0], asm.add(target[1], index * lanes * self.bytes)
             total = self._stored(asm, numbers[index : index + together], inverse, place, total)
         return scale, _across(asm, total, arith.addi)
 
@@ -158,10 +165,10 @@ class RoundedRows:
 
         most = asm.loop(0, whole, step, [zero], larger)
         most = larger(whole, most, size - whole) if whole < size else most
-        scale, inverse = _scale_of(asm, most[0])
+        scale, inverse = self._scale_of(asm, most[0])
 
         def rounded(start: Index, carried: list[ir.Value], count: int = step) -> list[ir.Value]:
-            place = target[0], asm.add(target[1], start)
+            place = target[0], asm.add(target[1], asm.mul(start, self.bytes))
             return [self._stored(asm, read(start, count), inverse, place, carried[0])]
 
         total = asm.loop(0, whole, step, [asm.splat(ir.IntegerAttr.get(_integer(32), 0))], rounded)
@@ -170,7 +177,8 @@ class RoundedRows:
             total, filled = rounded(whole, total, size - whole), whole + step
 
         def fill(start: Index) -> None:
-            self._stored(asm, [zero] * together, inverse, (target[0], asm.add(target[1], start)), total[0])
+            place = target[0], asm.add(target[1], asm.mul(start, self.bytes))
+            self._stored(asm, [zero] * together, inverse, place, total[0])
 
         asm.repeat(filled, self.blocks.encoding.block, step, fill)
         return scale, _across(asm, total[0], arith.addi)
@@ -196,22 +204,34 @@ class RoundedRows:
             joined = [vector.shuffle(*pair, range(2 * count)) for pair in pairs]
         integers = self._ordered(joined[0])
         count = ir.VectorType(integers.type).shape[0]
-        stored = arith.trunci(ir.VectorType.get([count], _integer(8)), integers)
-        asm.store_all(stored, *place, count)
+        stored = arith.trunci(ir.VectorType.get([count], _integer(self.bytes * BYTE_BITS)), integers)
+        asm.store_words(stored, *place)
         return total
+
+    def _scale_of(self, asm: Assembler, most: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The scale of a block and its reciprocal, in all lanes, by the largest numbers of each lane."""
+        largest = _across(asm, most, arith.maximumf)
+        step = arith.mulf(largest, _splat(asm, 1 / most_integer(self.bytes)))
+        scale = arith.maximumf(step, _splat(asm, _LEAST_SCALE))
+        return scale, arith.divf(_splat(asm, 1.0), scale)
 
     def _ordered(self, integers: ir.Value) -> ir.Value:
         """Integers in the order in which codes come out of words."""
-        size, parts = self.blocks.codes_of_word, self.blocks.encoding.codes_of_byte
+        size, parts = self.blocks.codes_of_word, self.codes_of_field
         if parts == 1:
             return integers
         order = [
-            start + byte * parts + part
+            start + field * parts + part
             for start in range(0, ir.VectorType(integers.type).shape[0], size)
             for part in range(parts)
-            for byte in range(WORD_BYTES)
+            for field in range(WORD_BYTES // self.bytes)
         ]
         return vector.shuffle(integers, integers, order)
+
+
+def most_integer(size: int) -> int:
+    """The largest number that rows are rounded to in integers of so many bytes."""
+    return (1 << (size * BYTE_BITS - 1)) - 1
 
 
 def _integer(bits: int) -> ir.Type:
@@ -220,13 +240,6 @@ def _integer(bits: int) -> ir.Type:
 
 def _splat(asm: Assembler, number: float) -> ir.Value:
     return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), number))
-
-
-def _scale_of(asm: Assembler, most: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The scale of a block and its reciprocal, in all lanes, by the largest numbers of each lane."""
-    largest = _across(asm, most, arith.maximumf)
-    scale = arith.maximumf(arith.mulf(largest, _splat(asm, 1 / _MOST)), _splat(asm, _LEAST_SCALE))
-    return scale, arith.divf(_splat(asm, 1.0), scale)
 
 
 def _across(asm: Assembler, value: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:

@@ -14,12 +14,15 @@ from sartor.codegen.kernels.encoded.block_routine import BlockRoutine, EncodedPr
 from sartor.codegen.kernels.encoded.block_tilings import tilings_by_rows, tilings_of_codes
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
+from sartor.codegen.kernels.isa.word_sums import WORD_DOTS
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
 
 # Each code becomes a number by two instructions, where four bytes take one or two together.
 _DECODING = 1.2
+# Two products in the time of one in f32, and what turns the sums of a block into real numbers.
+_OF_WORDS = 0.65
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,24 @@ class BlockDotProduct(BlockRoutine):
         return list(dict.fromkeys([found[0], *tilings_by_rows(shape, found[:2], machine), *found[1:]]))
 
     def parts(self, product: EncodedProduct) -> KernelParts:
-        rows = product.rounded_rows()
+        rows = product.rounded_rows(self.element)
         code = BlockDots(product.nest, product.blocks, rows, product.memories, self.element)
         return KernelParts(code, code.workspace, product.memories[0])
+
+
+@dataclass(frozen=True)
+class BlockWordProduct(BlockDotProduct):
+    """Rounds rows to 16 bits, block by block, and multiplies them by codes.
+
+    Errors are those of a rounding of a block's largest number to 16 bits, which is what Winograd's method has in f32.
+    """
+
+    name: str = "block_words"
+    storage: str | None = None
+    element: DotElement = WORD_DOTS
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            family="block_words", instruction=self.element, transforms=True, sizes=Tiling.names(), slowdown=_OF_WORDS
+        )

@@ -31,6 +31,8 @@ _IN_BYTES = 4
 _BITS, _LEAST_BITS, _MOST_BITS = (2, 4, 8), 2, 8
 # The LHS, codes, scales and zero points.
 _INPUTS = 4
+# What rows are multiplied by that fill a block up.
+_NOTHING = np.zeros((), np.float32)
 _HALVES, _F32 = (TensorProto.FLOAT16, TensorProto.BFLOAT16), np.dtype(np.float32)
 
 
@@ -45,16 +47,16 @@ def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     weight, groups, emit = _weight(node, editor), _groups(node, editor), Emitter(editor, node)
     bias = optional_input(node, 5)
     output = "" if bias else node.output[0]
-    is_even = groups is None or _fills_blocks(groups, weight.encoding)
     kind = editor.element_type(node.input[0])
-    if is_even and _may_stay(node, editor, (TensorProto.FLOAT, *_HALVES)):
+    if _may_stay(node, editor, (TensorProto.FLOAT, *_HALVES)):
         lhs = node.input[0]
         if kind in _HALVES:
             lhs, weight = emit("Cast", lhs, part="wide", to=TensorProto.FLOAT), weight.with_scales_of(_F32)
         if groups is not None:
-            order = np.argsort(groups, kind="stable")
+            weight, order, is_row = weight.sorted_by(groups)
             lhs = emit("Gather", lhs, emit.constant(order, "order"), part="order", axis=-1)
-            weight = weight.reordered(order)
+            if not is_row.all():
+                lhs = emit("Where", emit.constant(is_row, "is_row"), lhs, emit.constant(_NOTHING, "nothing"))
         product = encoded_product(emit, lhs, weight, "" if kind in _HALVES else output, may_round=may_round(node))
         if kind in _HALVES:
             product = emit("Cast", product, part="narrow", output=output, to=kind)
@@ -91,11 +93,6 @@ def _groups(node: NodeProto, editor: GraphEditor) -> Array | None:
             f"{of.depth} rows; quantise the model again"
         )
     return None if np.array_equal(groups, np.arange(of.depth) // of.block) else groups
-
-
-def _fills_blocks(groups: Array, encoding: BlockEncoding) -> bool:
-    """Whether rows can be sorted such that each is in its own block."""
-    return np.array_equal(np.sort(groups), np.arange(encoding.depth) // encoding.block)
 
 
 def _weight(node: NodeProto, editor: GraphEditor) -> BlockWeight:

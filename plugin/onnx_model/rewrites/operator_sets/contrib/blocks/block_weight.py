@@ -98,12 +98,33 @@ class BlockWeight:
         """The codes of all rows of the matrix, [N, K]."""
         return unpacked(self.codes, self.encoding.bits).reshape(self.encoding.columns, -1)[:, : self.encoding.depth]
 
-    def reordered(self, order: Array) -> BlockWeight:
-        """The weight with its rows in another order: their blocks are those of the new places."""
+    def sorted_by(self, groups: Array) -> tuple[BlockWeight, Array, Array]:
+        """The weight with its rows sorted by their groups, which begin with a block each.
+
+        Args:
+            groups: the number of the scales of each row.
+
+        Returns:
+            The weight; what row of this one each of its rows is; and whether it is one. The others fill blocks up.
+        """
         of = self.encoding
-        rows = np.zeros((of.columns, of.blocks * of.block), np.uint8)
-        rows[:, : of.depth] = self._rows[:, order]
-        return replace(self, codes=packed(rows, of.bits).reshape(of.codes.shape))
+        members = [np.flatnonzero(groups == group) for group in range(of.blocks)]
+        counts = [-(-len(rows) // of.block) for rows in members]
+        places = [
+            np.pad(rows, (0, count * of.block - len(rows)), constant_values=-1)
+            for rows, count in zip(members, counts, strict=True)
+        ]
+        order = np.concatenate(places)
+        order = order[: np.flatnonzero(order >= 0)[-1] + 1]
+        is_row, owners = order >= 0, np.repeat(np.arange(of.blocks), counts)
+        new = replace(of, depth=len(order))
+        rows = np.zeros((of.columns, new.blocks * of.block), np.uint8)
+        rows[:, : new.depth] = np.where(is_row, self._rows[:, order], 0)
+        points = split_points(self.points, of)
+        if points is not None:
+            points = points[:, owners] if points.dtype != np.uint8 else joined_points(points[:, owners], new)
+        codes = packed(rows, of.bits).reshape(new.codes.shape)
+        return BlockWeight(new, codes, self.scales[:, owners], points), np.maximum(order, 0), is_row
 
 
 def _widened(points: Array | None) -> Array | None:
