@@ -14,8 +14,14 @@ ATTRIBUTE = "encoding"
 """The attribute by which the op that decodes a weight names its encoding."""
 PERMISSION = "may_round_rows"
 """The attribute of such an op if the model permits to round what is multiplied by its weight."""
+IN_PLANES = 3
+"""Bits of codes that are stored in planes."""
+GROUP_OF_PLANES = 32
+"""Codes whose planes lie together."""
 _SEPARATOR = "."
 _BYTE = 8
+# Codes of such a group in a word of their lower bits, and of a byte of it; and bytes of all lower bits.
+_WORDS, _BYTES, _CODES, _LOW_BYTES = 2, 4, 4, 8
 # What the scale at which a block's largest number is the last code is multiplied by: smaller scales clip that number,
 # and round the others less.
 _SHRUNK = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8)
@@ -35,8 +41,10 @@ class BlockEncoding:
     scales' type. Without these the point of all blocks is ``2 ** (bits - 1)``. The last block may have more codes than
     there are rows of the matrix.
 
+    Codes of 3 bits are stored in planes, 32 codes in 12 bytes (``in_planes``); these of a block fill such groups.
+
     Attributes:
-        bits: of a code: 2, 4 or 8; in a model up to 8, packed without gaps.
+        bits: of a code: 2, 3, 4 or 8; in a model up to 8, packed without gaps.
         block: rows of the matrix in a block, a multiple of 16.
         depth: rows of the matrix.
         columns: columns of the matrix.
@@ -131,7 +139,8 @@ class BlockEncoding:
         Args:
             codes, scales, points: the stored tensors; integers of one byte count as ones without a sign.
         """
-        numbers = unpacked(codes.view(np.uint8), self.bits).astype(np.float64)
+        stored = codes.view(np.uint8)
+        numbers = (from_planes(stored) if self.bits == IN_PLANES else unpacked(stored, self.bits)).astype(np.float64)
         integers = points.view(np.uint8) if points is not None and points.dtype == np.int8 else points
         origin = self.middle if integers is None else integers[:, :, None].astype(np.float64)
         values = (numbers - origin) * scales[:, :, None].astype(np.float64)
@@ -174,3 +183,27 @@ def packed(codes: np.ndarray, bits: int) -> np.ndarray:
     shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
     found: np.ndarray = np.bitwise_or.reduce(groups << shifts, axis=-1)
     return found
+
+
+def in_planes(codes: np.ndarray) -> np.ndarray:
+    """Codes of 3 bits ``[…, 32 n]`` as ``[…, 12 n]`` bytes: of each 32 the two lower bits in two words, as ``packed``
+    has them, then a word of the highest.
+
+    The highest bit of a code in byte ``b`` at place ``p`` of word ``w`` is bit ``4 w + p`` of byte ``b``, so that masks
+    take the same bytes, or halves, out of all three words.
+    """
+    groups = codes.reshape(*codes.shape[:-1], -1, GROUP_OF_PLANES)
+    high = (groups >> 2).reshape(*groups.shape[:-1], _WORDS, _BYTES, _CODES)
+    of_bytes = np.moveaxis(high, -2, -3).reshape(*groups.shape[:-1], _BYTES, _BYTE)
+    parts = [packed(groups & 3, 2), np.packbits(of_bytes, axis=-1, bitorder="little")[..., 0]]
+    return np.concatenate(parts, -1).reshape(*codes.shape[:-1], -1)
+
+
+def from_planes(data: np.ndarray) -> np.ndarray:
+    """The inverse of ``in_planes``."""
+    groups = data.reshape(*data.shape[:-1], -1, _LOW_BYTES + _BYTES)
+    bits = np.unpackbits(groups[..., _LOW_BYTES:, None], axis=-1, bitorder="little")
+    high = np.moveaxis(bits.reshape(*bits.shape[:-1], _WORDS, _CODES), -2, -3)
+    low = unpacked(groups[..., :_LOW_BYTES], 2)
+    codes: np.ndarray = low | high.reshape(low.shape) << 2
+    return codes.reshape(*data.shape[:-1], -1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.encoding import ATTRIBUTE, PERMISSION, BlockEncoding
+from sartor.codegen.ir.encoding import ATTRIBUTE, GROUP_OF_PLANES, IN_PLANES, PERMISSION, BlockEncoding
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.subgraphs.declared_calls import call_instead, callee_of, inline, operators
@@ -91,16 +91,23 @@ class _Product:
 }}"""
 
     def _decoding(self, location: str) -> str:
-        """Lines that compute the weight, ``[depth, columns]``: code by code, ``[block, byte, code, column]``."""
+        """Lines that compute the weight, ``[depth, columns]``: code by code, ``[block, byte, code, column]``; of codes
+        in planes ``[block, group of them, code, column]``."""
         of = self.encoding
-        split = TensorType((of.blocks, of.block_bytes, of.codes_of_byte, of.columns), "f32")
+        parts = (
+            (of.block // GROUP_OF_PLANES, GROUP_OF_PLANES) if self._has_planes else (of.block_bytes, of.codes_of_byte)
+        )
+        split = TensorType((of.blocks, *parts, of.columns), "f32")
         whole = TensorType((of.blocks * of.block, of.columns), "f32")
         permission = f", {PERMISSION} = true" if self.may_round else ""
         loops = "(d0, d1, d2, d3)"
-        maps = [f"{loops} -> (d3, d0, d1)", *[f"{loops} -> (d3, d0)"] * (len(self.operands) - 2), f"{loops} -> {loops}"]
-        names = [f"%a{index}" for index in range(1, len(self.operands))]
-        kinds = ", ".join(map(str, self.operands[1:]))
-        inner = ", ".join(f"%e{index}: {kind.dtype}" for index, kind in enumerate(self.operands[1:], 1))
+        # Codes in planes are not among the operands: each element takes two of their bytes.
+        first = 2 if self._has_planes else 1
+        maps = [f"{loops} -> (d3, d0, d1)", *[f"{loops} -> (d3, d0)"] * (len(self.operands) - 2)][first - 1 :]
+        maps.append(f"{loops} -> {loops}")
+        names = [f"%a{index}" for index in range(first, len(self.operands))]
+        kinds = ", ".join(map(str, self.operands[first:]))
+        inner = ", ".join(f"%e{index}: {kind.dtype}" for index, kind in enumerate(self.operands[first:], first))
         body = "\n    ".join(self._element())
         cut = f"[0, 0] [{of.depth}, {of.columns}] [1, 1] : {whole} to {of.meaning}"
         weight = "%weight" if whole == of.meaning else "%whole"
@@ -116,9 +123,25 @@ class _Product:
 
     def _element(self) -> list[str]:
         """Lines that decode one element."""
-        of = self.encoding
         point, subtracted = self._point()
         scale, factor = _widened("%scale", "%e2", self.operands[2].dtype)
+        return [
+            *(self._code_in_planes() if self._has_planes else self._code()),
+            "%integer = arith.uitofp %code : i32 to f32",
+            *point,
+            f"%centred = arith.subf %integer, {subtracted} : f32",
+            *scale,
+            f"%value = arith.mulf %centred, {factor} : f32",
+            "linalg.yield %value : f32",
+        ]
+
+    @property
+    def _has_planes(self) -> bool:
+        return self.encoding.bits == IN_PLANES
+
+    def _code(self) -> list[str]:
+        """Lines that take the code out of its byte."""
+        of = self.encoding
         return [
             "%part = linalg.index 2 : index",
             "%number = arith.index_cast %part : index to i32",
@@ -128,12 +151,47 @@ class _Product:
             "%byte = arith.extui %e1 : i8 to i32",
             "%shifted = arith.shrui %byte, %distance : i32",
             "%code = arith.andi %shifted, %mask : i32",
-            "%integer = arith.uitofp %code : i32 to f32",
-            *point,
-            f"%centred = arith.subf %integer, {subtracted} : f32",
-            *scale,
-            f"%value = arith.mulf %centred, {factor} : f32",
-            "linalg.yield %value : f32",
+        ]
+
+    def _code_in_planes(self) -> list[str]:
+        """Lines that join the two lower bits of the code and the highest, as ``in_planes`` stores them."""
+        stored = self.operands[1]
+        sizes = {"one": 1, "two": 2, "three": 3, "four": 4, "eight": 8, "twelve": 12, "sixteen": 16}
+        return [
+            "%block = linalg.index 0 : index",
+            "%group = linalg.index 1 : index",
+            "%row = linalg.index 2 : index",
+            "%column = linalg.index 3 : index",
+            *(f"%{name} = arith.constant {number} : index" for name, number in sizes.items()),
+            "%start = arith.muli %group, %twelve : index",
+            "%in_low = arith.divui %row, %four : index",
+            "%place = arith.remui %row, %four : index",
+            "%low_at = arith.addi %start, %in_low : index",
+            "%in_high = arith.remui %in_low, %four : index",
+            "%behind = arith.addi %start, %eight : index",
+            "%high_at = arith.addi %behind, %in_high : index",
+            f"%low_byte = tensor.extract %a1[%column, %block, %low_at] : {stored}",
+            f"%high_byte = tensor.extract %a1[%column, %block, %high_at] : {stored}",
+            "%low_distance = arith.muli %place, %two : index",
+            "%word = arith.divui %row, %sixteen : index",
+            "%before = arith.muli %word, %four : index",
+            "%high_distance = arith.addi %before, %place : index",
+            *(
+                line
+                for name in ("low", "high")
+                for line in (
+                    f"%{name}_wide = arith.extui %{name}_byte : i8 to i32",
+                    f"%{name}_by = arith.index_cast %{name}_distance : index to i32",
+                    f"%{name}_shifted = arith.shrui %{name}_wide, %{name}_by : i32",
+                )
+            ),
+            "%three_bits = arith.index_cast %three : index to i32",
+            "%one_bit = arith.index_cast %one : index to i32",
+            "%two_bits = arith.index_cast %two : index to i32",
+            "%lower = arith.andi %low_shifted, %three_bits : i32",
+            "%highest = arith.andi %high_shifted, %one_bit : i32",
+            "%raised = arith.shli %highest, %two_bits : i32",
+            "%code = arith.ori %lower, %raised : i32",
         ]
 
     def _point(self) -> tuple[list[str], str]:

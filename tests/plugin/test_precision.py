@@ -185,6 +185,8 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
     }
     needs = {key: each["needs"] for key, each in known.items() if each["needs"] is not None}
     assert needs == {
+        (None, "block_words"): "avx512vnni or avxvnni",
+        (None, "block_word_pairs"): "avx2 or avx512bw or sse2",
         ("bf16", "tiles"): "amx-bf16",
         ("bf16", "dots"): "avx512bf16",
         ("bf16", "fused_winograd_dots"): "avx512bf16",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.encoded.block_parts import Unit
 from sartor.codegen.kernels.encoded.block_reader import Block, BlockReader, real
 from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.loops.access import ImageStrides
@@ -67,11 +68,11 @@ class _TileWriter:
         chains = max(1, _CHAINS // vectors)
         numbers = 1 if block.points is not None else 0
 
-        def step(words: list[ir.Value], depth: Index, index: int, sums: list[ir.Value]) -> list[ir.Value]:
+        def step(units: list[Unit], depth: Index, index: int, sums: list[ir.Value]) -> list[ir.Value]:
             factor = self._factor(0, depth)
             added, first = list(sums), index % chains * vectors
-            for vector, word in enumerate(words):
-                code = self._reader.number(word, index)
+            for vector, unit in enumerate(units):
+                code = self._reader.number(unit, index)
                 added[first + vector] = asm.multiply_add(code, factor, added[first + vector])
             if numbers:
                 added[-1] = arith.addf(added[-1], factor)
@@ -92,8 +93,8 @@ class _TileWriter:
         """Add the products by a block's elements to the totals ``[rows, vectors]``."""
         asm, shifts = self._asm, self._reader.shifts(block)
 
-        def step(words: list[ir.Value], depth: Index, index: int, sums: list[ir.Value]) -> list[ir.Value]:
-            elements = self._reader.elements(block, shifts, words, index)
+        def step(units: list[Unit], depth: Index, index: int, sums: list[ir.Value]) -> list[ir.Value]:
+            elements = self._reader.elements(block, shifts, units, index)
             factors = [self._factor(row, depth) for row in range(self._rows)]
             products = ((factor, element) for factor in factors for element in elements)
             return [asm.multiply_add(*pair, total) for pair, total in zip(products, sums, strict=True)]

@@ -13,7 +13,8 @@ from functools import partial
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.encoded.block_parts import BlockParts
+from sartor.codegen.kernels.encoded.block_parts import BlockParts, Unit
+from sartor.codegen.kernels.encoded.codes import moved
 from sartor.codegen.kernels.encoded.packed_blocks import BYTE_BITS, WORD_BITS, PackedBlocks
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
 from sartor.codegen.kernels.isa.multipliers import DotElement
@@ -80,8 +81,7 @@ class _TileWriter:
         """Add a block's products to the totals ``[rows, vectors]``. Rows end with zeros, whatever codes are there."""
         asm, of = self._asm, self._of
         sums = [of.rows.sum(asm, self._space, row, number) for row in self._rows]
-        words = partial(self._word, number)
-        integers = self._parts.over_words(of.blocks.words, self._starts(sums), words)
+        integers = self._parts.over_units(of.blocks.units, self._starts(sums), partial(self._unit, number))
         return self._reals(number, sums, integers, totals)
 
     def _starts(self, sums: Sequence[ir.Value]) -> list[ir.Value]:
@@ -91,27 +91,43 @@ class _TileWriter:
         products = [arith.muli(total, factor) for total in sums]
         return [product for product in products for _ in range(self._panel.vectors)]
 
-    def _word(self, block: Index, word: Index, sums: list[ir.Value]) -> list[ir.Value]:
-        """Add the products of the words at one position of a block."""
+    def _unit(self, block: Index, number: Index, sums: list[ir.Value]) -> list[ir.Value]:
+        """Add the products of the units at one position of a block."""
         asm, of = self._asm, self._of.blocks
-        words = self._parts.words(asm.add(self._parts.codes(block), asm.mul(word, of.word_step)))
+        units = self._parts.units(asm.add(self._parts.codes(block), asm.mul(number, of.unit_step)))
+        words = of.codes_of_unit // of.codes_of_word
+        for word in range(words):
+            sums = self._word(block, units, asm.add(asm.mul(number, words), word), word, sums)
+        return sums
+
+    def _word(
+        self, block: Index, units: Sequence[Unit], number: Index, word: int, sums: list[ir.Value]
+    ) -> list[ir.Value]:
+        """Add the products of the codes in a word of each unit, whose number in the block is given, too."""
         together, count = self._of.element.together, self._of.rows.codes_of_field
         for start in range(0, count, together):
             places = range(start, min(start + together, count))
-            codes = [[self._fields(each, place) for place in places] for each in words]
-            factors = [[self._factor(row, block, word, place) for place in places] for row in self._rows]
+            codes = [[self._fields(unit, word, place) for place in places] for unit in units]
+            factors = [[self._factor(row, block, number, place) for place in places] for row in self._rows]
             groups = ([*zip(code, factor, strict=True)] for factor in factors for code in codes)
-            sums = [self._of.element.added(asm, group, total) for group, total in zip(groups, sums, strict=True)]
+            sums = [self._of.element.added(self._asm, group, total) for group, total in zip(groups, sums, strict=True)]
         return sums
 
-    def _fields(self, words: ir.Value, place: int) -> ir.Value:
-        """The codes at one place of each byte or half, as numbers of that length."""
-        bits, length = self._of.blocks.encoding.bits, self._length
-        shifted = arith.shrui(words, _splat(self._asm, place * bits)) if place else words
-        if bits < length:
-            mask = sum(((1 << bits) - 1) << start for start in range(0, WORD_BITS, length))
-            shifted = arith.andi(shifted, _splat(self._asm, mask))
-        return vector.bitcast(self._group_type, shifted)
+    def _fields(self, unit: Unit, word: int, place: int) -> ir.Value:
+        """The codes at one place of each byte or half of a word, as numbers of that length."""
+        asm, bits = self._asm, self._of.blocks.low_bits
+        numbers = moved(asm, unit[word], place * bits)
+        if bits < self._length:
+            numbers = arith.andi(numbers, self._repeated((1 << bits) - 1))
+        if self._of.blocks.has_planes:
+            byte, part = divmod(place, BYTE_BITS // bits)
+            distance = byte * BYTE_BITS + word * (BYTE_BITS // bits) + part - bits
+            numbers = arith.ori(numbers, arith.andi(moved(asm, unit[-1], distance), self._repeated(1 << bits)))
+        return vector.bitcast(self._group_type, numbers)
+
+    def _repeated(self, bits: int) -> ir.Value:
+        """Words with these bits in each byte or half."""
+        return _splat(self._asm, sum(bits << start for start in range(0, WORD_BITS, self._length)))
 
     @property
     def _length(self) -> int:

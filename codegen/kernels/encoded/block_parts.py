@@ -10,11 +10,14 @@ from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, WORD_BYTES, 
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
-# Words of a block that are written out at once.
+# Units of a block that are written out at once.
 _WRITTEN_OUT = 4
 
+Unit = Sequence[ir.Value]
+"""Vectors of the words of some adjacent rows: one, or three of codes that lie in planes."""
+
 Step = Callable[[Index, list[ir.Value]], list[ir.Value]]
-"""Emits the code of a word, given its number and the carried values; returns the new ones."""
+"""Emits the code of a unit, given its number and the carried values; returns the new ones."""
 
 
 class BlockParts:
@@ -39,8 +42,8 @@ class BlockParts:
         """Whether blocks have zero points of their own."""
         return self._points is not None
 
-    def over_words(self, count: int, carried: list[ir.Value], step: Step) -> list[ir.Value]:
-        """Emit ``step`` for the numbers of a block's first ``count`` words, some of which are written out at once."""
+    def over_units(self, count: int, carried: list[ir.Value], step: Step) -> list[ir.Value]:
+        """Emit ``step`` for the numbers of a block's first ``count`` units, some of which are written out at once."""
         written = next(index for index in range(min(_WRITTEN_OUT, max(count, 1)), 0, -1) if count % index == 0)
 
         def some(number: Index, values: list[ir.Value]) -> list[ir.Value]:
@@ -55,12 +58,15 @@ class BlockParts:
         asm, of = self._asm, self._blocks
         return asm.add(asm.mul(self._panel.index, of.panel_bytes), asm.mul(block, of.block_step))
 
-    def words(self, offset: Index) -> list[ir.Value]:
-        """The words of each vector of the panel from ``offset`` on."""
-        asm, kind = self._asm, self._asm.vector_type(ir.IntegerType.get_signless(WORD_BITS))
-        step = self._blocks.lanes * WORD_BYTES
+    def units(self, offset: Index) -> list[Unit]:
+        """The unit of each vector of the panel from ``offset`` on."""
+        asm, kind, of = self._asm, self._asm.vector_type(ir.IntegerType.get_signless(WORD_BITS)), self._blocks
         return [
-            asm.load_words(self._codes, asm.add(offset, vector * step), kind) for vector in range(self._panel.vectors)
+            [
+                asm.load_words(self._codes, asm.add(offset, word * of.word_step, vector * of.lanes * WORD_BYTES), kind)
+                for word in range(of.words_of_unit)
+            ]
+            for vector in range(self._panel.vectors)
         ]
 
     def scales(self, block: Index) -> list[ir.Value]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.encoded.block_parts import BlockParts
+from sartor.codegen.kernels.encoded.block_parts import BlockParts, Unit
 from sartor.codegen.kernels.encoded.codes import Codes
 from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.loops.panels import Panel
@@ -36,8 +36,8 @@ class Block:
 Add = Callable[[Block, list[ir.Value]], list[ir.Value]]
 """Emits the code of a block, given the carried values; returns the new ones."""
 
-Step = Callable[[list[ir.Value], Index, int, list[ir.Value]], list[ir.Value]]
-"""Emits the code for the codes at a position of words: the words of each vector, the row of the weight, the position,
+Step = Callable[[list[Unit], Index, int, list[ir.Value]], list[ir.Value]]
+"""Emits the code for the codes at a position of units: the unit of each vector, the row of the weight, the position,
 and the carried values; returns the new ones."""
 
 
@@ -66,27 +66,27 @@ class BlockReader:
         return add(self._block(whole, rest), carried) if rest else carried
 
     def over_codes(self, block: Block, carried: list[ir.Value], step: Step) -> list[ir.Value]:
-        """Emit ``step`` for all rows of a block, word by word."""
+        """Emit ``step`` for all rows of a block, unit by unit."""
         asm, blocks = self._asm, self._blocks
-        whole, rest = divmod(block.rows, blocks.codes_of_word)
+        whole, rest = divmod(block.rows, blocks.codes_of_unit)
 
-        def word(number: Index, codes: int, values: list[ir.Value]) -> list[ir.Value]:
-            start = asm.add(block.codes, asm.mul(number, blocks.word_step))
-            depth = asm.add(block.depth, asm.mul(number, blocks.codes_of_word))
-            words = self._parts.words(start)
+        def unit(number: Index, codes: int, values: list[ir.Value]) -> list[ir.Value]:
+            start = asm.add(block.codes, asm.mul(number, blocks.unit_step))
+            depth = asm.add(block.depth, asm.mul(number, blocks.codes_of_unit))
+            units = self._parts.units(start)
             for index in range(codes):
-                values = step(words, asm.add(depth, index), index, values)
+                values = step(units, asm.add(depth, index), index, values)
             return values
 
-        def whole_word(number: Index, values: list[ir.Value]) -> list[ir.Value]:
-            return word(number, blocks.codes_of_word, values)
+        def whole_unit(number: Index, values: list[ir.Value]) -> list[ir.Value]:
+            return unit(number, blocks.codes_of_unit, values)
 
-        carried = self._parts.over_words(whole, carried, whole_word)
-        return word(whole, rest, carried) if rest else carried
+        carried = self._parts.over_units(whole, carried, whole_unit)
+        return unit(whole, rest, carried) if rest else carried
 
-    def number(self, word: ir.Value, index: int) -> ir.Value:
-        """The codes at a position of words, minus their origin, in f32."""
-        return self._numbers.number(self._asm, word, index)
+    def number(self, unit: Unit, index: int) -> ir.Value:
+        """The codes at a position of units, minus their origin, in f32."""
+        return self._numbers.number(self._asm, unit, index)
 
     def shifts(self, block: Block) -> list[ir.Value] | None:
         """What is added to codes times scales, for each vector of the panel; None for nothing."""
@@ -96,10 +96,10 @@ class BlockReader:
         return [arith.negf(arith.mulf(point, scale)) for point, scale in pairs]
 
     def elements(
-        self, block: Block, shifts: Sequence[ir.Value] | None, words: Sequence[ir.Value], index: int
+        self, block: Block, shifts: Sequence[ir.Value] | None, units: Sequence[Unit], index: int
     ) -> list[ir.Value]:
-        """The elements of the weight whose codes are at a position of words; ``shifts`` are the block's."""
-        codes = [self.number(word, index) for word in words]
+        """The elements of the weight whose codes are at a position of units; ``shifts`` are the block's."""
+        codes = [self.number(unit, index) for unit in units]
         if shifts is None:
             return [arith.mulf(code, scale) for code, scale in zip(codes, block.scales, strict=True)]
         triples = zip(codes, block.scales, shifts, strict=True)

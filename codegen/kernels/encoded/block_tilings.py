@@ -22,8 +22,8 @@ _MOST_ROWS = 8
 _OF_VECTOR, _OF_VECTOR_IN_BYTES, _OTHERS = 3, 2, 2
 # Register tiles that are tried for panels that are decoded first.
 _TRIED = 3
-# Fewer rows are a register tile or two, for which codes are better decoded in registers.
-_LEAST_ROWS = 8
+LEAST_ROWS = 8
+"""Fewer rows are a register tile or two, for which codes are better decoded in registers."""
 
 
 def tilings_of_codes(shape: MatmulShape, machine: Machine, *, in_bytes: bool = False) -> list[Tiling]:
@@ -55,7 +55,7 @@ def tilings_by_rows(shape: MatmulShape, tilings: Sequence[Tiling], machine: Mach
 
 def refused_panels(shape: MatmulShape) -> Rejected | None:
     """Why panels are not decoded first; None if they may be."""
-    return Rejected("its rows are too few to decode the weight for") if (shape.rows or 1) < _LEAST_ROWS else None
+    return Rejected("its rows are too few to decode the weight for") if (shape.rows or 1) < LEAST_ROWS else None
 
 
 def tilings_of_panels(shape: MatmulShape, machine: Machine) -> list[Tiling]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.encoded.block_parts import Unit
 from sartor.codegen.kernels.encoded.block_reader import Block, BlockReader
 from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.loops.access import ImageStrides
@@ -82,9 +83,9 @@ class DecodedPanels(NestKernel):
         def block(of: Block, _: list[ir.Value]) -> list[ir.Value]:
             shifts = reader.shifts(of)
 
-            def step(words: list[ir.Value], depth: Index, index: int, _: list[ir.Value]) -> list[ir.Value]:
+            def step(units: list[Unit], depth: Index, index: int, _: list[ir.Value]) -> list[ir.Value]:
                 into = asm.add(begin, asm.mul(depth, self.blocks.width))
-                for vector, element in enumerate(reader.elements(of, shifts, words, index)):
+                for vector, element in enumerate(reader.elements(of, shifts, units, index)):
                     asm.store(element, memories[_LAST], asm.add(into, vector * self.lanes), self.lanes)
                 return []
 

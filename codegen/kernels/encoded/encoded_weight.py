@@ -9,7 +9,7 @@ from sartor.codegen.ir.encoding import ATTRIBUTE, BlockEncoding
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
-from sartor.codegen.mlir.operations import body_of
+from sartor.codegen.mlir.operations import body_of, nested
 
 _RESHAPES = ("tensor.collapse_shape", "tensor.extract_slice")
 
@@ -46,17 +46,18 @@ def _found(module: ir.Module, task: Task) -> EncodedWeight | Rejected:
     block = body_of(function)
     decoding = [view.operation for view in block.operations if ATTRIBUTE in view.operation.attributes]
     arguments = list(block.arguments)[len(task.inputs) :]
-    if len(decoding) != 1 or any(operand not in arguments for operand in list(decoding[0].operands)[:-1]):
+    if len(decoding) != 1 or any(part not in arguments for part in _parts(decoding[0])):
         return Rejected("its weights in blocks of integers are several, or computed")
     (op,) = decoding
     encoding = BlockEncoding.parse(ir.StringAttr(op.attributes[ATTRIBUTE]).value)
     chain = [op]
     while len(users := [use.owner.operation for use in chain[-1].results[0].uses]) == 1 and users[0].name in _RESHAPES:
         chain.append(users[0])
-    matrix, parts = chain[-1].results[0], [arguments.index(operand) for operand in list(op.operands)[:-1]]
+    matrix, parts = chain[-1].results[0], [arguments.index(part) for part in _parts(op)]
     if TensorType.parse(str(matrix.type)) != encoding.meaning:
         return Rejected("it reads its weight in blocks of integers in another shape")
-    if any(len(list(arguments[part].uses)) != 1 for part in parts):
+    own = {op, *nested(op)}
+    if any(use.owner.operation not in own for part in parts for use in arguments[part].uses):
         return Rejected("another op reads its weight in blocks of integers")
     weights = list(task.weights)
     for part in parts:
@@ -72,3 +73,9 @@ def _found(module: ir.Module, task: Task) -> EncodedWeight | Rejected:
     function.attributes["function_type"] = ir.TypeAttr.get(signature)
     plain = replace(task, body=str(function.get_asm(use_local_scope=True)), weights=tuple(weights))
     return EncodedWeight(encoding, tuple(parts), plain)
+
+
+def _parts(op: ir.Operation) -> list[ir.Value]:
+    """Codes, scales and zero points that an op decodes: its operands, and codes of which it takes bytes itself."""
+    read = [child.operands[0] for child in nested(op) if child.name == "tensor.extract"]
+    return [*dict.fromkeys(read), *list(op.operands)[:-1]]

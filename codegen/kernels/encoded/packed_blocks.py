@@ -1,7 +1,8 @@
 """How a weight in blocks of integers lies in memory: panels of columns, each from its first row to its last.
 
 A word of 32 bits holds the codes of some adjacent rows of one column, as in the model. The words of a panel's columns
-lie side by side, so that a vector register takes those of as many columns, and shifts alone lead from row to row.
+lie side by side, so that a vector register takes those of as many columns, and shifts alone lead from row to row. Codes
+of 3 bits take three words for 32 rows: two of their lower bits, and one of the highest.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.codegen.ir.encoding import IN_PLANES, BlockEncoding
 from sartor.codegen.ir.packing import Packing, PadTo, Reshape, Transpose, cut
 
 WORD_BYTES, WORD_BITS, BYTE_BITS = 4, 32, 8
+_LOW_BITS, _LOW_WORDS = 2, 2
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,39 @@ class PackedBlocks:
         return -(-self.encoding.columns // self.width)
 
     @property
+    def has_planes(self) -> bool:
+        """Whether the highest bit of codes is in words of its own."""
+        return self.encoding.bits == IN_PLANES
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of a code in the words that hold all of it, or its lower bits."""
+        return _LOW_BITS if self.has_planes else self.encoding.bits
+
+    @property
     def codes_of_word(self) -> int:
-        """Rows whose codes are in a word."""
-        return WORD_BITS // self.encoding.bits
+        """Rows whose codes, or lower bits, are in a word."""
+        return WORD_BITS // self.low_bits
+
+    @property
+    def words_of_unit(self) -> int:
+        """Words that are read together."""
+        return _LOW_WORDS + 1 if self.has_planes else 1
+
+    @property
+    def codes_of_unit(self) -> int:
+        """Rows whose codes are in these."""
+        return self.codes_of_word * (_LOW_WORDS if self.has_planes else 1)
+
+    @property
+    def units(self) -> int:
+        """Such words of a column in a block, counted together."""
+        return self.words // self.words_of_unit
+
+    @property
+    def unit_step(self) -> int:
+        """Bytes from these words of some rows of a panel to those of the next rows."""
+        return self.words_of_unit * self.word_step
 
     @property
     def words(self) -> int:

@@ -47,8 +47,8 @@ class RoundedRows:
 
     @property
     def codes_of_field(self) -> int:
-        """Codes in a part of a word that is as long as an integer."""
-        return self.bytes * BYTE_BITS // self.blocks.encoding.bits
+        """Codes, or lower bits of them, in a part of a word that is as long as an integer."""
+        return self.bytes * BYTE_BITS // self.blocks.low_bits
 
     @property
     def _integers(self) -> int:

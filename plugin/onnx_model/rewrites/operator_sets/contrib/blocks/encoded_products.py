@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
-from sartor.codegen.ir.encoding import BlockEncoding, packed, unpacked
+from sartor.codegen.ir.encoding import IN_PLANES, BlockEncoding, from_planes, in_planes, packed, unpacked
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import is_kept, may_round
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import split_points
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.looked_up_rows import LOOK_UP, encoding_of
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.narrow_codes import narrowed
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import DOMAIN
 
 PRODUCT, ROWS = "EncodedProduct", "EncodedLookUp"
@@ -34,7 +35,8 @@ def with_encoded_products(model: ModelProto) -> ModelProto:
         return model
     copy = ModelProto()
     copy.CopyFrom(model)
-    editor, types, constants = GraphEditor(copy.graph), dict[str, TypeProto](), _Constants()
+    editor, types = GraphEditor(copy.graph), dict[str, TypeProto]()
+    constants = _Constants(_tables(editor))
 
     def replaced(node: NodeProto) -> Sequence[NodeProto] | None:
         if not is_kept(node, editor):
@@ -57,8 +59,14 @@ def with_encoded_products(model: ModelProto) -> ModelProto:
 
 @dataclass(frozen=True)
 class _Constants:
-    """Names of constants by what they hold, so that a table and the product that is tied to it share one."""
+    """Names of constants by what they hold, so that a table and the product that is tied to it share one.
 
+    Attributes:
+        tables: encodings of what is looked up.
+        names: of constants, by type, shape and digest.
+    """
+
+    tables: frozenset[BlockEncoding | None] = frozenset()
     names: dict[tuple[str, tuple[int, ...], bytes], str] = field(default_factory=dict)
 
     def add(self, emit: Emitter, values: Array, hint: str) -> str:
@@ -89,8 +97,16 @@ def _without_rest(codes: Array, of: BlockEncoding) -> Array:
     rest = of.depth % of.block
     if not rest:
         return codes
-    last = unpacked(codes[:, -1], of.bits)
-    return np.concatenate([codes[:, :-1], packed(np.where(np.arange(of.block) < rest, last, 0), of.bits)[:, None]], 1)
+    is_planar = of.bits == IN_PLANES
+    last = from_planes(codes[:, -1]) if is_planar else unpacked(codes[:, -1], of.bits)
+    kept = np.where(np.arange(of.block) < rest, last, 0)
+    stored = in_planes(kept) if is_planar else packed(kept, of.bits)
+    return np.concatenate([codes[:, :-1], stored[:, None]], 1)
+
+
+def _tables(editor: GraphEditor) -> frozenset[BlockEncoding | None]:
+    """Encodings of the tables that are looked up."""
+    return frozenset(encoding_of(node, editor) for node in editor.nodes if node.op_type == LOOK_UP)
 
 
 def _is_half(values: Array) -> bool:
@@ -103,7 +119,11 @@ def _product(emit: Emitter, constants: _Constants) -> list[NodeProto]:
     node, found = emit.node, attributes(emit.node)
     of = BlockEncoding(found["bits"], found["block_size"], found["K"], found["N"])
     points = split_points(_values(emit, 3), of) if optional_input(node, 3) else None
-    parts = constants.parts(emit, of, _values(emit, 1), _values(emit, 2), points)
+    codes = _values(emit, 1).reshape(of.codes.shape)
+    # A table that is looked up is stored in whole bytes, and the product with it.
+    narrow = None if of in constants.tables else narrowed(of, codes, points)
+    of, codes = narrow or (of, codes)
+    parts = constants.parts(emit, of, codes, _values(emit, 2), points)
     values: dict[str, Any] = {"encoding": str(of), **({"may_round": 1} if may_round(node) else {})}
     emit(PRODUCT, node.input[0], *parts, output=node.output[0], domain=DOMAIN, **values)
     return emit.nodes

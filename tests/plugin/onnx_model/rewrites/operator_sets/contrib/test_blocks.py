@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from sartor.codegen.ir.encoding import BlockEncoding, from_planes, packed
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.narrow_codes import narrowed
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.table import definition_of, deviates
 from tests.plugin.onnx_model.builders import FLOAT, INT64, MS, Array, model, node, relative_error, run, weights
@@ -119,7 +121,9 @@ _SHUFFLED = np.random.default_rng(2).permutation(np.arange(_K) // 16)
 _UNEVEN = np.random.default_rng(2).integers(0, 4, _K)
 
 
-@pytest.mark.parametrize("groups", [_SHUFFLED, _UNEVEN, np.minimum(_UNEVEN, 1) * 3], ids=["even", "uneven", "two_empty"])
+@pytest.mark.parametrize(
+    "groups", [_SHUFFLED, _UNEVEN, np.minimum(_UNEVEN, 1) * 3], ids=["even", "uneven", "two_empty"]
+)
 def test_rows_in_another_order_stay(groups: Array, prepare_quickly: Prepare) -> None:
     constants, built = _reordered(groups)
     prepared = prepare_quickly(built).model
@@ -251,3 +255,23 @@ def test_a_table_that_does_not_fit_its_scales_is_refused(prepare_quickly: Prepar
     look_up = node(_LOOKED_UP, ["w", "i", "s"], ["y"], domain=MS, block_size=16, quantize_axis=1, gather_axis=0)
     with pytest.raises(UnsupportedModelError, match=r"'gatherblockquantized'.*another shape than \(8, 2\)"):
         prepare_quickly(model([look_up], [("i", (2,), INT64)], ["y"], constants))
+
+
+@pytest.mark.parametrize("has_points", [False, True])
+def test_codes_that_need_three_bits_are_stored_so(*, has_points: bool) -> None:
+    of, random = BlockEncoding(4, 32, 64, 5), np.random.default_rng(0)
+    lowest = 0 if has_points else 4
+    numbers = random.integers(lowest, lowest + 8, (5, 2, 32), dtype=np.uint8)
+    points = random.integers(0, 8, (5, 2), dtype=np.uint8) if has_points else None
+    found = narrowed(of, packed(numbers, 4), points)
+    assert found is not None
+    narrow, codes = found
+    assert (narrow.bits, codes.nbytes) == (3, 5 * 64 * 3 // 8)
+    assert np.array_equal(from_planes(codes), numbers - lowest)
+    scales = np.ones((5, 2), np.float32)
+    right = of.decoded(packed(numbers, 4), scales, points)
+    assert np.array_equal(narrow.decoded(codes, scales, points), right)
+    # One code that needs four bits keeps all.
+    for wrong in (lowest + 8, *([] if has_points else [3, 12])):
+        numbers[-1, -1, -1] = wrong
+        assert narrowed(of, packed(numbers, 4), points) is None
