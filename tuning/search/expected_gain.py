@@ -41,4 +41,5 @@ def expected_gain(present: float, predicted: float, spread: float) -> float:
         spread: of the logarithm of the ratio of both.
     """
     above = (math.log(present / predicted) + spread**2 / 2) / spread
-    return present * _NORMAL.cdf(above) - predicted * _NORMAL.cdf(above - spread)
+    # Far apart, both products are equal but for rounding.
+    return max(0.0, present * _NORMAL.cdf(above) - predicted * _NORMAL.cdf(above - spread))
