@@ -13,7 +13,14 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.graphs.mapped_data import ROOT, is_large, mapped_array, mapped_bytes, mapped_model
+from sartor.onnx_model.graphs.mapped_data import (
+    ROOT,
+    check_unchanged,
+    is_large,
+    mapped_array,
+    mapped_bytes,
+    mapped_model,
+)
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import nodes, tensors
 from sartor.onnx_model.reading.external_data import is_external
@@ -66,7 +73,7 @@ class ReferenceModel:
             threads, optimises, layouts, cuts: as for ``OnnxRuntimeReference``.
 
         Raises:
-            UsageError: if ``threads`` is below 1.
+            UsageError: if ``threads`` is below 1, or the file of a large model was changed since it was parsed.
             SartorError: if weights in another file cannot be read.
             UncoveredError: if nobody is trusted with a node.
             UnsupportedModelError: if the model cannot be loaded.
@@ -117,6 +124,8 @@ class ReferenceModel:
         return described(self.own, runs_runtime=runs_runtime)
 
     def _loaded(self) -> OnnxRuntimeReference | PartedModel:
+        if isinstance(self._model, bytes):
+            check_unchanged(self._model)
         read = _read(self._model) if _may_deviate(self._model) else None
         if read is not None and has_deviations(read):
             return self._parts(read)

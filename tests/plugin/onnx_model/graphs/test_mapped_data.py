@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, external_data_helper, helper, numpy_helper
 
+from sartor.errors import UsageError
 from sartor.onnx_model.graphs import mapped_data
 from sartor.onnx_model.graphs.held_data import holding
 from sartor.onnx_model.graphs.mapped_data import mapped_array, mapped_bytes, mapped_model
@@ -114,6 +115,26 @@ def test_one_model_is_loaded_at_a_time_where_they_are_large(large: Path, monkeyp
     assert [one._kept is None, other._kept is None] == [True, False]
     del other
     np.testing.assert_array_equal(one(FEEDS)[0], first)
+
+
+def test_a_file_that_takes_the_place_of_another_is_another(large: Path) -> None:
+    first, reference = mapped_model(large), ReferenceModel(large)
+    expected = reference(FEEDS)[0]
+    edited, path = _network(), large.resolve()
+    edited.graph.initializer[0].CopyFrom(numpy_helper.from_array(2 * WEIGHTS["w"], "w"))
+    path.with_suffix(".new").write_bytes(edited.SerializeToString())
+    path.with_suffix(".new").replace(path)
+    second = mapped_model(large)
+    for parsed, scale in ((first, 1), (second, 2)):
+        tensor = next(tensor for tensor in parsed.graph.initializer if tensor.name == "w")
+        np.testing.assert_array_equal(to_array(tensor), scale * WEIGHTS["w"])
+    np.testing.assert_array_equal(reference(FEEDS)[0], expected)
+    reference.unload()
+    with pytest.raises(UsageError, match="was changed while it was used"):
+        reference(FEEDS)
+    path.unlink()
+    with pytest.raises(UsageError, match="was removed while it was used"):
+        ReferenceModel(second.SerializeToString())
 
 
 def test_weights_beside_a_model_count(tmp_path: Path) -> None:
