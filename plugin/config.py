@@ -11,7 +11,7 @@ from platformdirs import user_cache_path
 from sartor.codegen.ir.block_packing import USUAL_BLOCK
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
-from sartor.config_values import READERS
+from sartor.config_values import SETTINGS
 from sartor.errors import UsageError
 from sartor.policies import (
     DEFAULT_PLANS,
@@ -132,10 +132,10 @@ class CompileConfig:
             UsageError: if a field is not valid, in which case the message names the field and its valid values; if the
                 constraints are not valid, or the selector does not support them.
         """
-        for name, read in READERS.items():
+        for name, setting in SETTINGS.items():
             value = getattr(self, name)
             if value is not None or name not in _OPTIONAL:
-                object.__setattr__(self, name, read(name, value))
+                object.__setattr__(self, name, setting.read(name, value))
         withheld = unusable(MATRIX_FEATURES) if self.target.is_this_cpu else self.target.withheld
         others = tuple(replace(other, threads=self.threads) for other in self.target.others)
         target = replace(self.target, threads=self.threads, withheld=withheld, others=others)

@@ -116,6 +116,7 @@ def test_the_reference_has_every_command() -> None:
     for name in ("compile", "run", "bench", "compare", "inspect", "routines", "doctor", "db export"):
         assert f"## `sartor {name}`" in text
     assert "--memory-limit" in text
+    assert "| `time_budget` | `--time-budget` | Time that compiling may take" in command_reference.settings_table()
 
 
 def test_pages_without_the_mark_stay_as_they_are() -> None:

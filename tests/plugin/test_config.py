@@ -12,6 +12,7 @@ import pytest
 
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
+from sartor.config_values import SETTINGS
 from sartor.errors import UsageError
 from sartor.policies import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Double, Precision, Search
 from sartor.settings.state_patterns import StatePattern
@@ -84,7 +85,7 @@ def _made(**values: Any) -> CompileConfig:
 
 
 def test_every_field_is_tried() -> None:
-    assert WRONG.keys() == {field.name for field in fields(CompileConfig)}
+    assert WRONG.keys() == SETTINGS.keys() == {field.name for field in fields(CompileConfig)}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])

@@ -13,7 +13,6 @@ from sartor.cli.options.common import (
     ModuleArgument,
     SignatureOption,
     ThreadsOption,
-    check_error_bound,
     existing_file,
 )
 from sartor.cli.options.comparing import (
@@ -34,6 +33,7 @@ from sartor.comparison.followed_rewrites import follow_rewrites
 from sartor.comparison.layer_errors import LayerComparison
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
 from sartor.comparison.output_errors import OutputErrors
+from sartor.config_values import SETTINGS
 from sartor.errors import SartorError
 from sartor.onnx_model.rewrites.number_types.widen_halves import widens_halves
 from sartor.policies import DEFAULT_MAX_ERROR
@@ -81,7 +81,7 @@ def compare(
     usual = usual_error(module, choice)
     if layers or bisect is not None:
         layered_manifest(module, choice)
-    bound = None if max_error is None else check_error_bound(max_error)
+    bound = None if max_error is None else SETTINGS["max_error"].asked(max_error)
     known, model = module_signature(module, signature, choice), existing_file(vs)
     compared = _Compared(module, model, choice, threads, known, _feeds(module, known, inputs, size))
     outputs = _outputs(compared)

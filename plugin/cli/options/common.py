@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
@@ -263,14 +262,3 @@ def existing_file(path: Path) -> Path:
     if str(path) == "-" or path.is_fifo() or path.is_char_device():
         raise UsageError(f"'{path}' is not a regular file: standard input and pipes are not read; write a file first")
     raise UsageError(f"'{path}' is not a file" if path.exists() else f"'{path}' is not there")
-
-
-def check_error_bound(bound: float) -> float:
-    """Check a bound on the error; returns it.
-
-    Raises:
-        UsageError: if it is negative or no finite number, by which nothing would be wrong.
-    """
-    if not 0 <= bound < math.inf:
-        raise UsageError(f"--max-error {bound} makes no sense, expected a number of 0 or more such as 1e-3")
-    return bound

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -26,28 +26,12 @@ from sartor.cli.options.common import (
     read_threads,
 )
 from sartor.cli.options.constraints import (
-    CalibrationMethodOption,
-    CalibrationOption,
-    DoubleOption,
-    ErrorMeasureOption,
     FastOption,
-    MaxErrorOption,
-    MemoryLimitOption,
-    ObjectiveOption,
-    ParetoOption,
-    PlansOption,
     PrecisionOption,
-    SearchOption,
-    SelectorOption,
-    TimeBudgetOption,
-    TuneUntilOption,
     WeightsOption,
+    declared,
     read_calibration,
     read_calibration_method,
-    read_error_measure,
-    read_max_error,
-    read_memory_limit,
-    read_objective,
     read_pins,
     read_precision,
     read_time_budget,
@@ -56,19 +40,19 @@ from sartor.cli.options.constraints import (
 )
 from sartor.cli.options.several import read_shape_sets, read_targets
 from sartor.codegen.ir.target import Target
-from sartor.config import CompileConfig, default_database
-from sartor.config_values import pareto
-from sartor.policies import Double, Search
+from sartor.config import CompileConfig
+from sartor.config_values import SETTINGS, Setting
 from sartor.settings.size_range import OpenShapes
 from sartor.several.settings import Shapes, settings_of
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.records.plan_set import PlanSet
-from sartor.tuning.selection import auto
 
-# What these ask for a plan settles, so that it would ignore them.
-_OF_TUNING = (
-    *("save_plan", "pin", "selector", "objective", "memory_limit", "pareto", "tuning_db", "search", "precision"),
-    *("weights", "calibration_method", "plans", "time_budget", "fast", "tune_until", "workers", "tune_for", "sizes"),
+# What these ask for a plan settles as well, so that it would ignore them.
+_SETTLED = ("save_plan", "weights", "fast", "sizes")
+# The values of these are what one option says; others follow from several, or are checked further.
+_AS_GIVEN = (
+    *("double", "max_error", "error_measure", "objective", "memory_limit", "pareto", "selector", "database"),
+    *("external_weights", "dump_directory", "search", "plans", "workers", "tune_for"),
 )
 
 
@@ -84,66 +68,47 @@ class CompileOptions:
     threads: ThreadsOption = None
     precision: PrecisionOption = None
     weights: WeightsOption = None
-    double: DoubleOption = None
-    max_error: MaxErrorOption = None
-    error_measure: ErrorMeasureOption = None
-    calibration: CalibrationOption = None
-    calibration_method: CalibrationMethodOption = None
-    objective: ObjectiveOption = None
-    memory_limit: MemoryLimitOption = None
-    pareto: ParetoOption = None
-    tuning_db: Annotated[
-        Path | None, typer.Option(help="Tuning database. (default: in the user's cache directory)")
+    double: Annotated[Literal["f32", "f64"] | None, declared("double")] = None
+    max_error: Annotated[float | None, declared("max_error")] = None
+    error_measure: Annotated[str | None, declared("error_measure")] = None
+    calibration: Annotated[Path | None, declared("calibration")] = None
+    calibration_method: Annotated[
+        Literal["minmax", "percentile", "mse", "entropy"] | None, declared("calibration_method")
     ] = None
-    search: SearchOption = None
-    plans: PlansOption = None
-    time_budget: TimeBudgetOption = None
+    objective: Annotated[Literal["latency", "cold", "cold+latency", "memory"] | None, declared("objective")] = None
+    memory_limit: Annotated[str | None, declared("memory_limit")] = None
+    pareto: Annotated[str | None, declared("pareto")] = None
+    tuning_db: Annotated[Path | None, declared("database")] = None
+    search: Annotated[Literal["model", "full"] | None, declared("search")] = None
+    plans: Annotated[int | None, declared("plans")] = None
+    time_budget: Annotated[float | None, declared("time_budget")] = None
     fast: FastOption = False
-    tune_until: TuneUntilOption = None
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="tcp://HOST:8786|FILE",
-            help="Measure on the workers of this Dask scheduler, which 'sartor worker' starts. (default: here)",
-        ),
-    ] = None
-    tune_for: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="Kind of the workers' machines to tune for, if there are several."),
-    ] = None
+    tune_until: Annotated[str | None, declared("tune_until")] = None
+    workers: Annotated[str | None, declared("workers")] = None
+    tune_for: Annotated[str | None, declared("tune_for")] = None
     shape: ShapesOption = None
     sizes: SizesOption = None
     bind: BindOption = None
     state: StateOption = None
     no_state: NoStateOption = False
-    pin: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LAYER-GLOB=ROUTINE-GLOB", help="Restrict layers to routines; repeatable."),
-    ] = None
-    selector: SelectorOption = None
+    pin: Annotated[list[str] | None, declared("pins")] = None
+    selector: Annotated[str | None, declared("selector")] = None
     plan: Annotated[Path | None, typer.Option(help="Build this plan instead of tuning.")] = None
     save_plan: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Write a report on the module: one page, to be opened offline."),
     ] = None
-    external_weights: Annotated[
-        Path | None, typer.Option(metavar="FILE.irpa", help="Write the weights to this file beside the module.")
-    ] = None
-    dump_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the model as loaded and as prepared, and the module after every pass, to this folder, in a "
-            "folder of its own for each of several plans."
-        ),
-    ] = None
+    external_weights: Annotated[Path | None, declared("external_weights")] = None
+    dump_dir: Annotated[Path | None, declared("dump_directory")] = None
     json: JsonOption = False
     version: VersionOption = False
 
     @property
     def of_tuning(self) -> list[str]:
         """Those that were given of which a plan settles what they ask for."""
-        given = {name: getattr(self, name) for name in _OF_TUNING}
+        settled = [_field(setting) for setting in SETTINGS.values() if setting.is_settled]
+        given = {name: getattr(self, name) for name in (*_SETTLED, *settled)}
         return [
             f"--{name.replace('_', '-')}"
             for name, value in given.items()
@@ -183,36 +148,33 @@ class CompileOptions:
         Raises:
             UsageError: if an option cannot be read, or options contradict each other.
         """
-        config = CompileConfig(
+        precision = read_precision(self.precision, self.weights)
+        return CompileConfig(
             target=target,
             threads=read_threads(threads),
-            precision=read_precision(self.precision, self.weights),
+            precision=precision,
             weight_blocks=read_weight_blocks(self.weights),
             heeds_permissions=self.precision is None and self.weights is None,
-            double=Double(self.double or Double.F32),
-            max_error=read_max_error(self.max_error),
-            error_measure=read_error_measure(self.error_measure),
             calibration=read_calibration(self.calibration),
-            calibration_method=read_calibration_method(
-                self.calibration_method, read_precision(self.precision, self.weights)
-            ),
-            objective=read_objective(self.objective),
-            memory_limit=read_memory_limit(self.memory_limit),
-            pareto=None if self.pareto is None else pareto("--pareto", self.pareto),
-            selector=self.selector or auto.NAME,
+            calibration_method=read_calibration_method(self.calibration_method, precision),
             shapes=shapes,
             bindings=read_bindings(self.bind),
             pins=read_pins(self.pin),
-            database=self.tuning_db or default_database(),
-            external_weights=self.external_weights,
-            dump_directory=self.dump_dir,
-            search=Search(self.search or Search.MODEL),
             tune_until=read_tune_until(self.tune_until),
             time_budget=read_time_budget(self.time_budget, fast=self.fast, until=self.tune_until),
-            workers=self.workers,
-            tune_for=self.tune_for,
             fixes_threads=self.threads is not None,
             states=read_states(self.state, keeps_none=self.no_state),
             finds_states=not self.no_state,
+            **self._as_given(),
         )
-        return config if self.plans is None else replace(config, plans=self.plans)
+
+    def _as_given(self) -> dict[str, Any]:
+        """The settings that are what one option says, of those that were given."""
+        given = {name: getattr(self, _field(SETTINGS[name])) for name in _AS_GIVEN}
+        return {name: SETTINGS[name].asked(value) for name, value in given.items() if value is not None}
+
+
+def _field(setting: Setting) -> str:
+    """The field of ``CompileOptions`` that an option sets."""
+    assert setting.option is not None
+    return setting.option.removeprefix("--").replace("-", "_")

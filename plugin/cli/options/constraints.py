@@ -1,37 +1,36 @@
-"""Options for a plan's objective and constraints, and functions that parse their values."""
+"""Options of a compilation as they are declared, and readers of those that say more than the value of one setting."""
 
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer.models import OptionInfo
 
 from sartor.cli.options.beginning import elapsed
-from sartor.cli.options.common import check_error_bound
 from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK
 from sartor.codegen.routine_registry import may_name
+from sartor.config_values import SETTINGS
 from sartor.errors import UsageError
-from sartor.policies import DEFAULT_MAX_ERROR, DEFAULT_PLANS, LOW_PRECISION_MAX_ERROR, Precision
-from sartor.settings.values import byte_count
+from sartor.policies import Precision
 from sartor.tuning.calibration.methods import CalibrationMethod
-from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
-from sartor.tuning.selection.problem.cost import Objective
-from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
-from sartor.tuning.selection.registry import SELECTORS
+
+
+def declared(name: str) -> OptionInfo:
+    """The option of the command line that sets a field of ``CompileConfig``, as it is declared there."""
+    setting = SETTINGS[name]
+    assert setting.option is not None
+    option: OptionInfo = typer.Option(setting.option, metavar=setting.metavar, help=setting.help)
+    return option
+
 
 PrecisionOption = Annotated[
-    Literal["f32", "tf32", "bf16", "f16", "int8", "int8-weights", "int4-weights", "mixed"] | None,
-    typer.Option(
-        help="What layers may be computed in besides f32, where that is faster; tf32 is NVIDIA's; int8-weights and "
-        "int4-weights are --weights int8 and int4. "
-        "(default: f32, and products in 8 bits that the model permits by an accuracy_level of 4)"
-    ),
+    Literal["f32", "tf32", "bf16", "f16", "int8", "int8-weights", "int4-weights", "mixed"] | None, declared("precision")
 ]
 WeightsOption = Annotated[
     str | None,
@@ -43,93 +42,8 @@ WeightsOption = Annotated[
         "filters and those of products in 8 bits, or both. (default: floats)",
     ),
 ]
-_WEIGHTS, _WEIGHTS_IN_BLOCKS = ("int4", "int8", "mixed"), ("int4", "mixed")
-DoubleOption = Annotated[
-    Literal["f32", "f64"] | None,
-    typer.Option(
-        help="What float64 is computed in, behind inputs and before outputs of float64: f64 takes IREE's own code, "
-        "which is slower. (default: f32)"
-    ),
-]
-MaxErrorOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Error allowed against the reference, by the --error-measure. Without it, models in f16 or 8 bits may "
-        "have the error that their own types round off, and layers of those in 8 bits are compared one by one. "
-        f"(default: {DEFAULT_MAX_ERROR:g}, with a --precision below f32 {LOW_PRECISION_MAX_ERROR:g})"
-    ),
-]
-CalibrationOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.npz|FILE.npy|DIR",
-        help="Samples on which errors are measured: one array per input, with a sample axis. (default: random values)",
-    ),
-]
-CalibrationMethodOption = Annotated[
-    Literal["minmax", "percentile", "mse", "entropy"] | None,
-    typer.Option(help="How 8-bit ranges are found on the samples. (default: minmax)"),
-]
-ErrorMeasureOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="relative|cosine|top1|tokens|FILE.py:FUNCTION",
-        help="What an error is; tokens is for decoders with logits, a function takes a sample's outputs and the "
-        "expected ones. (default: relative)",
-    ),
-]
-ObjectiveOption = Annotated[
-    Literal["latency", "cold", "cold+latency", "memory"] | None,
-    typer.Option(
-        help="What to minimise: the time of an inference, the time until the end of the first one with the file read "
-        "from the disk, or the memory; cold+latency writes a plan for the first inference and one that takes over. "
-        "(default: latency)"
-    ),
-]
-MemoryLimitOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="256MiB|BYTES", help="Most memory that weights, activations, inputs and outputs may take together."
-    ),
-]
-ParetoOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="X,Y",
-        help=f"Also show the plans between the best for X and the best for Y, two of {', '.join(Quantity)}.",
-    ),
-]
-SelectorOption = Annotated[str | None, typer.Option(help=f"Solver: {', '.join(SELECTORS)}. (default: auto)")]
-SearchOption = Annotated[
-    Literal["model", "full"] | None,
-    typer.Option(help="Measure the variants that a cost model expects to be fast, or all of them. (default: model)"),
-]
-PlansOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="K",
-        help="Compile and measure whole up to K plans whose predicted times differ by less than predictions err. "
-        f"(default: {DEFAULT_PLANS})",
-    ),
-]
-TimeBudgetOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Time that compiling may take: tuning stops early enough to build and check what is best by then; with 0 "
-        "the plan is predicted, and no layer is measured. (default: no limit)",
-    ),
-]
 FastOption = Annotated[bool, typer.Option("--fast", help="Predict the plan and measure no layer: --time-budget 0.")]
-
-TuneUntilOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PERCENT%",
-        help="Tune until what is left to measure promises to save less than this part of the network's time, such as "
-        "3%: the rest keeps predicted routines. (default: each kind of layer is measured)",
-    ),
-]
+_WEIGHTS, _WEIGHTS_IN_BLOCKS = ("int4", "int8", "mixed"), ("int4", "mixed")
 _LOG = logging.getLogger(__name__)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)%")
 
@@ -162,9 +76,8 @@ def read_time_budget(seconds: float | None, *, fast: bool, until: str | None = N
         )
     if fast or seconds is None:
         return 0.0 if fast else None
-    if not 0 < seconds < math.inf:
-        # Others are refused with all settings.
-        return seconds
+    if not SETTINGS["time_budget"].asked(seconds):
+        return 0.0
     left = max(0.0, seconds - elapsed())
     if not left:
         _LOG.warning("the time budget was spent before the compilation began: nothing is measured, as with --fast")
@@ -211,15 +124,6 @@ def read_weight_blocks(weights: str | None) -> tuple[int, ...]:
     return tuple(known[name] for name in names)
 
 
-def read_max_error(bound: float | None) -> float | None:
-    """The allowed error; None for the default of the precision.
-
-    Raises:
-        UsageError: if the bound is negative or NaN.
-    """
-    return None if bound is None else check_error_bound(bound)
-
-
 def read_calibration(path: Path | None) -> Path | None:
     """Check the path of the samples; returns it.
 
@@ -243,31 +147,6 @@ def read_calibration_method(text: str | None, precision: Precision) -> Calibrati
             "give --precision int8 or mixed"
         )
     return CalibrationMethod(text or CalibrationMethod.MIN_MAX)
-
-
-def read_error_measure(text: str | None) -> ErrorMeasure:
-    """The measure of error; by default the relative error.
-
-    Raises:
-        UsageError: if there is no such measure.
-    """
-    return RELATIVE if text is None else ErrorMeasure.parse(text)
-
-
-def read_objective(text: str | None) -> Objective:
-    """The objective; by default latency."""
-    return Objective(text or Objective.LATENCY)
-
-
-def read_memory_limit(text: str | None) -> int | None:
-    """Bytes; a number without a unit is one, as messages and JSON say it.
-
-    Raises:
-        UsageError: if the text is not a size.
-    """
-    if text is None:
-        return None
-    return byte_count("--memory-limit", text)
 
 
 def read_pins(texts: Sequence[str] | None) -> tuple[Pin, ...]:

@@ -9,13 +9,13 @@ import pytest
 from sartor.cli.options import beginning, constraints
 from sartor.cli.options.beginning import begin, elapsed
 from sartor.cli.options.constraints import (
-    read_memory_limit,
     read_precision,
     read_time_budget,
     read_tune_until,
     read_weight_blocks,
 )
 from sartor.config import CompileConfig
+from sartor.config_values import SETTINGS
 from sartor.errors import UsageError
 from sartor.policies import Precision
 
@@ -24,14 +24,14 @@ from sartor.policies import Precision
     ("text", "found"), [("274512", 274512), ("0", 0), ("1.5MiB", 3 << 19), ("2 GB", 2_000_000_000)]
 )
 def test_a_size_without_a_unit_is_in_bytes_as_messages_say_it(text: str, found: int) -> None:
-    assert read_memory_limit(text) == found
+    assert SETTINGS["memory_limit"].asked(text) == found
     assert CompileConfig(threads=1, memory_limit=text).memory_limit == found  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "much", "", "9" * 30])
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--memory-limit"):
-        read_memory_limit(text)
+        SETTINGS["memory_limit"].asked(text)
 
 
 @pytest.mark.parametrize(("text", "fraction"), [(None, 0.0), ("1%", 0.01), ("0.5%", 0.005), ("100%", 1.0)])
@@ -80,13 +80,19 @@ def test_other_bits_of_weights_are_refused(text: str) -> None:
         read_precision(None, text)
 
 
-@pytest.mark.parametrize(("seconds", "left"), [(3.0, 2.0), (0.5, 0.0), (-1.0, -1.0), (math.inf, math.inf)])
+@pytest.mark.parametrize(("seconds", "left"), [(3.0, 2.0), (0.5, 0.0)])
 def test_a_budget_counts_from_the_beginning_of_the_command(
     seconds: float, left: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(constraints, "elapsed", lambda: 1.0)
     assert read_time_budget(seconds, fast=False) == left
     assert ("nothing is measured" in caplog.text) == (left == 0.0)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
+def test_a_budget_that_is_none_is_refused_by_the_name_of_its_option(seconds: float) -> None:
+    with pytest.raises(UsageError, match=f"--time-budget is {seconds}, expected a number of seconds of 0 or more"):
+        read_time_budget(seconds, fast=False)
 
 
 def test_fast_leaves_nothing_to_end() -> None:
