@@ -14,40 +14,26 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import NetworkValue, TensorType
 from sartor.codegen.ir.target import Target
-from sartor.codegen.mlir.iree_compiler import compile_module, flags_for, ir, mark_double, run_passes
 from sartor.codegen.mlir.machine import get_ready
-from sartor.codegen.mlir.operations import symbol
-from sartor.dialect_passes.bounded_indices import bound_indices
-from sartor.dialect_passes.constants import fold_narrowed
-from sartor.dialect_passes.double_interface import keep_double_interface
-from sartor.dialect_passes.dump import Dumper, bytecode
-from sartor.dialect_passes.fold_weights import fold_weights
-from sartor.dialect_passes.form_layers import form_layers
-from sartor.dialect_passes.fuse_layers import Attends, find_fusions
-from sartor.dialect_passes.split_layers import find_childnets
-from sartor.errors import SartorError, UnsupportedModelError
+from sartor.dialect_passes.dump import Dumper
+from sartor.errors import SartorError
 from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.imported_model import ImportedModel, StoredIntegers
 from sartor.frontend.layer_tensors import value_names
-from sartor.frontend.onnx_import import import_model
+from sartor.frontend.layering import Splitting, layered_model
 from sartor.frontend.states import DeclaredStates, states_of
 from sartor.onnx_model.graphs.graph import GraphEditor, optional_input
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.graphs.infer import without_weights
-from sartor.onnx_model.graphs.names import naming_origins
-from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
+from sartor.onnx_model.graphs.prepared import PreparedModel
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import SKIPPING, nodes
-from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.preparing.simplify_worker import seldom_collected
 from sartor.onnx_model.preparing.table_rows import table_rows
-from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.onnx_model.quantisation.equalised_products import Exponents, equalise_products
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
@@ -59,22 +45,13 @@ from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.reference.trusted.oracles.table import is_vouched_by_definitions
 from sartor.runtime.driver.bound_input import Bindings
-from sartor.runtime.driver.device import open_device
-from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.program import Program
-from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.driver.state import State
-from sartor.runtime.module import open_module
 from sartor.tuning.workers.protocol import WorkerError
-from sartor.tuning.workers.shared_arrays import StoredArrays
 
-# Weights that were folded into others are no longer needed, and would be stored in every module.
-_CLEAN = "builtin.module(util.func(canonicalize,cse),symbol-dce)"
 _SAMPLE_SEED = 0
 _DOUBLE_RECORD = "sartor.double"
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _SIMPLIFYING: list[SimplifyProcess] = []
-_PASSABLE = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
 def get_going() -> None:
@@ -117,7 +94,7 @@ def run_import(
         widens: whether half precision is computed in float32; None as is best for the target.
     """
     end = time.monotonic() + seconds
-    splitting = _Splitting(target or Target.create("cpu"), asked or AskedChildren())
+    splitting = Splitting(target or Target.create("cpu"), asked or AskedChildren())
     widens = widens_halves(splitting.target.devices) if widens is None else widens
     fixed = _Fixed(shapes, bindings or {}, exponents or {}, double, states or StatePolicy(), simplifies, widens)
     try:
@@ -151,19 +128,11 @@ class _Fixed:
     widens: bool
 
 
-@dataclass(frozen=True)
-class _Splitting:
-    """What decides how layers are split: the target, and requests."""
-
-    target: Target
-    asked: AskedChildren
-
-
 def _imported(
     path: Path,
     fixed: _Fixed,
     dumper: Dumper,
-    splitting: _Splitting,
+    splitting: Splitting,
     directory: Path | None,
     beside: Executor,
     end: float,
@@ -182,7 +151,7 @@ def _imported(
     if named:
         # Rounding to 8 bits does not commute with Winograd's method, whose childnets are the only ones on request.
         splitting = replace(splitting, asked=AskedChildren())
-    layered = _layered(prepared, dumper, splitting, directory, fixed.double)
+    layered = layered_model(prepared, dumper, splitting, directory, fixed.double)
     names = dict(value_names(prepared.model, layered.graph))
     saved, sha256 = saving.result()
     chosen = choosing.result()
@@ -257,63 +226,6 @@ def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
         return _Read(prepared, rounds(loaded), definitions, external, states, is_simplified, rows)
 
 
-@dataclass(frozen=True)
-class _Layered:
-    """A network as layers.
-
-    Attributes:
-        graph: its layers.
-        weights: those that a layer or the unsplit module refers to.
-        unsplit: the module before it was split into layers, as bytecode.
-    """
-
-    graph: LayerGraph
-    weights: Mapping[str, np.ndarray]
-    unsplit: bytes
-
-
-def _layered(
-    prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, directory: Path | None, double: Double
-) -> _Layered:
-    """Import a prepared model, fold its weights, and split it into layers."""
-    is_wide = double is Double.F64 and has_doubles(prepared.model)
-    if is_wide:
-        check_doubles(prepared, splitting.target.device, "leave --double f64 out, or cast around it to float32")
-    try:
-        imported = import_model(prepared.model, wide=is_wide)
-    except UnsupportedModelError as error:
-        raise naming_origins(with_advice(error, prepared.model), prepared.described) from None
-    context = ir.Context()
-    module = ir.Module.parse(imported.bytecode, context)
-    passed = [[each.name for each in values] for values in (prepared.inputs, prepared.outputs)]
-    if not is_wide:
-        keep_double_interface(module, *passed)
-    if is_wide or any(each.dtype == np.float64 for each in (*prepared.inputs, *prepared.outputs)):
-        mark_double(module)
-    dumper.write("import", module)
-    fold_narrowed(module)
-    fold_weights(module, imported.weights, evaluate)
-    bound_indices(module, imported.weights)
-    run_passes(module, _CLEAN)
-    dumper.write("fold-weights", module)
-    unsplit = bytecode(module)
-    layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
-    fused = find_fusions(layers, _attends(splitting.target))
-    graph, parts = find_childnets(fused, imported.weights, splitting.target, splitting.asked or None)
-    used = _used(graph, module)
-    weights = {name: array for name, array in {**imported.weights, **parts}.items() if name in used}
-    if directory is None:
-        return _Layered(graph, weights, unsplit)
-    return _Layered(graph, StoredArrays.write(directory / "weights.bin", weights), unsplit)
-
-
-def _attends(target: Target) -> Attends:
-    """What kernels of attention a target has."""
-    if "cuda" in target.devices:
-        return Attends.KEYS
-    return Attends.ALL if "cpu" in target.devices else Attends.NONE
-
-
 def _stored_integers(model: ModelProto) -> dict[str, StoredIntegers]:
     """The integers for which dequantised tensors stand, by name of these, where one scale and zero point are known."""
     editor = GraphEditor(model.graph)
@@ -350,34 +262,3 @@ def _saved(pieces: Iterable[bytes | memoryview], directory: Path | None) -> tupl
             digest.update(piece)
             file.write(piece)
     return path, digest.hexdigest()
-
-
-def _value(info: TensorInfo) -> NetworkValue:
-    """An input or output as ONNX declares it. Integers have no sign in IREE's types, only in its operations.
-
-    Raises:
-        UnsupportedModelError: if the module stores the tensor in another type.
-    """
-    if info.dtype.name not in _PASSABLE:
-        raise UnsupportedModelError(
-            f"'{info.name}' is of type {info.dtype.name}, which IREE 3.13 changes on the way in; "
-            f"cast it inside the model from one of {', '.join(_PASSABLE)}"
-        )
-    signless = np.dtype(info.dtype.name.removeprefix("u"))
-    return NetworkValue(info.name, TensorType.of(info.shape, signless), info.dtype.name)
-
-
-def _used(graph: LayerGraph, module: ir.Module) -> set[str]:
-    """Weights that a layer or the whole module still refers to."""
-    loads = {symbol(view.operation) for view in module.body.operations if view.operation.name == "util.global"}
-    return loads | {name for layer in graph.all_layers() for name in layer.weights}
-
-
-def evaluate(text: str, arrays: Sequence[np.ndarray], results: Sequence[TensorType]) -> list[Array]:
-    """Run ``@fold`` of a module on arrays, on one thread of this machine; ``results`` are its result types."""
-    device = open_device("cpu", 1)
-    module = open_module(compile_module(text, (*Target.create("cpu").flags, *flags_for(text))))
-    program = Program(module.native, "constant folding", device, {})
-    views = program.invoke("fold", [upload(array, device).view for array in arrays])
-    specs = [TensorSpec("folded", each.numpy_dtype.name, each.shape) for each in results]
-    return [from_view(view, device, spec).to_host().copy() for view, spec in zip(views, specs, strict=True)]

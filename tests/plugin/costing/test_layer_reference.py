@@ -17,7 +17,8 @@ from sartor.codegen.ir.layer import Layer
 from sartor.costing.layer_arbiters import LayerArbiters
 from sartor.costing.layer_reference import LayerArbiter, cut_out
 from sartor.errors import UnsupportedModelError
-from sartor.frontend.import_job import evaluate, run_import
+from sartor.frontend.constant_folding import evaluate
+from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.output_error import output_error
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase

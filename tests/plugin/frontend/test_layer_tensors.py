@@ -11,7 +11,7 @@ from onnx import ModelProto
 
 from benchmarks import zoo
 from sartor.codegen.ir.layer import Layer, LayerKind, TensorType
-from sartor.frontend.import_job import evaluate
+from sartor.frontend.constant_folding import evaluate
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.precision.observe_job import show_only
