@@ -17,7 +17,7 @@ from benchmarks.selection.network_tables import NetworkTables
 from benchmarks.selection.results import Axes, Line, plot_lines
 from benchmarks.selection.transfer import FAMILIES, known_of_others, searched
 from sartor.tuning.search.cost_model import CostModel, Sample
-from sartor.tuning.search.search import INFORMED, SearchSettings
+from sartor.tuning.search.search_settings import INFORMED, SearchSettings
 from sartor.tuning.search.shipped.likeness import guide
 from sartor.tuning.selection import auto
 

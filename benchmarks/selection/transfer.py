@@ -18,7 +18,7 @@ from benchmarks.selection.tuner_search import replay_search
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.routine_registry import described
 from sartor.tuning.search.cost_model import CostModel, Sample
-from sartor.tuning.search.search import SearchSettings
+from sartor.tuning.search.search_settings import SearchSettings
 from sartor.tuning.search.shipped.times import near_best
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.problem import Choice, Node, Problem

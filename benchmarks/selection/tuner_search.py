@@ -8,7 +8,9 @@ from benchmarks.selection.network_tables import TaskTimes
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.routine_registry import described
 from sartor.tuning.search.cost_model import CostModel, Sample
-from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch, settings_for
+from sartor.tuning.search.search import VariantSearch
+from sartor.tuning.search.search_settings import SearchSettings, settings_for
+from sartor.tuning.search.searched import Picks, Searched
 
 
 def replay_search(

@@ -34,8 +34,8 @@ from sartor.tuning.search.cost_model import FEWEST_SAMPLES, load_ahead
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
-from sartor.tuning.search.search import settings_for
 from sartor.tuning.search.search_run import Measured, SearchRun
+from sartor.tuning.search.search_settings import settings_for
 from sartor.tuning.search.shipped.foreseen import Foreseen
 from sartor.tuning.search.shipped.likeness import kin_in, shipped_guide
 from sartor.tuning.search.shipped.times import shipped_samples

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.selection.settings import CHOSEN, KNOWN, OWN, Replay, best_setting, settings_around, summaries
 from benchmarks.selection.settings import _chosen as chosen
 from benchmarks.selection.summaries import settings_summary
-from sartor.tuning.search.search import INFORMED, SearchSettings
+from sartor.tuning.search.search_settings import INFORMED, SearchSettings
 
 LOSSES = {
     OWN: {"vgg16": (100, 2.0), "vgg19": (100, 2.0), "lenet5": (10, 1.0)},

@@ -32,7 +32,8 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.frontend.import_job import run_import
 from sartor.tuning.search.features import analytic_seconds, features
-from sartor.tuning.search.search import Searched, VariantSearch
+from sartor.tuning.search.search import VariantSearch
+from sartor.tuning.search.searched import Searched
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 
 (layer,) = run_import(Path(sys.argv[1]), {{}}, None).graph.layers

@@ -12,118 +12,21 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from sartor.codegen.analysis.task_bounds import weight_bytes
 from sartor.codegen.ir.machines.core import WIDE, Core
-from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass, Traits
+from sartor.codegen.ir.variants.traits import DescribedVariant, Traits
 from sartor.tuning.search.cost_model import CostModel, Sample
 from sartor.tuning.search.expected_gain import expected_gain, spread_of
 from sartor.tuning.search.leaders import groups, leaders
-from sartor.tuning.search.shipped.informed import FirstLimits, fastest, promising
-from sartor.tuning.search.shipped.likeness import guide, is_covered, joint_model, kin
+from sartor.tuning.search.outlook import Outlook, Promise
+from sartor.tuning.search.search_settings import SearchSettings
+from sartor.tuning.search.searched import Picks, Searched, Times, best_time, working_times
+from sartor.tuning.search.shipped.informed import fastest, promising
+from sartor.tuning.search.shipped.likeness import guide, joint_model, kin
 from sartor.tuning.search.workgroups import WORKGROUP_PARAMETERS
-
-Picks = Mapping[str, tuple[str, ...]]
-"""Descriptors of the variants to measure, by task key."""
-
-Times = Mapping[str, Mapping[str, float | None]]
-"""Seconds of measured variants, by task key and descriptor; None for those that failed."""
-
-
-@dataclass(frozen=True)
-class Searched:
-    """A task for which variants are searched.
-
-    Attributes:
-        key: of the task.
-        facts: as ``task_facts`` writes them.
-        variants: candidate 0 first.
-        count: number of the network's layers with this task.
-    """
-
-    key: str
-    facts: str
-    variants: tuple[DescribedVariant, ...]
-    count: int
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """Limits of the search.
-
-    Attributes:
-        rounds: largest number of rounds after the first.
-        share: cost limit of a round, as a fraction of the first round's cost.
-        most: largest number of variants of a task in a round.
-        optimism: factor by which predictions are multiplied, so that unmeasured variants get a chance.
-        gain: fraction of the network's time that a variant must be predicted to save.
-        until: fraction of the network's time that all variants together must promise to save for the search to go on.
-        layout_weight: weight of being faster only than variants with the same layout and element type, which
-            neighbouring layers may need.
-        first: number of variants of a task and format class in the first round, if there are samples of other networks.
-        far: a format class that is slower than another by this factor is not searched: converting costs less.
-        informed: limits of the first round where many networks were measured elsewhere.
-        threads: number of threads; with several, the first round has other numbers of workgroups, too.
-    """
-
-    rounds: int = 2
-    share: float = 0.33
-    most: int = 3
-    optimism: float = 0.9
-    gain: float = 0.001
-    until: float = 0.0
-    layout_weight: float = 0.3
-    first: int = 2
-    far: float = 1.1
-    informed: FirstLimits = field(default_factory=FirstLimits)
-    threads: int = 1
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What measuring variants of a task is expected to bring.
-
-    Attributes:
-        gain: seconds of an inference that it saves.
-        cost: of compiling, as a multiple of one short kernel's.
-    """
-
-    gain: float
-    cost: float
-
-    @property
-    def rate(self) -> float:
-        """The gain for each unit of cost."""
-        return self.gain / self.cost
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What is still to be found.
-
-    Attributes:
-        promises: of tasks, by key; empty if nothing predicts.
-        seconds: of an inference, as far as that is known or predicted.
-    """
-
-    promises: Mapping[str, Promise]
-    seconds: float
-
-    def is_less_than(self, fraction: float) -> bool:
-        """Whether all promises together are less than a fraction of an inference's time."""
-        return bool(self.promises) and sum(promise.gain for promise in self.promises.values()) < fraction * self.seconds
-
-
-INFORMED = SearchSettings(share=0.2, gain=0.002)
-"""Limits where many networks were measured elsewhere: chosen with families of them held out (docs/tuning.md)."""
-
-
-def settings_for(variants: Iterable[DescribedVariant], shipped: Sequence[Sample], threads: int) -> SearchSettings:
-    """Limits of the search among these variants: small ones only if the package's samples tell of nearly all."""
-    return replace(INFORMED if is_covered(variants, shipped) else SearchSettings(), threads=threads)
-
 
 # Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
 # in which a short kernel is compiled.
@@ -200,7 +103,7 @@ class VariantSearch:
 
     def _foreseen(self, known: Times, model: CostModel) -> float:
         """Seconds of an inference by what is known, and by predictions of the rest."""
-        times = {task.key: _best(known, task) or fastest(task.facts, task.variants, model) for task in self.tasks}
+        times = {task.key: best_time(known, task) or fastest(task.facts, task.variants, model) for task in self.tasks}
         return sum(task.count * times[task.key] for task in self.tasks)
 
     def _promise(self, task: Searched, picked: Sequence[str], known: Times, model: CostModel, spread: float) -> Promise:
@@ -211,7 +114,7 @@ class VariantSearch:
         if not predicted:
             return Promise(0.0, 1.0)
         chosen = min(predicted, key=predicted.__getitem__)
-        best = _best(known, task)
+        best = best_time(known, task)
         # A predicted choice may be slower than predicted, as the others may.
         present, spread = (best, spread) if best is not None else (predicted[chosen], math.sqrt(2) * spread)
         others = [
@@ -237,7 +140,7 @@ class VariantSearch:
         return [
             Sample(task.facts, each, seconds)
             for task in self.tasks
-            for each, seconds in _times(known, task)
+            for each, seconds in working_times(known, task)
             if not each.traits.is_free
         ]
 
@@ -296,13 +199,13 @@ class VariantSearch:
 
     def _offers(self, task: Searched, known: Times, model: CostModel) -> Iterator[_Offer]:
         rest = [each for each in task.variants if each.descriptor not in known.get(task.key, {})]
-        best = _best(known, task)
+        best = best_time(known, task)
         if not rest or best is None:
             return
         for variant, predicted in zip(rest, model.seconds(task.facts, rest), strict=True):
             hoped = predicted * self.settings.optimism
             far = self.settings.far * best
-            beside = min(_best(known, task, variant.format_class) or far, far)
+            beside = min(best_time(known, task, variant.format_class) or far, far)
             gain = max(0.0, best - hoped) + self.settings.layout_weight * max(0.0, beside - hoped)
             yield _Offer(task.key, variant.descriptor, task.count * gain, _cost(variant, task.facts))
 
@@ -347,24 +250,11 @@ def _cost(variant: DescribedVariant, facts: str) -> float:
     return variant.traits.compile_cost + weight_bytes(facts) / _PACKED_BYTES
 
 
-def _times(known: Times, task: Searched) -> Iterator[tuple[DescribedVariant, float]]:
-    """Measured variants of a task that work, with their seconds, in the order of ``known``."""
-    variants = {variant.descriptor: variant for variant in task.variants}
-    for name, seconds in known.get(task.key, {}).items():
-        if seconds is not None:
-            yield variants[name], seconds
-
-
 def _told(task: Searched, known: Times, model: CostModel) -> Iterator[tuple[float, float]]:
     """Measured and predicted seconds of a task's variants."""
-    measured = [(each, seconds) for each, seconds in _times(known, task) if not each.traits.is_free]
+    measured = [(each, seconds) for each, seconds in working_times(known, task) if not each.traits.is_free]
     predicted = model.seconds(task.facts, [each for each, _ in measured])
     yield from zip((seconds for _, seconds in measured), predicted, strict=True)
-
-
-def _best(known: Times, task: Searched, format_class: FormatClass | None = None) -> float | None:
-    times = [seconds for each, seconds in _times(known, task) if format_class in (None, each.format_class)]
-    return min(times, default=None)
 
 
 def _new(picks: Picks, known: Times) -> dict[str, tuple[str, ...]]:

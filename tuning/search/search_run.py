@@ -17,7 +17,10 @@ from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, l
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.doubts.surprises import surprising
 from sartor.tuning.search.found_so_far import FoundSoFar
-from sartor.tuning.search.search import Outlook, Picks, Searched, SearchSettings, VariantSearch
+from sartor.tuning.search.outlook import Outlook
+from sartor.tuning.search.search import VariantSearch
+from sartor.tuning.search.search_settings import SearchSettings
+from sartor.tuning.search.searched import Picks, Searched
 from sartor.tuning.search.shipped.likeness import Kin, guide, joint_model, kin_in, predicted_seconds
 
 SEARCHED = ":searched"

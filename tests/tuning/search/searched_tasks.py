@@ -8,7 +8,7 @@ from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.routine_registry import described
 from sartor.tuning.search.cost_model import Sample
-from sartor.tuning.search.search import Searched
+from sartor.tuning.search.searched import Searched
 
 STOCK = "cpu:f32/conv2d.stock"
 

@@ -8,7 +8,9 @@ import pytest
 
 from sartor.codegen.routine_registry import described
 from sartor.tuning.search.cost_model import Sample
-from sartor.tuning.search.search import INFORMED, Searched, SearchSettings, VariantSearch, settings_for
+from sartor.tuning.search.search import VariantSearch
+from sartor.tuning.search.search_settings import INFORMED, SearchSettings, settings_for
+from sartor.tuning.search.searched import Searched
 from sartor.tuning.search.shipped.informed import FirstLimits
 from tests.tuning.search.searched_tasks import (
     KERNELS,

@@ -23,8 +23,8 @@ from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.search import search_run
 from sartor.tuning.search.cost_model import Sample
-from sartor.tuning.search.search import INFORMED, SearchSettings
 from sartor.tuning.search.search_run import SEARCHED, SearchRun
+from sartor.tuning.search.search_settings import INFORMED, SearchSettings
 from sartor.tuning.store.store import Store
 from sartor.tuning.store.tasks import task_results
 from sartor.tuning.workers.pool import Job, JobResult, JobStatus, WorkerPool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sartor.tuning.search.doubts.surprises import surprising
-from sartor.tuning.search.search import Times
+from sartor.tuning.search.searched import Times
 from sartor.tuning.search.shipped.likeness import guide
 from tests.tuning.search.searched_tasks import VARIANTS, best, samples, seconds, task
 

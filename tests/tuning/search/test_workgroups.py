@@ -11,7 +11,9 @@ from sartor.codegen.ir.variants.routine import Variant, variant_of, variants_of
 from sartor.codegen.routine_registry import described
 from sartor.codegen.routines import ROUTINES, routines_for
 from sartor.costing.listing import list_candidates
-from sartor.tuning.search.search import Searched, SearchSettings, VariantSearch
+from sartor.tuning.search.search import VariantSearch
+from sartor.tuning.search.search_settings import SearchSettings
+from sartor.tuning.search.searched import Searched
 from sartor.tuning.search.workgroups import fewer_workgroups, predicted_seconds, promising_numbers, workgroups_of
 from tests.conftest import ImportedOf
 from tests.tuning.search.searched_tasks import STOCK, facts, kernel, listed

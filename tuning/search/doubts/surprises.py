@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from sartor.tuning.search.cost_model import CostModel, Sample
-from sartor.tuning.search.search import Picks, Searched, Times
+from sartor.tuning.search.searched import Picks, Searched, Times
 from sartor.tuning.search.shipped.likeness import kin
 
 # The model errs by a tenth or two; disturbances double times.

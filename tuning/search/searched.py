@@ -1,0 +1,45 @@
+"""Tasks whose variants are searched, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass
+
+Picks = Mapping[str, tuple[str, ...]]
+"""Descriptors of the variants to measure, by task key."""
+
+Times = Mapping[str, Mapping[str, float | None]]
+"""Seconds of measured variants, by task key and descriptor; None for those that failed."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A task for which variants are searched.
+
+    Attributes:
+        key: of the task.
+        facts: as ``task_facts`` writes them.
+        variants: candidate 0 first.
+        count: number of the network's layers with this task.
+    """
+
+    key: str
+    facts: str
+    variants: tuple[DescribedVariant, ...]
+    count: int
+
+
+def working_times(known: Times, task: Searched) -> Iterator[tuple[DescribedVariant, float]]:
+    """Measured variants of a task that work, with their seconds, in the order of ``known``."""
+    variants = {variant.descriptor: variant for variant in task.variants}
+    for name, seconds in known.get(task.key, {}).items():
+        if seconds is not None:
+            yield variants[name], seconds
+
+
+def best_time(known: Times, task: Searched, format_class: FormatClass | None = None) -> float | None:
+    """Seconds of the fastest measured variant of a task, of one format class or of all; None if none works."""
+    times = [seconds for each, seconds in working_times(known, task) if format_class in (None, each.format_class)]
+    return min(times, default=None)
