@@ -149,28 +149,29 @@ def test_a_job_that_a_worker_cannot_read_is_no_fault_of_a_variant(cluster: Proce
             list(pool.map_unordered("tests.no_such_module:job", [("a", {})], TIMEOUT, quiet=True))
 
 
-def test_kinds_of_machines_are_told_apart_and_never_mixed(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with processes(tmp_path) as made, ExitStack() as stack:
-        made.worker("like this")
-        other = made.worker("unlike", models=[OTHER])
-        wait_until(lambda: len(connected(made)) == 2)
-        with pytest.raises(UsageError, match="--tune-for"):
-            stack.enter_context(find_cluster(Scheduler.of(made.address), TARGET, None))
-        found = stack.enter_context(find_cluster(Scheduler.of(made.address), TARGET, "nobody has"))
-        assert OTHER in found.hardware
-        pool = opened(stack, made, tmp_path, "nobody has")
-        assert [each.status for each in in_batch(pool, log, 4, 0.0)] == [JobStatus.OK] * 4
-        assert {worker for _, worker in times(log)} == {str(other.pid)}
+def test_kinds_of_machines_are_told_apart_and_never_mixed(cluster: Processes, tmp_path: Path) -> None:
+    log, other = tmp_path / "log", cluster.worker("unlike", models=[OTHER])
+    try:
+        wait_until(lambda: len(connected(cluster)) == 3)
+        with ExitStack() as stack:
+            with pytest.raises(UsageError, match="--tune-for"):
+                stack.enter_context(find_cluster(Scheduler.of(cluster.address), TARGET, None))
+            found = stack.enter_context(find_cluster(Scheduler.of(cluster.address), TARGET, "nobody has"))
+            assert OTHER in found.hardware
+            pool = opened(stack, cluster, tmp_path, "nobody has")
+            assert [each.status for each in in_batch(pool, log, 4, 0.0)] == [JobStatus.OK] * 4
+            assert {worker for _, worker in times(log)} == {str(other.pid)}
+    finally:
+        kill(other)
+    wait_until(lambda: len(connected(cluster)) == 2)
 
 
-def test_killing_workers_and_the_scheduler_loses_only_what_was_under_way(tmp_path: Path) -> None:
+def test_killing_workers_and_the_scheduler_loses_only_what_was_under_way(cluster: Processes, tmp_path: Path) -> None:
+    """The last test of this cluster."""
     count, log, arrived = 24, tmp_path / "log", list[int]()
-    with processes(tmp_path) as made, ExitStack() as stack:
-        (scheduler,) = made.started
-        first, second = made.worker("one"), made.worker("two")
-        wait_until(lambda: len(connected(made)) == 2)
-        pool = opened(stack, made, tmp_path)
+    scheduler, first, second = cluster.started[:3]
+    with ExitStack() as stack:
+        pool = opened(stack, cluster, tmp_path)
         for done, result in enumerate(in_batch(pool, log, count, 0.3)):
             assert result.status is JobStatus.OK
             arrived.append(result.value)
@@ -178,9 +179,9 @@ def test_killing_workers_and_the_scheduler_loses_only_what_was_under_way(tmp_pat
                 kill(first)
             if done == 12:
                 kill(scheduler)
-                made.scheduler()
+                cluster.scheduler()
             if done == 16:
-                made.worker("three")
+                cluster.worker("three")
         assert second.poll() is None
     assert sorted(arrived) == list(range(count))
     repeated = [number for number, _ in times(log)]
