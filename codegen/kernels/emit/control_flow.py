@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index, IndexArithmetic
 from sartor.codegen.mlir.iree_compiler import ir, scf
@@ -12,6 +13,31 @@ Body = Callable[[Index, list[ir.Value]], list[ir.Value]]
 
 class ControlFlow(IndexArithmetic):
     """Emits loops that carry values, and branches."""
+
+    def __init__(self, entry: ir.Block) -> None:
+        super().__init__(entry)
+        self._begun: list[ir.Operation] = []
+
+    @property
+    def depth(self) -> int:
+        """How many loops and branches the next op is in."""
+        return len(self._begun)
+
+    @contextmanager
+    def outside(self, depth: int) -> Iterator[None]:
+        """Emit ops before what is around them, but for ``depth`` loops and branches; they must not use values of it."""
+        if depth == len(self._begun):
+            yield
+            return
+        with ir.InsertionPoint(self._begun[depth]):
+            yield
+
+    @contextmanager
+    def _inside(self, op: ir.OpView, block: ir.Block) -> Iterator[None]:
+        self._begun.append(op.operation)
+        with ir.InsertionPoint(block):
+            yield
+        self._begun.pop()
 
     def loop(self, lower: Index, upper: Index, step: int, carried: Sequence[ir.Value], body: Body) -> list[ir.Value]:
         """``for index in range(lower, upper, step)``, without a loop if there is at most one iteration.
@@ -26,7 +52,7 @@ class ControlFlow(IndexArithmetic):
         if isinstance(lower, int) and isinstance(upper, int) and upper - lower <= step:
             return body(lower, list(carried)) if lower < upper else list(carried)
         loop = scf.ForOp(self.value(lower), self.value(upper), self.value(step), list(carried))
-        with ir.InsertionPoint(loop.body):
+        with self._inside(loop, loop.body):
             scf.yield_(body(loop.induction_variable, list(loop.inner_iter_args)))
         return list(loop.results)
 
@@ -58,10 +84,10 @@ class ControlFlow(IndexArithmetic):
                 chosen()
             return
         branch = scf.IfOp(condition, has_else=otherwise is not None)
-        with ir.InsertionPoint(branch.then_block):
+        with self._inside(branch, branch.then_block):
             then()
             scf.yield_([])
         if otherwise is not None:
-            with ir.InsertionPoint(branch.else_block):
+            with self._inside(branch, branch.else_block):
                 otherwise()
                 scf.yield_([])

@@ -33,6 +33,7 @@ class Tile:
         run: its columns, and the taps that touch the image.
         lines: its rows, and the taps that touch the image; None for a single row at any position.
         ordinal: its number among the tiles of its panel in this workgroup.
+        depth: how many loops and branches are around its panel.
     """
 
     panel: Panel
@@ -40,6 +41,7 @@ class Tile:
     run: TileRun
     lines: TileRun | None
     ordinal: Index
+    depth: int = 0
 
     def pixel(self, line: int, column: int) -> int:
         """Number of a pixel in the tile; each of its vectors has an accumulator."""
@@ -107,10 +109,12 @@ class Nest(Loops):
     Attributes:
         channels: OC.
         tiling: sizes of tiles.
+        loads_early: whether a panel's scales and initial values are loaded before the loops over its pixels.
     """
 
     channels: int
     tiling: Tiling
+    loads_early: bool = False
 
     @property
     def grid(self) -> PanelGrid:
@@ -277,6 +281,7 @@ class _Writer:
         self._asm = asm
         self._memories = memories
         self._accumulate = accumulate
+        self._depth = 0
 
     def write(self, region: Region) -> None:
         """Emit the code of a part of the result."""
@@ -285,7 +290,7 @@ class _Writer:
 
     def write_panel(self, panel: Panel, region: Region) -> None:
         """Emit the code of a panel of a part of the result."""
-        nest, asm, rows = self._nest, self._asm, region.rows
+        nest, asm, rows, self._depth = self._nest, self._asm, region.rows, self._asm.depth
 
         def line(lines: TileRun | None, row: Index) -> None:
             inside = asm.sub(row, rows[0])
@@ -306,21 +311,36 @@ class _Writer:
         def every(column: Index) -> None:
             number = asm.add(ordinal, asm.divide(column, tiling.columns)[0])
             origin = TileOrigin(line.batch, line.row, column, vector, line.inside)
-            self._tile(Tile(panel, origin, run, lines, number))
+            self._tile(Tile(panel, origin, run, lines, number, self._depth))
 
         asm.repeat(run.start, run.end, run.width, every)
 
     def _tile(self, tile: Tile) -> None:
         nest, asm, memories, origin = self._nest, self._asm, self._memories, tile.origin
         tile_vectors = tile.tile_vectors(nest.lanes)
-        totals = self._accumulate(
-            tile, lambda: [nest.epilogue.start(asm, memories, origin, tile_vector) for tile_vector in tile_vectors]
-        )
+
+        def starts() -> list[ir.Value]:
+            if nest.loads_early and nest.epilogue.starts_alike:
+                return self._early_starts(tile)
+            return [nest.epilogue.start(asm, memories, origin, tile_vector) for tile_vector in tile_vectors]
+
+        totals = self._accumulate(tile, starts)
         for tile_vector, total in zip(tile_vectors, totals, strict=True):
             value = nest.epilogue.finish(asm, memories, origin, tile_vector, total)
             asm.store(
                 value, memories[nest.result.memory], origin.offset(asm, nest.result, tile_vector), tile_vector.channels
             )
+
+    def _early_starts(self, tile: Tile) -> list[ir.Value]:
+        """Initial values that all pixels share, before the loops over these."""
+        nest, asm, tile_vectors = self._nest, self._asm, tile.tile_vectors(self._nest.lanes)
+        with asm.outside(tile.depth):
+            origin = TileOrigin(tile.origin.batch, 0, 0, asm.mul(tile.panel.index, nest.tiling.vectors))
+            loaded = [
+                nest.epilogue.start(asm, self._memories, origin, tile_vector)
+                for tile_vector in tile_vectors[: tile.panel.vectors]
+            ]
+        return [loaded[tile_vector.vector] for tile_vector in tile_vectors]
 
 
 def kernel_rows(asm: Assembler, rows: Axis, tile: Tile, totals: list[ir.Value], body: RowBody) -> list[ir.Value]:

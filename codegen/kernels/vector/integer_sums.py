@@ -85,8 +85,10 @@ class IntegerSums:
             sums: vectors of integers.
             starts: the layer's initial values, vectors of f32.
         """
-        table, step = _Table(self, asm, nest, memories[1], tile), asm.scale_of(memories[0]).step
-        factors = [arith.mulf(table.scale(index), step) for index in range(tile.panel.vectors)]
+        step = asm.scale_of(memories[0]).step
+        with asm.outside(tile.depth if nest.loads_early else asm.depth):
+            table = _Table(self, asm, nest, memories[1], tile)
+            factors = [arith.mulf(table.scale(index), step) for index in range(tile.panel.vectors)]
         found = []
         for tile_vector, total, start in zip(tile.tile_vectors(nest.lanes), sums, starts, strict=True):
             # Pixels that start from the same value share the code that divides it.

@@ -55,7 +55,9 @@ def _contraction(
 ) -> Contraction:
     batches, channels, *_ = convolution.result.shape
     return Contraction(
-        nest=Nest(batches, *read.axes, layer.result, layer.epilogue, layer.lanes, channels, tiling.tiling),
+        nest=Nest(
+            batches, *read.axes, layer.result, layer.epilogue, layer.lanes, channels, tiling.tiling, loads_early=True
+        ),
         depth=rows.depth,
         image=rows.strides,
         filters=packed.strides,

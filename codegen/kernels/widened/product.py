@@ -33,7 +33,16 @@ def product_strips(layer: ProductLayer, tiling: StripTiling, element: WordPairEl
     lhs, filters = layer.memories
     rows = WidenedRows(layer.axes[0], layer.rows, shape.depth, layer.lhs)
     contraction = Contraction(
-        nest=Nest(layer.batches, *layer.axes, layer.result, layer.epilogue, lanes, shape.columns, tiling.tiling),
+        nest=Nest(
+            layer.batches,
+            *layer.axes,
+            layer.result,
+            layer.epilogue,
+            lanes,
+            shape.columns,
+            tiling.tiling,
+            loads_early=True,
+        ),
         depth=rows.depth,
         image=rows.strides,
         filters=packed.strides,
