@@ -183,7 +183,9 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         for each in (*narrow, *fused)
         if isinstance(each, Storing) and (dtype := each.storage or each.traits.weights)
     }
-    needs = {key: each["needs"] for key, each in known.items() if each["needs"] is not None}
+    needs: dict[tuple[str | None, str], str] = {
+        key: routine["needs"] for key, routine in known.items() if routine["needs"] is not None
+    }
     assert needs == {
         (None, "block_words"): "avx512vnni or avxvnni",
         (None, "block_word_pairs"): "avx2 or avx512bw or sse2",

@@ -89,7 +89,8 @@ def _code(data: Array, index: int, bits: int) -> Array:
     """A code of each row of bytes, which may lie in two of them."""
     byte, part = divmod(index * bits, 8)
     following = data[:, min(byte + 1, data.shape[1] - 1)].astype(np.uint16)
-    return (data[:, byte] | following << 8) >> part & (1 << bits) - 1
+    codes: Array = (data[:, byte] | following << 8) >> part & (1 << bits) - 1
+    return codes
 
 
 # All sizes are tried on these, only the best guess on the others.
