@@ -186,7 +186,7 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
     needs: dict[tuple[str | None, str], str] = {
         key: routine["needs"] for key, routine in known.items() if routine["needs"] is not None
     }
-    assert needs == {
+    expected: dict[tuple[str | None, str], str] = {
         (None, "block_words"): "avx512vnni or avxvnni",
         (None, "block_word_pairs"): "avx2 or avx512bw or sse2",
         ("bf16", "tiles"): "amx-bf16",
@@ -223,6 +223,7 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         ("bf16", "neon_matrix_dots"): "bf16",
         ("bf16", "fused_winograd_neon"): "bf16",
     }
+    assert needs == expected
     shown = call("sartor", "routines").stdout
     assert all(word in shown for word in ("needs of the CPU", "amx-int8", "f16"))
 
