@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+COUNTED_FORMAT = 11
+"""The newest format, of manifests with an input that the module fills with the number of positions before a call:
+versions that do not know it refuse it."""
 PROMPTS_FORMAT = 10
-"""The newest format, of manifests with a function for prompts: versions that do not know it refuse it."""
+"""The format of manifests with a function for prompts."""
 CACHES_FORMAT = 9
 """The format of manifests with caches that grow."""
 STATES_FORMAT = 8
@@ -112,9 +115,10 @@ class Manifest:
     ``states`` are pairs of ``outputs`` and ``inputs`` that the module can keep between calls, for which it has further
     functions. ``format`` is then ``STATES_FORMAT``;
     ``caches`` are inputs and outputs that the module keeps as caches that grow; there are no ``states`` then, and
-    ``format`` is ``CACHES_FORMAT``;
+    ``format`` is ``CACHES_FORMAT``, or ``COUNTED_FORMAT`` if an input is the number of positions before a call, which
+    the function that keeps caches does not take;
     ``prompt`` is the function for several tokens of a prompt, which appends to the same caches; ``format`` is then
-    ``PROMPTS_FORMAT``.
+    at least ``PROMPTS_FORMAT``.
     """
 
     model: str
@@ -198,10 +202,12 @@ class Manifest:
     @property
     def stateful_signature(self) -> Signature:
         """The function that keeps states between calls: its inputs and outputs are those that are no states."""
+        from sartor.runtime.driver.cache import BEFORE
         from sartor.runtime.driver.state import STATEFUL_SUFFIX
 
         kept: tuple[State | Cache, ...] = (*self.states, *self.caches)
         read, written = {each.input for each in kept}, {each.output for each in kept}
+        read |= {BEFORE} if self.caches else set()
         return Signature(
             self.entry + STATEFUL_SUFFIX,
             tuple(spec for spec in self.inputs if spec.name not in read),
@@ -338,8 +344,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > PROMPTS_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {PROMPTS_FORMAT}; update sartor")
+    if isinstance(found, int) and found > COUNTED_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {COUNTED_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

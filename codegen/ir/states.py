@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+BEFORE = "sartor.before"
+"""The name of the input that a network with caches fills itself: the number of positions before a call, int64[1]."""
+
 
 @dataclass(frozen=True, eq=False)
 class StatePair:

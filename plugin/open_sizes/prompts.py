@@ -104,7 +104,7 @@ class CheckedPlan:
         signature = other.stateful_signature
         features = tuple(sorted({*own.features, *other.features}))
         prompt = Prompt(prompts.tokens, signature.inputs, signature.outputs, other.plan)
-        return replace(own, features=features, prompt=prompt, format=PROMPTS_FORMAT)
+        return replace(own, features=features, prompt=prompt, format=max(own.format, other.format, PROMPTS_FORMAT))
 
 
 def _checked(recipe: Recipe, tuned: Tuned, runner: SizedNets) -> NetRun:

@@ -12,6 +12,7 @@ from sartor.codegen.analysis.operation_count import operation_count
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ENTRY, Layer, ValueRef
+from sartor.codegen.ir.states import BEFORE
 from sartor.codegen.ir.variants.routine import Variant, dtype_of, implementations_of
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.functions.entries import devices_of, entries_of
@@ -21,6 +22,7 @@ from sartor.frontend.value_ranges import Values, named_ranges
 from sartor.policies import ModuleHeader, PlanPolicy
 from sartor.runtime.manifest import (
     CACHES_FORMAT,
+    COUNTED_FORMAT,
     MANIFEST_FORMAT,
     NOISE_FORMAT,
     OPEN_FORMAT,
@@ -141,7 +143,8 @@ class Recipe:
 def _format(imported: ImportedModel) -> int:
     """The oldest format of manifests that describes the module."""
     if imported.caches:
-        return CACHES_FORMAT
+        is_counted = any(value.name == BEFORE for value in imported.graph.inputs)
+        return COUNTED_FORMAT if is_counted else CACHES_FORMAT
     if imported.states:
         return STATES_FORMAT
     if imported.noise:

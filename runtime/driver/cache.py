@@ -9,6 +9,9 @@ from typing import Any
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.files.json_fields import Fields, listed, record, text, whole
 
+BEFORE = "sartor.before"
+"""The name of the input that the module fills itself: the number of positions before a call, int64 of one element."""
+
 FULL = "the caches are full"
 """What the module's function fails with where caches have no room for a call's positions."""
 

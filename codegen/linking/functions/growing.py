@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.size_text import SizeText
 from sartor.codegen.ir.sizes.dims import Symbol, symbols_in
-from sartor.codegen.ir.states import CachePair
+from sartor.codegen.ir.states import BEFORE, CachePair
 from sartor.codegen.linking.functions.borrowed_inputs import HERE, as_own
 from sartor.codegen.linking.functions.entries import Entry
 from sartor.codegen.linking.functions.entry_functions import (
@@ -210,7 +210,9 @@ class _Step:
         self._rows = self._sizes.values([storage.symbol])[0]
         self._read = {f"%t{cache.input}": number for number, cache in enumerate(storage.caches)}
         cached = {cache.input for cache in storage.caches}
-        self._taken = [index for index in range(len(entry.inputs)) if index not in cached]
+        self._counted = [index for index, port in enumerate(entry.inputs) if port.name == BEFORE]
+        own = {*cached, *self._counted}
+        self._taken = [index for index in range(len(entry.inputs)) if index not in own]
         written = {cache.output for cache in storage.caches}
         self._given = [index for index in range(len(entry.outputs)) if index not in written]
         self._lines = list(lines)
@@ -283,10 +285,12 @@ class _Step:
             source = f"%in{index} {quoted(port.name)} : !hal.buffer_view -> {kind}"
             yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {source}"
             yield as_own(f"%t{index}", f"%borrowed{index}", kind)
+        for index in self._counted:
+            yield f"%t{index} = flow.tensor.splat %before_i64 : {_COUNT}"
 
     def _body(self) -> Iterator[str]:
         """What is computed, such that rows are in a cache before it is read."""
-        made = {f"%t{index}" for index in self._taken}
+        made = {f"%t{index}" for index in (*self._taken, *self._counted)}
         by_value = {_VALUE.match(line)[0]: line for line in self._lines}  # type: ignore[index]
 
         def make(value: str) -> Iterator[str]:

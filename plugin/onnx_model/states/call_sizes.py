@@ -6,7 +6,7 @@ gave, do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -158,15 +158,19 @@ class CallFeeds:
     Args:
         model: as it was read.
         sizes: of its inputs.
-        axis_of: the axis of positions of each cache.
+        growing: its caches.
     """
 
-    def __init__(self, model: ModelProto, sizes: CallSizes, axis_of: Mapping[str, int]) -> None:
+    def __init__(self, model: ModelProto, sizes: CallSizes, growing: Sequence[Growing]) -> None:
         self._values = {value.name: value for value in inputs_of(model)}
-        self._sizes, self._axis_of, self._new = sizes, axis_of, sizes.new(model)
+        self._axis_of = {each.input: each.axis for each in growing}
+        self._joined = {each.joined: each.input for each in growing}
+        self._sizes, self._new = sizes, sizes.new(model)
 
     def __call__(self, name: str, positions: int, token: int) -> Array | None:
-        """The value of an input."""
+        """The value of an input, or of a cache with the call's own positions."""
+        if name in self._joined:
+            return self(self._joined[name], positions + self._new, token)
         value, new = self._values.get(name), self._new
         if value is None:
             return None

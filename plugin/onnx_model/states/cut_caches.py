@@ -3,13 +3,15 @@
 A cache becomes an input with all positions, those of the call included, which are the rows of an output. Both have
 positions along their first axis, so that a cache of fewer positions is the beginning of one with more, and a call's
 rows lie behind the earlier ones. What reads the cache has it as before, transposed; what asks for the length before the
-call gets it. Sizes that callers of a decoder choose are bound, but for the number of positions.
+call gets it, and values that are computed from that length follow from an input. Sizes that callers of a decoder choose
+are bound, but for the number of positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from onnx import ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
 
@@ -27,9 +29,10 @@ from sartor.onnx_model.states.call_sizes import (
     is_own,
     tokens_of,
 )
+from sartor.onnx_model.states.counted_positions import count_positions
 from sartor.onnx_model.states.grown_caches import Growing
 from sartor.onnx_model.states.position_tables import TableBound, table_bounds
-from sartor.runtime.driver.cache import Cache
+from sartor.runtime.driver.cache import BEFORE, Cache
 from sartor.settings.size_range import OpenShapes, SizeRange
 
 POSITIONS = "positions"
@@ -76,7 +79,7 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     editor = GraphEditor(model.graph)
     sizes = CallSizes.of(model, growing, given)
     new, axis_of = sizes.new(model), {each.input: each.axis for each in growing}
-    bounds = table_bounds(model, editor, CallFeeds(model, sizes, axis_of), new)
+    bounds = table_bounds(model, editor, CallFeeds(model, sizes, growing), new)
     most, source = _most(growing, given, bounds)
     _check_room(most, source, new)
     prompt = _prompt(model, growing, given, sizes, most)
@@ -85,9 +88,17 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     positions = SizeRange(new, most)
     shapes = {value.name: _bound(value, sizes, axis_of, positions) for value in inputs_of(model)}
     opened = {name: shape for name, shape in shapes.items() if any(isinstance(size, SizeRange) for size in shape)}
+    count_positions(model, BEFORE, partial(_shapes_at, shapes), new, most)
     caches = tuple(Cache(each.input, each.output, each.axis) for each in growing)
     told = [f"{POSITIONS}={new}..{most}, {source}", *sizes.told]
     return CutModel(caches, opened, tuple(told), prompt)
+
+
+def _shapes_at(shapes: OpenShapes, number: int) -> dict[str, tuple[int, ...]]:
+    """Shapes with a number of positions."""
+    return {
+        name: tuple(number if isinstance(size, SizeRange) else size for size in shape) for name, shape in shapes.items()
+    }
 
 
 def _prompt(
@@ -232,7 +243,7 @@ def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableB
             f"for how many positions the table '{unknown}' has rows cannot be told; give the cache "
             f"'{growing[0].input}' a range by --shape, or {NO_STATE}"
         )
-    if known and (known[0][0] < _USUAL_MOST or not all(each.is_rotary for each in bounds)):
+    if known and (known[0][0] < _USUAL_MOST or not all(each.is_ample for each in bounds)):
         return known[0][0], f"as long as the table '{known[0][1]}'"
     return _USUAL_MOST, "the usual bound"
 

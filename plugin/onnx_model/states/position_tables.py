@@ -20,8 +20,8 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optio
 from sartor.onnx_model.operator_types.moving import MOVING
 
 Feed = Callable[[str, int, int], Array | None]
-"""The value of an input when there are so many positions, those of the call included, and all tokens have a number;
-None if its name tells nothing."""
+"""The value of an input, or of a cache with the call's positions, when there are so many positions, those of the call
+included, and all tokens have a number; None if its name tells nothing."""
 
 # Nodes that compute indices. Others, as products, may take long.
 _LIGHT = MOVING - {"DepthToSpace", "SpaceToDepth"} | {
@@ -45,6 +45,7 @@ _LIGHT = MOVING - {"DepthToSpace", "SpaceToDepth"} | {
     *("Trilu", "Where", "Xor"),
 }
 _MICROSOFT = "com.microsoft"
+_GATHER, _SLICING, _TURNING = "Gather", "Slice", "RotaryEmbedding"
 # Operand of the table of cosines, and of the positions, of rotary embedding by domain.
 _ROTARY = {_MICROSOFT: (2, 1), "": (1, 3)}
 _MOST_BYTES = 2**24
@@ -63,21 +64,26 @@ class TableBound:
     Attributes:
         table: its name.
         most: None if that cannot be told.
-        is_rotary: whether it has cosines of rotary embedding, which exporters write for more than models are used with.
+        is_ample: whether exporters write it for more positions than models are used with, as cosines of rotary
+            embedding, and what is read up to a length.
     """
 
     table: str
     most: int | None
-    is_rotary: bool
+    is_ample: bool
 
 
 class _Read(NamedTuple):
-    """Rows that a node takes of a table."""
+    """Rows that a node takes of a table, or the end up to which it reads it, which may be behind the last row."""
 
     table: str
     rows: int
     taken_by: str
-    is_rotary: bool
+    operator: str
+
+    @property
+    def is_rotary(self) -> bool:
+        return self.operator == _TURNING
 
 
 def table_bounds(model: ModelProto, editor: GraphEditor, feed: Feed, new: int) -> list[TableBound]:
@@ -101,25 +107,31 @@ def _bound(read: _Read, index: _Index | None, editor: GraphEditor) -> TableBound
         except (*EVALUATOR_ERRORS, MemoryError):
             _LOG.debug("the rows that are taken of '%s' cannot be computed", read.table, exc_info=True)
         else:
-            return None if most is None else TableBound(read.table, most, read.is_rotary)
-    return (
-        TableBound(read.table, None, read.is_rotary)
-        if read.is_rotary or _tells_positions(read.taken_by, editor)
-        else None
-    )
+            return None if most is None else TableBound(read.table, most, read.operator != _GATHER)
+    is_unknown = read.is_rotary or (read.operator == _GATHER and _tells_positions(read.taken_by, editor))
+    return TableBound(read.table, None, read.is_rotary) if is_unknown else None
 
 
 def _reads(editor: GraphEditor) -> Iterator[_Read]:
     """Where rows of weights are taken by numbers that are computed."""
     for node in editor.nodes:
         table = index = ""
-        if node.op_type == "RotaryEmbedding" and node.domain in _ROTARY:
+        axis = 0
+        if node.op_type == _TURNING and node.domain in _ROTARY:
             table, index = (optional_input(node, each) for each in _ROTARY[node.domain])
-        elif node.op_type == "Gather" and not node.domain and not attributes(node).get("axis", 0):
+        elif node.op_type == _GATHER and not node.domain and not attributes(node).get("axis", 0):
             table, index = node.input
+        elif node.op_type == _SLICING and not node.domain and (axes := _only_axis(node, editor)) is not None:
+            (table, index), axis = (node.input[0], node.input[2]), axes
         shape = editor.shape(table) if index and editor.is_constant(table) else None
-        if shape is not None and len(shape) > 1 and shape[0] > 1 and not editor.is_constant(index):
-            yield _Read(table, shape[0], index, node.op_type != "Gather")
+        if shape is not None and len(shape) > 1 and shape[axis] > 1 and not editor.is_constant(index):
+            yield _Read(table, shape[axis] + (node.op_type == _SLICING), index, node.op_type)
+
+
+def _only_axis(node: NodeProto, editor: GraphEditor) -> int | None:
+    """The axis along which a slice is cut, if it is one."""
+    axes = editor.constant(optional_input(node, 3))
+    return None if axes is None or axes.size != 1 else int(axes.flat[0])
 
 
 @dataclass(frozen=True)
@@ -139,6 +151,8 @@ class _Index:
         wanted, nodes = {name}, list[NodeProto]()
         for node in reversed(editor.nodes):
             if wanted.isdisjoint(node.output):
+                continue
+            if any(feed(each, new, 0) is not None for each in wanted.intersection(node.output)):
                 continue
             if node.domain or node.op_type not in _LIGHT:
                 return None

@@ -160,8 +160,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
-    """Rows of 40 bytes, which are not aligned, and heads that share no keys."""
-    return imported(Decoder(layers=1, heads=2, width=5), tmp_path_factory.mktemp("odd"))
+    """Rows of 40 bytes, which are not aligned, heads that share no keys, and positions that follow from the caches."""
+    return imported(Decoder(layers=1, heads=2, width=5, counts=True), tmp_path_factory.mktemp("odd"))
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +222,16 @@ def not_reset(text: str) -> str:
     return edited
 
 
-@pytest.mark.parametrize(("edit", "first_wrong"), [(off_by_one, 1), (not_reset, CALLS[0])])
+def not_counted(text: str) -> str:
+    """All tokens have the first position."""
+    edited, count = re.subn(
+        r"(%t\d+ = flow\.tensor\.splat) %before_i64", r"%first = arith.constant 0 : i64\n\1 %first", text
+    )
+    assert count == 1
+    return edited
+
+
+@pytest.mark.parametrize(("edit", "first_wrong"), [(off_by_one, 1), (not_reset, CALLS[0]), (not_counted, 1)])
 def test_a_fault_in_the_code_of_caches_is_seen(
     edit: Edit, first_wrong: int, odd: ImportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto, helper
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.states.cut_caches import CutModel, cut_caches
 from sartor.onnx_model.states.grown_caches import growing_caches
-from sartor.runtime.driver.cache import Cache
+from sartor.runtime.driver.cache import BEFORE, Cache
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.settings.size_range import OpenShapes, SizeRange
@@ -46,6 +46,7 @@ def test_rows_that_are_appended_give_what_the_model_gave(decoder: Decoder) -> No
         name: np.concatenate([np.moveaxis(each, 2, 0), np.zeros((1, 1, 2, 8), np.float32)])
         for name, each in caches.items()
     }
+    places |= {BEFORE: np.array([past])} if decoder.counts else {}
     for _ in range(2):
         # What the last row was before the first run does not count: the caller appends it.
         given = outputs(model, {**places, **mask, **kept})
