@@ -188,8 +188,8 @@ class Manifest:
             from sartor.runtime.driver.cache import check_caches
 
             check_caches(self.caches, self.inputs, self.outputs)
-            if self.states or len(self.sizes) != 1:
-                raise ValueError("a module with caches has no other states, and the one size of their length")
+            if self.states or self._length is None:
+                raise ValueError("a module with caches has no other states, and a size that is their length")
         if self.prompt is not None:
             own = self.stateful_signature
             self.prompt.check(own.inputs, own.outputs)
@@ -236,7 +236,25 @@ class Manifest:
         """The states in words, one line each."""
         specs = {spec.name: spec for spec in self.inputs}
         states = [state.described(specs[state.input]) for state in self.states]
-        return states + [cache.described(specs[cache.input], self.sizes[0].most) for cache in self.caches]
+        return states + [cache.described(specs[cache.input], self.most_positions) for cache in self.caches]
+
+    @property
+    def _length(self) -> OpenSize | None:
+        """The size that all caches have along their first axis."""
+        first = {cache.input for cache in self.caches}
+        lengths = ({place.input for place in size.places if not place.axis} for size in self.sizes)
+        return next((size for size, held in zip(self.sizes, lengths, strict=True) if first <= held), None)
+
+    @property
+    def most_positions(self) -> int:
+        """Positions that there is room for in caches; 0 without such."""
+        found = self._length if self.caches else None
+        return 0 if found is None else found.most
+
+    @property
+    def stateful_sizes(self) -> tuple[OpenSize, ...]:
+        """The sizes that callers choose of a module with caches: all but their length."""
+        return tuple(size for size in self.sizes if size is not self._length)
 
     @property
     def rows(self) -> dict[str, int]:

@@ -144,7 +144,7 @@ def open_model(
         overlap,
         program,
         _states(program, manifest) if is_stateful else None,
-        manifest.sizes if manifest is not None and signature is None and not (has_states and manifest.caches) else (),
+        _sizes(manifest, has_caches=has_states) if manifest is not None and signature is None else (),
     )
 
 
@@ -167,6 +167,10 @@ def _stateful(module: Module, manifest: Manifest) -> Signature:
     return found
 
 
+def _sizes(manifest: Manifest, *, has_caches: bool) -> tuple[OpenSize, ...]:
+    return manifest.stateful_sizes if has_caches and manifest.caches else manifest.sizes
+
+
 def _states(program: Program | SegmentedProgram, manifest: Manifest | None) -> KeptStates | KeptCaches | None:
     if manifest is None or not isinstance(program, Program):
         return None
@@ -174,7 +178,7 @@ def _states(program: Program | SegmentedProgram, manifest: Manifest | None) -> K
         from sartor.runtime.runs.kept_caches import KeptCaches
 
         axes = [cache.axis for cache in manifest.caches]
-        return KeptCaches(program, manifest.entry, manifest.state_specs, axes, manifest.sizes[0].most)
+        return KeptCaches(program, manifest.entry, manifest.state_specs, axes, manifest.most_positions)
     from sartor.runtime.runs.kept_states import KeptStates
 
     return KeptStates(program, manifest.entry, manifest.state_specs)

@@ -29,8 +29,7 @@ class StatePair:
 class CachePair:
     """An input that is a cache of all positions so far, new ones included, and an output with the rows of the new ones.
 
-    Both have positions along their first axis. The number of the cache's is the network's only size that is known when
-    it runs.
+    Both have positions along their first axis. The number of the cache's is known only when it runs.
 
     Attributes:
         input: position among the network's inputs.

@@ -14,7 +14,7 @@ from sartor.costing.time_budget import TimeBudget
 from sartor.errors import CompileError, SartorError, UnsupportedModelError, UsageError
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
-from sartor.onnx_model.states.cut_caches import CutModel
+from sartor.onnx_model.states.cut_caches import POSITIONS, CutModel
 from sartor.open_sizes.caches import CutFile, cut_file
 from sartor.open_sizes.calls import CallLog
 from sartor.open_sizes.checking import sized_nets
@@ -224,7 +224,7 @@ class _Making:
 
     def caching(self, model: Path, cut: CutModel) -> _Making:
         """The same of a file that keeps caches, of the user's model."""
-        (symbol,) = self.opened.symbols
+        symbol = next(each for each in self.opened.symbols if each.name == POSITIONS)
         opened = replace(self.opened, model=replace(self.opened.model, caches=cut.caches))
         cached = CachingModel(model, cut.caches, symbol.most, cut.dtypes)
         return replace(self, opened=opened, sources=cut.sources, cached=cached)

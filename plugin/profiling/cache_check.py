@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sartor.codegen.ir.sizes.dims import Extent
 from sartor.errors import DeviceError, UsageError
 from sartor.profiling.state_check import CALLS, CallErrors, ComparedCall, checked_in_session, errors_of_calls
 from sartor.profiling.verify_job import Check
@@ -25,6 +26,8 @@ from sartor.tuning.workers.protocol import WorkerError
 
 # Calls of a first sequence that fills the caches; where there is room for more it ends earlier, as others do.
 _MOST_CALLS = 32
+# Of the range of another size that callers choose.
+_FRACTION = 8
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class _Calls:
         if self._new > model.most:
             raise UsageError(f"a call appends {self._new} positions to caches that have room for {model.most}")
         self._signatures = dict(zip((self._new, session.prompt_tokens), session.signatures, strict=False))
-        self._bound = bound_feeds(check.bound)
+        self._bound, self._others = bound_feeds(check.bound), dict(_other_sizes(check, model))
         self._reference = ReferenceModel(model.path, threads=check.threads)
 
     def errors(self) -> CallErrors:
@@ -159,7 +162,10 @@ class _Calls:
         self, spec: TensorSpec, samples: Sequence[Mapping[str, Array]], number: int, before: int, count: int
     ) -> Array:
         """An input of a call, as large as it is: masks hide nothing, and positions go on where the last call ended."""
-        shape = [before + count if size is None else size for size in spec.shape]
+        shape = [
+            self._others.get((spec.name, axis), before + count) if size is None else size
+            for axis, size in enumerate(spec.shape)
+        ]
         if "mask" in spec.name:
             return np.ones(shape, spec.numpy_dtype)
         if "position" in spec.name and spec.numpy_dtype.kind == "i":
@@ -178,7 +184,18 @@ class _Calls:
         for spec in self._signatures[step.filled].inputs:
             other = next(each for each in self._signatures[self._new].inputs if each.name == spec.name)
             for axis, (size, own) in enumerate(zip(spec.shape, other.shape, strict=True)):
-                if size is None or size != own:
+                if (size is None and (spec.name, axis) not in self._others) or size != own:
                     left = before + step.count if size is None else step.count
                     found[spec.name] = found[spec.name].take(range(left), axis)
         return found
+
+
+def _other_sizes(check: Check, model: CachingModel) -> Iterator[tuple[tuple[str, int], int]]:
+    """Sizes of inputs, by name and axis, that callers choose beside the number of positions: odd ones of the range."""
+    inputs = {value.name: value.type.dims or () for value in check.values[0]}
+    length = inputs[model.caches[0].input][0]
+    for name, dims in inputs.items():
+        for axis, dim in enumerate(dims):
+            if isinstance(dim, Extent) and dim != length and dim.symbol is not None:
+                symbol = dim.symbol
+                yield (name, axis), min(symbol.most, max(symbol.least, symbol.most // _FRACTION) | 1)

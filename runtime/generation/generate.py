@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -30,6 +30,7 @@ def generate(
     repetition_penalty: float = 1.0,
     stop_tokens: Collection[int] = (),
     seed: int | None = None,
+    inputs: Mapping[str, Array] | None = None,
 ) -> Iterator[int]:
     """The tokens that follow a prompt, one by one, as they are computed.
 
@@ -49,6 +50,7 @@ def generate(
         repetition_penalty: divides positive logits of tokens that occurred, and multiplies negative ones.
         stop_tokens: generation ends at one of these, which is not given.
         seed: of what is drawn; None for another each time.
+        inputs: what the model takes beside tokens, positions and masks, the same in each call, as what an encoder gave.
 
     Raises:
         UsageError: if the session keeps no caches, an argument is out of its range, the caches have no room for the
@@ -56,7 +58,7 @@ def generate(
         DeviceError: if the device fails, or the model gives logits that are no numbers.
     """
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty)
-    decoder = _Decoder(session)
+    decoder = _Decoder(session, inputs or {})
     prompt = _tokens("prompt_ids", prompt_ids, decoder.vocabulary)
     if not prompt:
         raise UsageError("prompt_ids has no tokens; give at least one")
@@ -114,17 +116,21 @@ class _Decoder:
         UsageError: if the session's module is no decoder with caches.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, further: Mapping[str, Array]) -> None:
         self._session, self._length = session, session.cached_positions
+        self._further = further
         self._has_begun = False
-        self._inputs = session.get_inputs()
+        self._inputs = [each for each in session.get_inputs() if each.name not in further]
         ids = [each for each in self._inputs if "int" in each.type and not _is_place(each.name)]
         named = [each for each in ids if each.name == "input_ids"] or ids
         if len(named) != 1 or len(named[0].shape) != 2:
             raise UsageError(f"the model has no input of tokens; its inputs are {[each.name for each in self._inputs]}")
         self._ids = named[0]
         if unknown := [each.name for each in self._inputs if each is not self._ids and not _is_place(each.name)]:
-            raise UsageError(f"the model takes '{unknown[0]}' beside tokens, positions and masks; run the session")
+            raise UsageError(
+                f"the model takes '{unknown[0]}' beside tokens, positions and masks; give it by inputs={{…}}, or run "
+                "the session"
+            )
         if self._ids.shape != [1, None if session.prompt_tokens else 1]:
             raise UsageError(f"the model takes tokens of shape {self._ids.shape}; one of one sequence is expected")
         outputs = [output for output in session.get_outputs() if len(output.shape) == _LOGITS_RANK]
@@ -183,7 +189,7 @@ class _Decoder:
         count = self._part if len(part) > 1 else 1
         filled = [*part, *[part[-1]] * (count - len(part))]
         given = {each.name: self._given(each, filled) for each in self._inputs}
-        (found,) = self._session.run([self._logits], given)
+        (found,) = self._session.run([self._logits], {**given, **self._further})
         self._length += len(part)
         if len(part) < count:
             self._session.truncate(self._length)

@@ -3,8 +3,8 @@
 A cache has one buffer with room for the most positions, which the first call that needs it allocates; the system gives
 it memory where it is written. Positions are along the first axis, so those that live are its beginning. A call writes
 its rows behind them, where they are computed, before layers read the cache; nothing else of it is written, nothing is
-copied, and what lies behind the live part is never read. The number of positions is a variable of the module, and the
-size of the network's that is known only when it runs.
+copied, and what lies behind the live part is never read. The number of positions is a variable of the module. Other
+sizes that are known only when it runs, as the length of what an encoder gave, are those of inputs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def growing_functions(
         returned: values of the outputs.
 
     Raises:
-        ValueError: if something else than the number of positions is known only when it runs.
+        ValueError: if something else of a cache than the number of positions is known only when it runs.
     """
     storage = _Storage(entry, caches)
     return [
@@ -108,10 +108,9 @@ class _Storage:
         self.names = [quoted(entry.inputs[cache.input].name) for cache in caches]
         self.types = [entry.inputs[cache.input].type for cache in caches]
         self.rows = [entry.outputs[cache.output].type for cache in caches]
-        ports = (*entry.inputs, *entry.outputs)
-        symbols = symbols_in(open_dim for port in ports for open_dim in port.logical.open_dims)
+        symbols = symbols_in(dim for cache in caches for dim in entry.inputs[cache.input].logical.open_dims)
         if len(symbols) != 1 or any(row.open_dims for row in self.rows):
-            raise ValueError("more than the number of positions is known only when it runs")
+            raise ValueError("more of a cache than the number of positions is known only when it runs")
         self.symbol: Symbol = symbols[0]
 
     @property
@@ -235,6 +234,7 @@ class _Step:
         computed = [
             "%wait = util.null : !hal.fence",
             *self._positions(),
+            *self._sizes.read(storage.symbol, is_checked=False),
             *self._sizes.lines,
             *imports,
             *body,
@@ -269,13 +269,16 @@ class _Step:
         """Lines that end a call for whose positions there is no room, or about which an input does not agree."""
         storage = self._storage
         yield from storage.check_room(self._rows)
+        yield from self._sizes.read(storage.symbol)
         for index in self._taken:
             for axis, dim in enumerate(storage.entry.inputs[index].logical.dims or ()):
                 if not isinstance(dim, int) and dim.symbol is not None:
                     size = f"%size_{index}_{axis}"
                     yield f"{size} = hal.buffer_view.dim<%in{index} : !hal.buffer_view>[{axis}] : index"
-                    yield f"{size}_fits = arith.cmpi eq, {size}, {self._rows} : index"
-                    said = f"the size of '{storage.entry.inputs[index].name}' {DISAGREES}"
+                    (known,) = self._sizes.values([dim.symbol])
+                    yield f"{size}_fits = arith.cmpi eq, {size}, {known} : index"
+                    what = DISAGREES if dim.symbol == storage.symbol else f"is not {dim.symbol.name}"
+                    said = f"the size of '{storage.entry.inputs[index].name}' {what}"
                     yield f"cf.assert {size}_fits, {quoted(said)}"
 
     def _imports(self) -> Iterator[str]:

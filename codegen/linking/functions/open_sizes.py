@@ -27,13 +27,21 @@ class OpenSizes(SizeText):
         """MLIR's names of the values of symbols."""
         return [self._symbols[symbol] for symbol in symbols]
 
-    def read(self) -> Iterator[str]:
-        """Lines that read the symbols from the shapes of the arguments, each from the first that has it."""
+    def read(self, besides: Symbol | None = None, *, is_checked: bool = True) -> Iterator[str]:
+        """Lines that read the symbols from the shapes of the arguments, each from the first that has it.
+
+        Args:
+            besides: a symbol that is known already.
+            is_checked: whether calls end whose sizes are out of range.
+        """
         for symbol in self._symbols_used:
+            if symbol == besides:
+                continue
             index, axis = self._place(symbol)
             name = self._symbols[symbol]
             yield f"{name} = hal.buffer_view.dim<%in{index} : !hal.buffer_view>[{axis}] : index"
-            yield from _within(name, symbol)
+            if is_checked:
+                yield from _within(name, symbol)
 
     def _place(self, symbol: Symbol) -> tuple[int, int]:
         for index, port in enumerate(self._entry.inputs):

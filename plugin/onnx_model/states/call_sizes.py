@@ -6,7 +6,7 @@ gave, do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,8 @@ _TOKENS, _EMBEDDED = ("ids", "tokens"), ("embeds", "embeddings")
 _TOKENS_RANK = 2
 _PLACES = ("position", "positions", "seqlens_k", "sequence_length")
 _ENCODER = "encoder"
+# Lengths of what an encoder gave: Whisper's is 1,500.
+_ENCODED = SizeRange(1, 2048)
 
 
 @dataclass
@@ -38,6 +40,7 @@ class CallSizes:
         free: symbols of a call's tokens, and of caches but for the number, which no one has to say.
         told: which symbols were bound though no one said to what.
         said: symbols whose size the user gives.
+        encoded: ranges of lengths of what an encoder gave, which callers choose.
     """
 
     known: dict[str, int] = field(default_factory=dict)
@@ -46,6 +49,7 @@ class CallSizes:
     free: set[str] = field(default_factory=set)
     told: list[str] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
+    encoded: dict[str, SizeRange] = field(default_factory=dict)
 
     @staticmethod
     def of(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CallSizes:
@@ -70,13 +74,26 @@ class CallSizes:
         sizes.free |= {str(each) for value in inputs_of(model) if is_own(value.name) for each in dims[value.name]}
         for name, shape in given.items():
             sizes._note(name, dims[name], shape, axes.get(name))
+        sizes._leave_encoded({value.name: dims[value.name] for value in inputs_of(model) if value.name not in axes})
         return sizes
+
+    def _leave_encoded(self, dims: Mapping[str, Sequence[int | str]]) -> None:
+        """Leave lengths of what an encoder gave open, which are behind the number of sequences."""
+        symbols = [str(dim) for name, shape in dims.items() if _ENCODER in name for dim in shape[1:]]
+        bound = {*self.known, *self.free, *self.past, *self.totals, *self.encoded}
+        for symbol in dict.fromkeys(symbols):
+            if symbol not in bound and not symbol.isdecimal():
+                self.encoded[symbol] = _ENCODED
+                self.told.append(f"{symbol}={_ENCODED}, the usual bound")
 
     def _note(self, name: str, dims: Sequence[int | str], shape: Sequence[int | SizeRange], axis: int | None) -> None:
         if len(dims) != len(shape):
             raise UsageError(f"--shape gives '{name}' {len(shape)} dimensions, and the model declares {len(dims)}")
         for index, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             if index == axis or (isinstance(dim, str) and self.is_total(dim)):
+                continue
+            if isinstance(size, SizeRange) and isinstance(dim, str) and _ENCODER in name:
+                self.encoded[dim] = size
                 continue
             if isinstance(size, SizeRange):
                 raise UsageError(
@@ -92,13 +109,16 @@ class CallSizes:
         return symbol in self.totals or is_sum(symbol)
 
     def size(self, name: str, dim: int | str) -> int:
-        """The size of a dimension of another input than a cache, or of another axis than the positions'.
+        """The size of a dimension of another input than a cache, or of another axis than the positions'; the largest
+        of what an encoder gave.
 
         Raises:
             UnsupportedModelError: if it is the length before the call, or has nothing to do with calls.
         """
         if isinstance(dim, int):
             return dim
+        if dim in self.encoded:
+            return self.encoded[dim].most
         if dim in self.past:
             raise UnsupportedModelError(f"input '{name}' has as many elements as caches before the call; {NO_STATE}")
         if dim not in self.known and dim not in self.free:

@@ -88,17 +88,21 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     positions = SizeRange(new, most)
     shapes = {value.name: _bound(value, sizes, axis_of, positions) for value in inputs_of(model)}
     opened = {name: shape for name, shape in shapes.items() if any(isinstance(size, SizeRange) for size in shape)}
-    count_positions(model, BEFORE, partial(_shapes_at, shapes), new, most)
+    count_positions(model, BEFORE, partial(_shapes_at, shapes, positions), new, most)
     caches = tuple(Cache(each.input, each.output, each.axis) for each in growing)
     told = [f"{POSITIONS}={new}..{most}, {source}", *sizes.told]
     return CutModel(caches, opened, tuple(told), prompt)
 
 
-def _shapes_at(shapes: OpenShapes, number: int) -> dict[str, tuple[int, ...]]:
-    """Shapes with a number of positions."""
-    return {
-        name: tuple(number if isinstance(size, SizeRange) else size for size in shape) for name, shape in shapes.items()
-    }
+def _shapes_at(shapes: OpenShapes, positions: SizeRange, number: int) -> dict[str, tuple[int, ...]]:
+    """Shapes with a number of positions, and the largest of what an encoder gave."""
+
+    def at(size: int | SizeRange) -> int:
+        if size is positions:
+            return number
+        return size.most if isinstance(size, SizeRange) else size
+
+    return {name: tuple(map(at, shape)) for name, shape in shapes.items()}
 
 
 def _prompt(
@@ -125,16 +129,20 @@ def _prompt(
 def _bound(
     value: ValueInfoProto, sizes: CallSizes, axis_of: Mapping[str, int], positions: SizeRange
 ) -> tuple[int | SizeRange, ...]:
-    """Bind the dimensions of an input, but for the number of positions."""
-    axis, found = axis_of.get(value.name), list[int | SizeRange]()
-    dims = dims_of(value)
-    for index, dim in enumerate(dims):
-        is_positions = index == axis or (axis is None and isinstance(dim, str) and sizes.is_total(dim))
-        found.append(positions if is_positions else sizes.size(value.name, dim))
+    """Bind the dimensions of an input, but for the number of positions, and the length of what an encoder gave."""
+    axis, found = axis_of.get(value.name), list[tuple[int | str, int | SizeRange]]()
+    for index, dim in enumerate(dims_of(value)):
+        if index == axis or (axis is None and isinstance(dim, str) and sizes.is_total(dim)):
+            found.append((POSITIONS, positions))
+        elif axis is None and dim in sizes.encoded:
+            found.append((dim, sizes.encoded[str(dim)]))
+        else:
+            size = sizes.size(value.name, dim)
+            found.append((size, size))
     if axis is not None:
         found.insert(0, found.pop(axis))
-    _set_dims(value, [size if isinstance(size, int) else POSITIONS for size in found])
-    return tuple(found)
+    _set_dims(value, [dim for dim, _ in found])
+    return tuple(size for _, size in found)
 
 
 def _set_dims(value: ValueInfoProto, dims: Iterable[int | str]) -> None:

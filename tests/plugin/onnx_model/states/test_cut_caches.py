@@ -108,9 +108,6 @@ ENCODED = "past_key_values.0.encoder.key"
 @pytest.mark.parametrize(
     ("name", "kind", "dims", "given"),
     [
-        (ENCODED, TensorProto.FLOAT, ("batch", 1, "encoder_sequence_length_out", 4), (1, 1, 6, 4)),
-        ("encoder_attention_mask", TensorProto.INT64, ("batch", "encoder_sequence_length"), (1, 6)),
-        ("encoder_input_ids", TensorProto.INT64, ("batch", "sources"), (1, 6)),
         ("mask", TensorProto.INT64, ("batch", "mask_len"), (1, 9)),
         ("picture", TensorProto.FLOAT, ("batch", None), (1, 5)),
     ],
@@ -128,3 +125,29 @@ def test_sizes_that_calls_do_not_tell_have_to_be_given(
     known = model()
     assert name not in cut(known, {name: given}).shapes
     assert [dim.dim_value for dim in known.graph.input[-1].type.tensor_type.shape.dim] == list(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "dims"),
+    [
+        (ENCODED, TensorProto.FLOAT, ("batch", 1, "encoder_sequence_length_out", 4)),
+        ("encoder_attention_mask", TensorProto.INT64, ("batch", "encoder_sequence_length")),
+        ("encoder_input_ids", TensorProto.INT64, ("batch", None)),
+    ],
+)
+def test_lengths_of_what_an_encoder_gave_are_left_open(
+    name: str, kind: int, dims: tuple[int | str | None, ...]
+) -> None:
+    def model() -> ModelProto:
+        found = ONE.model()
+        found.graph.input.append(helper.make_tensor_value_info(name, kind, dims))
+        return found
+
+    length = next(axis for axis, dim in enumerate(dims) if axis and not isinstance(dim, int))
+    found = cut(model())
+    assert found.shapes[name][length] == SizeRange(1, 2048)
+    assert any(source.endswith("=1..2048, the usual bound") for source in found.sources)
+    shape = [dim if isinstance(dim, int) else 1 for dim in dims]
+    for size in (6, SizeRange(2, 9)):
+        given = cut(model(), {name: (*shape[:length], size, *shape[length + 1 :])})
+        assert given.shapes.get(name, (1, 6, 6))[length] == size
