@@ -18,8 +18,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
+from sartor.onnx_model.graphs.infer import forget_shapes
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.preparing.shapes import bind_shapes
 from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
 
 ShapesAt = Callable[[int], Mapping[str, tuple[int, ...]]]
@@ -98,7 +98,11 @@ def _constants(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict
     """What the model computes that is constant with these shapes, by name."""
     work = ModelProto()
     work.CopyFrom(model)
-    bind_shapes(work, shapes)
+    forget_shapes(work)
+    for value in work.graph.input:
+        if value.name in shapes:
+            kind = value.type.tensor_type.elem_type
+            value.CopyFrom(helper.make_tensor_value_info(value.name, kind, shapes[value.name]))
     fold_constants(work)
     before, editor = {tensor.name for tensor in model.graph.initializer}, GraphEditor(work.graph)
     names = [tensor.name for tensor in work.graph.initializer if tensor.name not in before]
