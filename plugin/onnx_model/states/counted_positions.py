@@ -20,6 +20,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.infer import forget_shapes
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.operator_types.moving import RESHAPING
 from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
 
 ShapesAt = Callable[[int], Mapping[str, tuple[int, ...]]]
@@ -28,7 +29,8 @@ Values = Mapping[str, Array]
 
 # Operands that say how large results are, or which of an operand's elements they have.
 _SIZES = {
-    **dict.fromkeys(("CumSum", "Expand", "OneHot", "Reshape", "Split", "Squeeze", "Tile", "TopK", "Unsqueeze"), (1,)),
+    **dict.fromkeys(RESHAPING - {"Flatten", "Identity"}, (1,)),
+    **dict.fromkeys(("CumSum", "Expand", "OneHot", "Split", "Tile", "TopK"), (1,)),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), (1,)),
     "ConstantOfShape": (0,),
     "Pad": (1, 3),
