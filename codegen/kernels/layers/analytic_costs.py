@@ -35,10 +35,16 @@ _Numbers = Mapping[str, int]
 
 @dataclass(frozen=True)
 class DirectCost:
-    """The cost of products in register tiles, one number at a time."""
+    """The cost of products in register tiles, one number at a time.
+
+    Attributes:
+        weights: element type of the packed weights, which are widened where they are read; None for the model's own.
+    """
+
+    weights: str | None = None
 
     def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
-        return _products(sizes, parameters, core, 1)
+        return _products(sizes, parameters, core, 1, self.weights)
 
 
 @dataclass(frozen=True)
@@ -106,8 +112,8 @@ class WinogradCost:
         return (products + transforms) * sizes["batch"]
 
 
-def _products(sizes: Sizes, parameters: _Numbers, core: Core, group: int) -> float:
-    """Cycles of sums in register tiles, ``group`` products in a step."""
+def _products(sizes: Sizes, parameters: _Numbers, core: Core, group: int, narrow: str | None = None) -> float:
+    """Cycles of sums in register tiles, ``group`` products in a step, by weights that are widened from ``narrow``."""
     rows, columns = _positions(sizes)
     lines, width, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("lines", "columns", "vectors", "unroll"))
     vectors = _vectors(sizes, core.lanes)
@@ -115,7 +121,9 @@ def _products(sizes: Sizes, parameters: _Numbers, core: Core, group: int) -> flo
         # The channels of a tap do not divide into so many steps.
         unroll = 1
     tile = Shape(lines, width, wide, unroll)
-    steps = tile.cycles(rows, columns, vectors, core, core.line_cycles) * sizes["depth"] / group
+    line_cycles = core.line_cycles * _BYTES.get(narrow or "", _FLOAT_BYTES) / _FLOAT_BYTES
+    step = tile.cycles(rows, columns, vectors, core, line_cycles, widens=narrow is not None)
+    steps = step * sizes["depth"] / group
     tiles = -(-rows // lines) * -(-columns // width) * -(-vectors // wide)
     # A kernel row has a loop of its own.
     around = _TILE_INSTRUCTIONS * tiles * sizes["kernel_height"] + _STORE_INSTRUCTIONS * rows * columns * vectors

@@ -31,7 +31,8 @@ def dot_traits(common: Traits, family: str, element: DotElement | None, weights:
         # The filters are rounded, and nothing else: images have the format that they have between layers of f32.
         common = replace(common, precision=QUANTISED, converts=True)
     if weights is not None:
-        return replace(common, family=f"{family}_by_narrow", cost=DirectCost(), weights=weights)
+        wide = replace(common, family=family, cost=DirectCost())
+        return replace(wide, family=f"{family}_by_narrow", cost=DirectCost(weights), weights=weights, wide=wide)
     if element is None:
         return replace(common, family=family, cost=DirectCost())
     if element == PAIRS:

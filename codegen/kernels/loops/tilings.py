@@ -85,7 +85,15 @@ class Shape:
     unroll: int
 
     def cycles(
-        self, rows: int, columns: int, vectors: int, core: Core, line_cycles: float, *, prepares: bool = False
+        self,
+        rows: int,
+        columns: int,
+        vectors: int,
+        core: Core,
+        line_cycles: float,
+        *,
+        prepares: bool = False,
+        widens: bool = False,
     ) -> float:
         """Cycles per step for all tiles of a result, including narrower ones at the edges.
 
@@ -95,17 +103,21 @@ class Shape:
             core: the CPU's core.
             line_cycles: cycles to move a line of filters to the first-level cache.
             prepares: whether the image's numbers are changed before they are multiplied.
+            widens: whether filters are widened before they are multiplied.
         """
         total = 0.0
         for lines, one in _parts(rows, self.lines):
             for width, two in _parts(columns, self.columns):
                 for wide, three in _parts(vectors, self.vectors):
-                    total += self._step(lines * width, wide, core, line_cycles, prepares) * one * two * three
+                    step = self._step(lines * width, wide, core, line_cycles, prepares=prepares, widens=widens)
+                    total += step * one * two * three
         return total
 
-    def _step(self, pixels: int, vectors: int, core: Core, line_cycles: float, prepares: bool) -> float:
+    def _step(
+        self, pixels: int, vectors: int, core: Core, line_cycles: float, *, prepares: bool, widens: bool
+    ) -> float:
         """Cycles of one step of a tile; writing several steps out hides the cost of the loop."""
-        operations = pixels * (vectors + prepares)
+        operations = pixels * (vectors + prepares) + vectors * widens
         together = core.lanes if core.indexes and self.unroll % core.lanes == 0 else 1
         slots = operations + pixels * (core.duplicates and together == 1)
         loads = pixels / together + vectors

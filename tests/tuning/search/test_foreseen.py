@@ -33,6 +33,12 @@ CONVOLUTION = (
     "operations=231211008 read=200704 rows=14 stride=1 taps=9 weights=2359296 written=200704"
 )
 
+# A row by 4096 x 4096 weights.
+PRODUCT = (
+    "contraction batch=1 channels=4096 columns=1 depth=4096 dilation=1 kernel_height=1 kernel_width=1 operands=1 "
+    "operations=33554432 read=16384 rows=1 stride=1 taps=1 weights=67108864 written=16384"
+)
+
 
 @pytest.mark.parametrize("model", [None, shipped_guide("x86-64-v4", 1)], ids=["analytic", "learned"])
 def test_of_each_routine_the_fastest_by_prediction_is_left(
@@ -92,6 +98,23 @@ def test_instructions_whose_like_was_not_seen_are_as_much_faster_as_their_models
     # Measured: 1.65 times as fast as f32, and 1.85 times as fast as that.
     assert 1.3 < direct / pairs < 2
     assert 1.4 < pairs / winograd < 2.25
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_filters_of_16_bits_are_widened_for_more_time_and_read_in_less(dtype: str) -> None:
+    guide, seen = shipped_guide("x86-64-v4", 1), kin_in(shipped_samples("x86-64-v4", 1))
+    core, tiles = core_of(TARGET), "{columns=8,lines=1,panel_groups=1,row_groups=1,unroll=1,vectors=3}"
+    row = "{columns=1,lines=1,panel_groups=1,row_groups=1,unroll=2,vectors=4}"
+    for facts, name, least, most in (
+        (CONVOLUTION, f"conv2d.direct{tiles}", 1.0, 1.3),
+        (PRODUCT, f"matmul.product{row}", 0.45, 0.7),
+    ):
+        both = [described(f"cpu:f32/{each}") for each in (name, name.replace("{", f"_by_{dtype}{{"))]
+        assert kin(both[0]) in seen
+        assert kin(both[1]) not in seen
+        for model in (guide, None):
+            wide, narrow = predicted_seconds(facts, both, model, seen, core)
+            assert least < narrow / wide < most
 
 
 def test_attention_costs_what_its_loops_do() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from statistics import median
 from threading import Lock
 
@@ -44,7 +45,8 @@ def predicted_seconds(
     A kernel of several layers competes with the sum of their times, one of any size with stock code, and one that
     multiplies groups of numbers by an instruction with those that multiply single ones. What a learned model makes of
     a kernel whose like it has not ``seen`` is about the time of others of the task, so its analytic model counts if
-    there is one: the instruction's at the pace at which the learned model takes the task's other kernels to run.
+    there is one: the instruction's at the pace at which the learned model takes the task's other kernels to run, and
+    that of a kernel by filters in fewer bytes at the pace of the same kernel by filters as the model has them.
 
     Args:
         facts: of the task.
@@ -59,7 +61,7 @@ def predicted_seconds(
     analytic = [analytic_seconds(facts, each, core) for each in variants]
     if model is None:
         return analytic
-    learned = model.seconds(facts, variants)
+    learned = _learned(facts, variants, model, seen, core)
     known = [kin(each) in seen for each in variants]
     paces = [
         found / own
@@ -80,6 +82,26 @@ def predicted_seconds(
         predicted(each, found, own, is_known=is_known)
         for each, found, own, is_known in zip(variants, learned, analytic, known, strict=True)
     ]
+
+
+def _learned(
+    facts: str, variants: Sequence[DescribedVariant], model: CostModel, seen: Set[Kin], core: Core
+) -> list[float]:
+    """What a learned model predicts; for kernels by narrower filters that it has not ``seen`` what it predicts for wide
+    ones, times the ratio of the analytic models of both."""
+    comparable = [_comparable(variant, seen) for variant in variants]
+    return [
+        seconds * analytic_seconds(facts, variant, core) / analytic_seconds(facts, other, core)
+        for variant, other, seconds in zip(variants, comparable, model.seconds(facts, comparable), strict=True)
+    ]
+
+
+def _comparable(variant: DescribedVariant, seen: Set[Kin]) -> DescribedVariant:
+    """A variant, or if its like was not ``seen`` the one by filters in the model's own type whose like was."""
+    if variant.traits.wide is None or kin(variant) in seen:
+        return variant
+    wide = replace(variant, traits=variant.traits.wide)
+    return wide if kin(wide) in seen else variant
 
 
 def is_covered(variants: Iterable[DescribedVariant], samples: Sequence[Sample]) -> bool:
