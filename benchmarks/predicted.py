@@ -2,6 +2,7 @@
 
     python -m benchmarks.predicted resnet50 lenet5 -o build/predicted    # all networks of the zoo by default
     python -m benchmarks.predicted MODEL.onnx... --budgets 15 --peers --no-tuned    # beside ONNX Runtime and OpenVINO
+    python -m benchmarks.predicted squeezenet --budgets default,5%    # without a budget, tuned until that part is left
 
 Each compilation is a command of its own with an empty database and an empty cache folder, timed from the start of its
 process to its end, when the checked file is published. The package has bytecode, as when it is installed. The modules
@@ -34,7 +35,7 @@ from sartor.errors import CompileError
 
 app = typer.Typer(add_completion=False)
 _COMPILE = "from sartor.cli.main import compile_main; compile_main()"
-_TUNED = "tuned"
+_TUNED, _DEFAULT = "tuned", "default"
 PACKAGES = ("sartor", "sartor.codegen", "sartor.dialect_passes", "sartor.runtime", "sartor.tuning")
 _PROCESSES, _SECONDS = 3, 2.0
 _PEERS: Mapping[str, Opener] = {"ONNX Runtime": open_onnxruntime, "OpenVINO": partial(open_openvino, "f32")}
@@ -46,7 +47,7 @@ class Row:
 
     Attributes:
         network: name in the zoo.
-        budget: seconds of the time budget, or ``tuned``.
+        budget: seconds of the time budget, a percentage until which it is tuned, ``default``, or ``tuned``.
         compilation: seconds of the command.
         inference: milliseconds of an inference.
         ratio: of that to the tuned plan's; NaN without one.
@@ -67,13 +68,14 @@ def compile_within(model: Path, output: Path, budget: str, threads: int) -> floa
     Args:
         model: the ONNX file.
         output: of the module.
-        budget: seconds of the time budget, or ``tuned`` for none.
+        budget: seconds of the time budget, a percentage until which it is tuned, ``default`` for neither, or ``tuned``
+            to measure each kind of layer.
         threads: to tune for.
 
     Raises:
         CompileError: if the command fails.
     """
-    options = [] if budget == _TUNED else ["--time-budget", budget]
+    options = _options(budget)
     with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
         database = ["--tuning-db", str(Path(directory) / "t.db"), "--threads", str(threads)]
         command = [sys.executable, "-c", _COMPILE, str(model), "-o", str(output), *database, *options]
@@ -87,12 +89,20 @@ def compile_within(model: Path, output: Path, budget: str, threads: int) -> floa
     return seconds
 
 
+def _options(budget: str) -> list[str]:
+    if budget == _DEFAULT:
+        return []
+    if budget == _TUNED:
+        return ["--tune-until", "0"]
+    return ["--tune-until" if budget.endswith("%") else "--time-budget", budget]
+
+
 def measure(model: Path, budgets: Sequence[str], folder: Path, threads: int, *, peers: bool = False) -> list[Row]:
     """Compile a model within each budget, and time the modules in turn.
 
     Args:
         model: the ONNX file.
-        budgets: seconds, or ``tuned`` for none, to whose plan the others are compared.
+        budgets: as for ``compile_within``; others are compared to the plan of ``tuned``.
         folder: of the modules.
         threads: to tune for and to run with.
         peers: whether ONNX Runtime and OpenVINO run beside.
@@ -145,12 +155,14 @@ def show(
     networks: Annotated[
         list[str] | None, typer.Argument(help="Zoo networks or ONNX files; all of the zoo by default.")
     ] = None,
-    budgets: Annotated[str, typer.Option(help="Time budgets in seconds.")] = "0",
+    budgets: Annotated[
+        str, typer.Option(help="Time budgets in seconds, percentages to tune until, or default for neither.")
+    ] = "0",
     threads: Annotated[int, typer.Option(help="Threads to tune for.")] = 1,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for models and the CSV file.")] = Path(
         "build/predicted"
     ),
-    tuned: Annotated[bool, typer.Option(help="Compile without a budget, too.")] = True,
+    tuned: Annotated[bool, typer.Option(help="Compile with all kinds of layers measured, too.")] = True,
     peers: Annotated[bool, typer.Option(help="Time ONNX Runtime and OpenVINO beside.")] = False,
 ) -> None:
     """Compile and time every network, and print the table with the geometric means and the worst ratios."""

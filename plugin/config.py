@@ -84,6 +84,8 @@ class CompileConfig:
         time_budget: seconds that a compilation should take; with 0 no layer is measured, and the plan is predicted;
             None for no limit.
         tune_until: fraction of the network's time; tuning ends when what is left to measure promises to save less.
+            With 0 each kind of layer is measured; None for 0.03 without a time budget, where the package holds times
+            of nearly all variants, and else 0.
         workers: Dask scheduler whose workers measure, by address (``tcp://host:8786``) or file; None for this machine.
         tune_for: the kind of machine that the module is tuned for, if the workers are of several: the beginning of its
             digits, or a part of its description.
@@ -117,7 +119,7 @@ class CompileConfig:
     jobs: int = field(default_factory=physical_cores)
     search: Search = Search.MODEL
     time_budget: float | None = None
-    tune_until: float = 0.0
+    tune_until: float | None = None
     workers: str | None = None
     tune_for: str | None = None
     fixes_threads: bool = False
@@ -164,6 +166,12 @@ class CompileConfig:
             raise UsageError(
                 f"input '{twice[0]}' is given both a shape and a value to be bound to; leave its shape out"
             )
+
+    @property
+    def until(self) -> float | None:
+        """As ``tune_until``. Of several devices each kind of layer is measured: what is wrong in a plan with guesses is
+        looked for on one."""
+        return 0.0 if self.tune_until is None and self.target.others else self.tune_until
 
     @property
     def fixed(self) -> Bindings:

@@ -270,11 +270,12 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "tune_until": Setting(
         lambda name, value: number(
-            name, value, "a fraction of the network's time from 0 to 1, such as 0.01", lambda given: 0 <= given <= 1
+            name, value, "a fraction of the network's time from 0 to 1, such as 0.03", lambda given: 0 <= given <= 1
         ),
         "--tune-until",
-        "Tune until what is left to measure promises to save less than this part of the network's time, such as "
-        "3%: the rest keeps predicted routines. (default: each kind of layer is measured)",
+        "Tune until what is left to measure promises to save less than this part of the network's time: the rest "
+        "keeps predicted routines; with 0 each kind of layer is measured. (default: 3% where the package holds times "
+        "of other networks on such a CPU, 0 elsewhere and within a time budget)",
         "PERCENT%",
         is_settled=True,
     ),

@@ -16,6 +16,7 @@ from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.costing.candidates import measured_candidates
 from sartor.frontend.imported_model import ImportedModel
@@ -30,14 +31,14 @@ from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.isa_level import isa_class
 from sartor.tuning.records.measurement import Measurement, key_threads
-from sartor.tuning.search.cost_model import FEWEST_SAMPLES, load_ahead
+from sartor.tuning.search.cost_model import FEWEST_SAMPLES, Sample, load_ahead
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search_run import Measured, SearchRun
 from sartor.tuning.search.search_settings import settings_for
 from sartor.tuning.search.shipped.foreseen import Foreseen
-from sartor.tuning.search.shipped.likeness import kin_in, shipped_guide
+from sartor.tuning.search.shipped.likeness import is_covered, kin_in, shipped_guide
 from sartor.tuning.search.shipped.times import shipped_samples
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
@@ -48,6 +49,8 @@ from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS_OF_SIZES = 1
+DEFAULT_UNTIL = 0.03
+"""Of the network's time: tuning ends when what is left promises to save less (docs/tuning.md#until-when)."""
 
 
 def make_tuner(
@@ -82,14 +85,15 @@ def tune(
     tuner: Tuner,
     policy: PlanPolicy,
     search: Search = Search.MODEL,
-    until: float = 0.0,
+    until: float | None = 0.0,
     *,
     predicts: bool = False,
 ) -> Tables:
     """Measure the candidates of a tuner's device, or what a search selects of them; returns cost tables of all tasks.
 
-    A search ends when what is left promises less than the fraction ``until`` of the network's time. That routines are
-    guesses is told, unless nothing was to be measured, as a plan ``predicts`` all that is not known.
+    A search ends when what is left promises less than the fraction ``until`` of the network's time; with None that is
+    ``DEFAULT_UNTIL`` without a deadline, where the package holds times of nearly all variants, and else 0. That
+    routines are guesses is told, unless nothing was to be measured, as a plan ``predicts`` all that is not known.
 
     The machine's peak is in them for comparison.
     """
@@ -189,6 +193,13 @@ def shipped_kind(store: Store, target: Target) -> tuple[str, int] | None:
     return isa_class(host()) if target.is_this_cpu else target.architecture, target.threads
 
 
+def _default_until(variants: Sequence[DescribedVariant], shipped: Sequence[Sample], tuner: Tuner) -> float:
+    """What a search may leave out. How far predictions err is known only of what a model has seen alike before, and a
+    deadline ends a search.
+    """
+    return DEFAULT_UNTIL if not tuner.is_bounded and is_covered(variants, shipped) else 0.0
+
+
 def _nothing() -> None:
     """There is no model to load."""
 
@@ -198,7 +209,7 @@ def _measured(
     cases: list[BenchmarkCase],
     tuner: Tuner,
     pins: Sequence[Pin] | None,
-    until: float = 0.0,
+    until: float | None = 0.0,
     *,
     predicts: bool = False,
 ) -> Measured:
@@ -217,10 +228,11 @@ def _measured(
     tuner.listener = found.told
     kind = shipped_kind(tuner.store, tuner.target)
     shipped = () if kind is None else shipped_samples(*kind)
-    foresees = tuner.is_bounded or until > 0
-    guided_by = None if kind is None or not foresees else shipped_guide(*kind)
     described = [variant.described for case in cases for variant in case.variants[1:]]
     settings = settings_for(described, shipped, key_threads(tuner.target.device, tuner.target.threads))
+    until = _default_until(described, shipped, tuner) if until is None else until
+    foresees = tuner.is_bounded or until > 0
+    guided_by = None if kind is None or not foresees else shipped_guide(*kind)
     # Each variant of any size is measured with several, which takes as much longer.
     rounds = min(settings.rounds, _ROUNDS_OF_SIZES) if imported.graph.calls else settings.rounds
     settings = replace(settings, until=until, rounds=rounds)

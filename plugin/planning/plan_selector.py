@@ -44,11 +44,13 @@ class PlanSelector:
         solver: finds plans within limits.
         budget: the error budget.
         errors: predicts their errors; None if no layer may round.
+        gain: fraction of its time that a plan must be predicted to save to be compiled and run.
     """
 
     solver: PlanSolver
     budget: ErrorBudget
     errors: PlanErrors | None = None
+    gain: float = 1 - WORTHWHILE
     _bound: float | None = field(default=None, init=False)
 
     @property
@@ -76,7 +78,7 @@ class PlanSelector:
 
     def is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
         """Whether a plan is predicted, by the same tables, to be faster than another by enough to be built."""
-        return self._promise(recipe, tables) < WORTHWHILE * self._promise(other, tables)
+        return self._promise(recipe, tables) < (1 - self.gain) * self._promise(other, tables)
 
     def _promise(self, recipe: Recipe, tables: Tables) -> float:
         """Predicted seconds of an inference, or of the first one if the objective is cold."""

@@ -47,7 +47,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "dump_directory": ("", 1, "a\0b"),
     "jobs": (0, 1.5, None),
     "search": ("half", None),
-    "tune_until": (-0.1, 1.5, NAN, "1%", None, True),
+    "tune_until": (-0.1, 1.5, NAN, "1%", True),
     "time_budget": (-1, NAN, float("inf"), "20", True, 10**400),
     "workers": ("", 1),
     "tune_for": ("", 1),

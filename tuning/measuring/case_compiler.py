@@ -43,6 +43,11 @@ class CaseCompiler:
     deadline: float | None
     _probe_path: Path | None = field(default=None, init=False)
 
+    @property
+    def at_once(self) -> int:
+        """Number of compilations at a time."""
+        return self.pool.at_once(_COMPILE)
+
     def pieces(self, cases: Sequence[BenchmarkCase]) -> list[tuple[int, BenchmarkCase]]:
         """The cases, those that are a large part of all work in pieces; each with the index of its case."""
         most = self._most_in_a_piece(cases)
@@ -82,12 +87,12 @@ class CaseCompiler:
         if self.target.device != "cpu" or self.pool.measures_elsewhere:
             return [[index] for index in range(len(pieces))]
         variants = sum(len(piece.variants) for piece in pieces)
-        return batched(pieces, batch_count(variants, self.pool.at_once(_COMPILE)))
+        return batched(pieces, batch_count(variants, self.at_once))
 
     def _most_in_a_piece(self, cases: Sequence[BenchmarkCase]) -> int:
         """Number of variants that one process compiles at once, so that no process has much left when others end."""
         variants = sum(len(case.variants) for case in cases)
-        return max(_LEAST_IN_A_PIECE, -(-variants // (_PIECES * self.pool.at_once(_COMPILE))))
+        return max(_LEAST_IN_A_PIECE, -(-variants // (_PIECES * self.at_once)))
 
     def probe(self, directory: Path) -> Path:
         """The compiled probe.

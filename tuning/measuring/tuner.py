@@ -206,6 +206,11 @@ class Tuner:
         return self._settings.deadline
 
     @property
+    def at_once(self) -> int:
+        """Number of compilations at a time."""
+        return self._compiler.at_once
+
+    @property
     def is_late(self) -> bool:
         """Whether the deadline has passed, or jobs were left out because of it."""
         deadline = self._settings.deadline

@@ -105,10 +105,12 @@ class CostModel:
     Attributes:
         trees: predict logarithms of factors from features.
         core: of the machine, as for ``features``.
+        pace: how many times as long everything takes as the trees say.
     """
 
     trees: Trees
     core: Core = WIDE
+    pace: float = 1.0
 
     @staticmethod
     def fit(samples: Sequence[Sample], *, favours_fast: bool = False, core: Core = WIDE) -> CostModel | None:
@@ -140,7 +142,7 @@ class CostModel:
         if not variants:
             return []
         rows = np.array([features(facts, variant, self.core) for variant in variants])
-        return [ideal * math.exp(each) for each in self.trees.predict(rows).tolist()]
+        return [self.pace * ideal * math.exp(each) for each in self.trees.predict(rows).tolist()]
 
     def ranked(self, facts: str, variants: Sequence[DescribedVariant]) -> list[DescribedVariant]:
         """Variants of a task, sorted by predicted time.

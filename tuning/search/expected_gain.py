@@ -9,7 +9,7 @@ Schonlau and Welch, 1998).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist, median
 
 SPREAD = 0.2
@@ -22,14 +22,20 @@ _PER_MEDIAN = 1.4826
 _NORMAL = NormalDist()
 
 
-def spread_of(pairs: Iterable[tuple[float, float]]) -> float:
-    """The spread of predictions, by pairs of a measured and a predicted time. A common factor is none: it does not
-    change which variant is faster."""
+def spread_of(tasks: Iterable[Sequence[tuple[float, float]]]) -> float:
+    """The spread of predictions of a task's variants, by pairs of a measured and a predicted time for each task.
+
+    A factor that they have in common is none: it does not change which variant is faster.
+    """
+    errors = [error for pairs in tasks if len(pairs) > 1 for error in _errors(pairs)]
+    return SPREAD if len(errors) < _FEWEST else max(_LEAST, _PER_MEDIAN * median(map(abs, errors)))
+
+
+def _errors(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    """Errors of the logarithms without their median; what taking that away takes from their spread is given back."""
     logs = [math.log(measured / predicted) for measured, predicted in pairs]
-    if len(logs) < _FEWEST:
-        return SPREAD
     middle = median(logs)
-    return max(_LEAST, _PER_MEDIAN * median(abs(log - middle) for log in logs))
+    return [(log - middle) * math.sqrt(len(logs) / (len(logs) - 1)) for log in logs]
 
 
 def expected_gain(present: float, predicted: float, spread: float) -> float:

@@ -1,9 +1,19 @@
-"""What is still to be found: what measuring variants is expected to bring."""
+"""What a search may still find: the gains that the variants of all tasks promise together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from sartor.tuning.search.cost_model import CostModel
+from sartor.tuning.search.expected_gain import expected_gain, spread_of
+from sartor.tuning.search.searched import Picks, Searched, Times, best_time, cost_of, working_times
+from sartor.tuning.search.shipped.informed import fastest
+
+# Of the fastest variant's time.
+_NEAR = 2.0
 
 
 @dataclass(frozen=True)
@@ -39,3 +49,72 @@ class Outlook:
     def is_less_than(self, fraction: float) -> bool:
         """Whether all promises together are less than a fraction of an inference's time."""
         return bool(self.promises) and sum(promise.gain for promise in self.promises.values()) < fraction * self.seconds
+
+
+def outlook(tasks: Sequence[Searched], picks: Picks, known: Times, model: CostModel) -> Outlook:
+    """What measuring the picks of each task promises to save.
+
+    Args:
+        tasks: of the network.
+        picks: what may be measured.
+        known: what was measured.
+        model: predicts. It should not have learned from what is ``known``: how far it errs there is taken for how far
+            it errs on the rest.
+    """
+    told = {task.key: _near(_told(task, known, model)) for task in tasks}
+    paces, spread = _paces(told), spread_of(told.values())
+    pace = median(paces.values()) if paces else 1.0
+    promises = {
+        task.key: _promise(task, picks[task.key], known, replace(model, pace=paces.get(task.key, pace)), spread)
+        for task in tasks
+        if picks.get(task.key)
+    }
+    return Outlook(promises, foreseen_seconds(tasks, known, replace(model, pace=pace)))
+
+
+def foreseen_seconds(tasks: Sequence[Searched], known: Times, model: CostModel) -> float:
+    """Seconds of an inference by what is known, and by a model's predictions of the rest."""
+    times = {task.key: best_time(known, task) or fastest(task.facts, task.variants, model) for task in tasks}
+    return sum(task.count * times[task.key] for task in tasks)
+
+
+def pace_of(tasks: Sequence[Searched], known: Times, model: CostModel) -> float:
+    """How many times as long as a model says tasks take, in the median of those that were measured; 1 if none was."""
+    return median(_paces({task.key: _near(_told(task, known, model)) for task in tasks}).values() or [1.0])
+
+
+def _paces(told: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, float]:
+    return {key: median(seconds / predicted for seconds, predicted in pairs) for key, pairs in told.items() if pairs}
+
+
+def _promise(task: Searched, picked: Sequence[str], known: Times, model: CostModel, spread: float) -> Promise:
+    variants = [variant for variant in task.variants if not variant.traits.is_free]
+    names = [variant.descriptor for variant in variants]
+    predicted = dict(zip(names, model.seconds(task.facts, variants), strict=True))
+    if not predicted:
+        return Promise(0.0, 1.0)
+    chosen = min(predicted, key=predicted.__getitem__)
+    best = best_time(known, task)
+    # A predicted choice may be slower than predicted, as the others may.
+    present, spread = (predicted[chosen], math.sqrt(2) * spread) if best is None else (best, spread)
+    others = [
+        variant
+        for variant in variants
+        if variant.descriptor in picked and not (best is None and variant.descriptor == chosen)
+    ]
+    gains = [expected_gain(present, predicted[other.descriptor], spread) for other in others]
+    cost = sum(cost_of(variant, task.facts) for variant in variants if variant.descriptor in picked)
+    return Promise(task.count * max(gains, default=0.0), max(cost, 1.0))
+
+
+def _told(task: Searched, known: Times, model: CostModel) -> list[tuple[float, float]]:
+    """Measured and predicted seconds of a task's variants."""
+    measured = [(each, seconds) for each, seconds in working_times(known, task) if not each.traits.is_free]
+    predicted = model.seconds(task.facts, [each for each, _ in measured])
+    return [(seconds, found) for (_, seconds), found in zip(measured, predicted, strict=True)]
+
+
+def _near(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those that are not far slower than the fastest: how well others are predicted decides nothing."""
+    least = min((seconds for seconds, _ in pairs), default=0.0)
+    return [pair for pair in pairs if pair[0] <= _NEAR * least]

@@ -10,27 +10,20 @@ part of the package for some machines, it is small (``shipped/informed.py``).
 from __future__ import annotations
 
 import functools
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from sartor.codegen.analysis.task_bounds import weight_bytes
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant, Traits
 from sartor.tuning.search.cost_model import CostModel, Sample
-from sartor.tuning.search.expected_gain import expected_gain, spread_of
 from sartor.tuning.search.leaders import groups, leaders
-from sartor.tuning.search.outlook import Outlook, Promise
+from sartor.tuning.search.outlook import Outlook, foreseen_seconds, outlook
 from sartor.tuning.search.search_settings import SearchSettings
-from sartor.tuning.search.searched import Picks, Searched, Times, best_time, working_times
+from sartor.tuning.search.searched import Picks, Searched, Times, best_time, cost_of, working_times
 from sartor.tuning.search.shipped.informed import fastest, promising
 from sartor.tuning.search.shipped.likeness import guide, joint_model, kin
 from sartor.tuning.search.workgroups import WORKGROUP_PARAMETERS
-
-# Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
-# in which a short kernel is compiled.
-_PACKED_BYTES = 20e6
 
 
 @dataclass
@@ -70,7 +63,7 @@ class VariantSearch:
         model = self._model([*self._measured(known), *self.samples])
         if model is None:
             return {}
-        seconds = self._foreseen(known, model)
+        seconds = foreseen_seconds(self.tasks, known, model)
         least = self.settings.gain * seconds
         offers = [offer for task in self.tasks for offer in self._offers(task, known, model) if offer.gain >= least]
         if _promised(offers) < self.settings.until * seconds:
@@ -92,39 +85,12 @@ class VariantSearch:
         return sum(variants[key][name].traits.compile_cost for key, listed in picks.items() for name in listed)
 
     def outlook(self, picks: Picks, known: Times) -> Outlook:
-        """What measuring the picks of each task promises to save; nothing if there is no model that predicts."""
-        model = self._model([*self._measured(known), *self.samples])
-        if model is None:
-            return Outlook({}, 0.0)
-        tasks = [task for task in self.tasks if picks.get(task.key)]
-        spread = spread_of(pair for task in self.tasks for pair in _told(task, known, model))
-        promises = {task.key: self._promise(task, picks[task.key], known, model, spread) for task in tasks}
-        return Outlook(promises, self._foreseen(known, model))
+        """What measuring the picks of each task promises to save; nothing if there is no model that predicts.
 
-    def _foreseen(self, known: Times, model: CostModel) -> float:
-        """Seconds of an inference by what is known, and by predictions of the rest."""
-        times = {task.key: best_time(known, task) or fastest(task.facts, task.variants, model) for task in self.tasks}
-        return sum(task.count * times[task.key] for task in self.tasks)
-
-    def _promise(self, task: Searched, picked: Sequence[str], known: Times, model: CostModel, spread: float) -> Promise:
-        variants = [variant for variant in task.variants if not variant.traits.is_free]
-        predicted = dict(
-            zip((variant.descriptor for variant in variants), model.seconds(task.facts, variants), strict=True)
-        )
-        if not predicted:
-            return Promise(0.0, 1.0)
-        chosen = min(predicted, key=predicted.__getitem__)
-        best = best_time(known, task)
-        # A predicted choice may be slower than predicted, as the others may.
-        present, spread = (best, spread) if best is not None else (predicted[chosen], math.sqrt(2) * spread)
-        others = [
-            variant
-            for variant in variants
-            if variant.descriptor in picked and not (best is None and variant.descriptor == chosen)
-        ]
-        gains = [expected_gain(present, predicted[other.descriptor], spread) for other in others]
-        cost = sum(_cost(variant, task.facts) for variant in variants if variant.descriptor in picked)
-        return Promise(task.count * max(gains, default=0.0), max(cost, 1.0))
+        The guide predicts if there is one, as it has not learned from what was measured.
+        """
+        model = self._guide or self._model([*self._measured(known), *self.samples])
+        return Outlook({}, 0.0) if model is None else outlook(self.tasks, picks, known, model)
 
     def _affordable(self, offers: Sequence[_Offer], budget: float) -> dict[str, tuple[str, ...]]:
         taken: Counter[str] = Counter()
@@ -207,7 +173,7 @@ class VariantSearch:
             far = self.settings.far * best
             beside = min(best_time(known, task, variant.format_class) or far, far)
             gain = max(0.0, best - hoped) + self.settings.layout_weight * max(0.0, beside - hoped)
-            yield _Offer(task.key, variant.descriptor, task.count * gain, _cost(variant, task.facts))
+            yield _Offer(task.key, variant.descriptor, task.count * gain, cost_of(variant, task.facts))
 
 
 def _reads_less(traits: Traits) -> bool:
@@ -244,17 +210,6 @@ def _in_other_workgroups(picked: DescribedVariant, variants: Sequence[DescribedV
 def _tiles(variant: DescribedVariant) -> dict[str, int]:
     """The parameters of a variant without numbers of workgroups."""
     return {name: value for name, value in variant.parameters.items() if name not in WORKGROUP_PARAMETERS}
-
-
-def _cost(variant: DescribedVariant, facts: str) -> float:
-    return variant.traits.compile_cost + weight_bytes(facts) / _PACKED_BYTES
-
-
-def _told(task: Searched, known: Times, model: CostModel) -> Iterator[tuple[float, float]]:
-    """Measured and predicted seconds of a task's variants."""
-    measured = [(each, seconds) for each, seconds in working_times(known, task) if not each.traits.is_free]
-    predicted = model.seconds(task.facts, [each for each, _ in measured])
-    yield from zip((seconds for _, seconds in measured), predicted, strict=True)
 
 
 def _new(picks: Picks, known: Times) -> dict[str, tuple[str, ...]]:

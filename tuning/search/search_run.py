@@ -17,11 +17,11 @@ from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, l
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.doubts.surprises import surprising
 from sartor.tuning.search.found_so_far import FoundSoFar
-from sartor.tuning.search.outlook import Outlook
+from sartor.tuning.search.outlook import Outlook, pace_of
 from sartor.tuning.search.search import VariantSearch
 from sartor.tuning.search.search_settings import SearchSettings
 from sartor.tuning.search.searched import Picks, Searched
-from sartor.tuning.search.shipped.likeness import Kin, guide, joint_model, kin_in, predicted_seconds
+from sartor.tuning.search.shipped.likeness import Kin, guide, kin_in, predicted_seconds
 
 SEARCHED = ":searched"
 """Suffix of the descriptor under which the end of a task's search is stored."""
@@ -29,8 +29,9 @@ SEARCHED = ":searched"
 Measured = dict[str, dict[str, Measurement]]
 
 _LOG = logging.getLogger(__name__)
-# Tasks that are measured between looks at what the rest promises: enough to keep both cores of a small machine busy.
-_PORTION = 8
+# Tasks that are measured between looks at what the rest promises, for each compilation at a time: enough to keep all
+# processors busy.
+_PORTION = 4
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class SearchRun:
             known = self.tuner.known(self.cases)
             if not number:
                 known = self._without_surprises(tasks, known, self.settings.rounds * first)
-            if self.tuner.is_late or not (picks := search.later(_times(known), cost)):
+            if self.tuner.is_late or self._is_enough(search, known) or not (picks := search.later(_times(known), cost)):
                 break
         else:
             self._expect(_size(picks))
@@ -187,18 +188,29 @@ class SearchRun:
     def _measure_while_it_pays(self, picks: Picks, known: Measured, search: VariantSearch) -> None:
         """Measure the picks of some tasks at a time, what promises most first, until the rest promises too little.
 
-        Each portion tells how far predictions are off, and so what they promise.
+        Each portion tells how far predictions are off, and so what they promise. Before the first nothing tells.
         """
-        left = dict(picks)
+        left, size = dict(picks), _PORTION * self.tuner.at_once
         while left and not self.tuner.is_late:
             outlook = search.outlook(left, _times(known))
-            if outlook.is_less_than(self.settings.until):
+            if any(map(_ok, known.values())) and outlook.is_less_than(self.settings.until):
                 return
-            portion = self._ordered(left, outlook, known)[: _PORTION if outlook.promises else None]
+            portion = self._ordered(left, outlook, known)[: size if outlook.promises else None]
             self._measure_cases(picks, known, portion)
             known = self.tuner.known(self.cases)
             for key in portion:
                 del left[key]
+
+    def _is_enough(self, search: VariantSearch, known: Measured) -> bool:
+        """Whether all that is left of the tasks that were measured promises too little, which costs less to know than
+        training a model that picks."""
+        if not self.settings.until:
+            return False
+        names = {case.key: [variant.descriptor for variant in case.variants] for case in self.cases}
+        left = {
+            key: tuple(name for name in listed if name not in known[key]) for key, listed in names.items() if known[key]
+        }
+        return not any(left.values()) or search.outlook(left, _times(known)).is_less_than(self.settings.until)
 
     def _ordered(self, picks: Picks, outlook: Outlook, known: Measured) -> list[str]:
         """Tasks, those first of which the picks promise most for their cost; by their time where nothing predicts."""
@@ -224,13 +236,15 @@ class SearchRun:
     def _end(self, case: BenchmarkCase, until: float) -> Measurement:
         """The record that the search of a task was completed.
 
-        Its key contains the candidates' code, the bound on their error, and what the search was allowed to leave out.
+        Its key contains the candidates' code, the bound on their error, and what the search was allowed to leave out,
+        by the task's part of this network: of another it may be a larger one.
         """
         first = case.variants[0]
         key = self.tuner.key(case, first.descriptor)
         sources = (self.tuner.key(case, variant.descriptor).source for variant in case.variants)
         codes = (f"{variant.descriptor} {code}" for variant, code in zip(case.variants, sources, strict=True))
-        source = digest(str(self.tuner.max_error), *codes, *([f"until {until}"] if until else []))
+        parts = [f"until {until}", *(f"{count} {key}" for key, count in sorted(self.counts.items()))] if until else []
+        source = digest(str(self.tuner.max_error), *codes, *parts)
         return Measurement(replace(key, variant=f"{first.descriptor}{SEARCHED}", source=source), Status.OK, (1.0,))
 
     def guessed(self, known: Measured) -> Measured:
@@ -241,13 +255,22 @@ class SearchRun:
         missing = [case for case in self.cases if not _ok(known[case.key])]
         if not missing:
             return {}
-        samples = [*_samples_in(known), *self._samples(missing)]
-        model = joint_model(samples, self.shipped, self._guide, self.core.comparable)
-        seen = kin_in((*samples, *self.shipped))
+        samples: Sequence[Sample] = self.shipped
+        if self._guide is None:
+            samples = [*_samples_in(known), *self._samples(missing)]
+            model = CostModel.fit(samples, core=self.core.comparable)
+        else:
+            tasks = [self._searched(case) for case in self.cases]
+            model = replace(self._guide, pace=pace_of(tasks, _times(known), self._guide))
+        seen = kin_in(samples)
         return {case.key: dict(self._predictions(case, model, seen, known[case.key])) for case in missing}
 
     def _predictions(
-        self, case: BenchmarkCase, model: CostModel | None, seen: Set[Kin], known: Mapping[str, Measurement]
+        self,
+        case: BenchmarkCase,
+        model: CostModel | None,
+        seen: Set[Kin],
+        known: Mapping[str, Measurement],
     ) -> Iterator[tuple[str, Measurement]]:
         missing = [variant for variant in case.variants if variant.descriptor not in known]
         variants = [each.described for each in missing]

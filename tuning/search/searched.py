@@ -1,10 +1,11 @@
-"""Tasks whose variants are searched, and what is known of them."""
+"""Tasks whose variants are searched, what is known of them, and what measuring costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sartor.codegen.analysis.task_bounds import weight_bytes
 from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass
 
 Picks = Mapping[str, tuple[str, ...]]
@@ -12,6 +13,10 @@ Picks = Mapping[str, tuple[str, ...]]
 
 Times = Mapping[str, Mapping[str, float | None]]
 """Seconds of measured variants, by task key and descriptor; None for those that failed."""
+
+# Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
+# in which a short kernel is compiled.
+_PACKED_BYTES = 20e6
 
 
 @dataclass(frozen=True)
@@ -43,3 +48,8 @@ def best_time(known: Times, task: Searched, format_class: FormatClass | None = N
     """Seconds of the fastest measured variant of a task, of one format class or of all; None if none works."""
     times = [seconds for each, seconds in working_times(known, task) if format_class in (None, each.format_class)]
     return min(times, default=None)
+
+
+def cost_of(variant: DescribedVariant, facts: str) -> float:
+    """The cost of compiling a variant of a task with these facts, as a multiple of one short kernel's."""
+    return variant.traits.compile_cost + weight_bytes(facts) / _PACKED_BYTES

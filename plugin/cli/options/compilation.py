@@ -29,6 +29,7 @@ from sartor.cli.options.constraints import (
     FastOption,
     PrecisionOption,
     WeightsOption,
+    check_measures,
     declared,
     read_calibration,
     read_calibration_method,
@@ -148,6 +149,10 @@ class CompileOptions:
         Raises:
             UsageError: if an option cannot be read, or options contradict each other.
         """
+        check_measures(
+            0.0 if self.fast else self.time_budget,
+            {"--tune-until": self.tune_until, "--search": self.search, "--plans": self.plans},
+        )
         precision = read_precision(self.precision, self.weights)
         return CompileConfig(
             target=target,
@@ -161,7 +166,7 @@ class CompileOptions:
             bindings=read_bindings(self.bind),
             pins=read_pins(self.pin),
             tune_until=read_tune_until(self.tune_until),
-            time_budget=read_time_budget(self.time_budget, fast=self.fast, until=self.tune_until),
+            time_budget=read_time_budget(self.time_budget, fast=self.fast),
             fixes_threads=self.threads is not None,
             states=read_states(self.state, keeps_none=self.no_state),
             finds_states=not self.no_state,

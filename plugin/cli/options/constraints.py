@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -45,24 +45,24 @@ WeightsOption = Annotated[
 FastOption = Annotated[bool, typer.Option("--fast", help="Predict the plan and measure no layer: --time-budget 0.")]
 _WEIGHTS, _WEIGHTS_IN_BLOCKS = ("int4", "int8", "mixed"), ("int4", "mixed")
 _LOG = logging.getLogger(__name__)
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)%")
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)%|0")
 
 
-def read_tune_until(text: str | None) -> float:
-    """The fraction that a text such as ``1%`` says; 0 if there is none.
+def read_tune_until(text: str | None) -> float | None:
+    """The fraction that a text such as ``1%`` says, or 0; None if there is none.
 
     Raises:
         UsageError: if it is no percentage up to 100%.
     """
     if text is None:
-        return 0.0
+        return None
     found = _PERCENT.fullmatch(text)
-    if found is None or float(found[1]) > 100:
-        raise UsageError(f"--tune-until '{text}' cannot be read, expected a percentage up to 100% such as 3%")
-    return float(found[1]) / 100
+    if found is None or float(found[1] or 0) > 100:
+        raise UsageError(f"--tune-until '{text}' cannot be read, expected a percentage up to 100% such as 3%, or 0")
+    return float(found[1] or 0) / 100
 
 
-def read_time_budget(seconds: float | None, *, fast: bool, until: str | None = None) -> float | None:
+def read_time_budget(seconds: float | None, *, fast: bool) -> float | None:
     """What is left of the time budget in seconds, which counts from the beginning of the command; None for no limit.
 
     Raises:
@@ -70,10 +70,6 @@ def read_time_budget(seconds: float | None, *, fast: bool, until: str | None = N
     """
     if fast and seconds not in (None, 0.0):
         raise UsageError(f"--fast is --time-budget 0 and contradicts --time-budget {seconds:g}; leave one of them out")
-    if fast and until is not None:
-        raise UsageError(
-            f"--fast measures nothing, and --tune-until {until} tells when to end that; leave one of them out"
-        )
     if fast or seconds is None:
         return 0.0 if fast else None
     if not SETTINGS["time_budget"].asked(seconds):
@@ -82,6 +78,24 @@ def read_time_budget(seconds: float | None, *, fast: bool, until: str | None = N
     if not left:
         _LOG.warning("the time budget was spent before the compilation began: nothing is measured, as with --fast")
     return left
+
+
+def check_measures(budget: float | None, asked: Mapping[str, object]) -> None:
+    """Make sure that nothing is asked about measuring where nothing is measured.
+
+    Args:
+        budget: the time budget.
+        asked: what options say of it, by name; None of those that are not given.
+
+    Raises:
+        UsageError: if an option would be ignored.
+    """
+    given = [f"{option} {value}" for option, value in asked.items() if value is not None]
+    if budget == 0 and given:
+        raise UsageError(
+            f"--fast, as --time-budget 0, measures nothing, and {given[0]} is about what is measured; leave one of "
+            "them out"
+        )
 
 
 def read_precision(text: str | None, weights: str | None = None) -> Precision:

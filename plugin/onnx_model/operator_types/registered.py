@@ -23,7 +23,8 @@ def known_operators(nodes: Iterable[NodeProto]) -> Iterator[None]:
     What somebody else registered under the same name is left as it is.
     """
     used = {(node.domain, node.op_type) for node in nodes if node.domain}
-    added = [key for key in sorted(used & schemas().keys()) if not _is_registered(*key)]
+    # Reading the schemas takes a tenth of a second, and most models have no such operators.
+    added = [key for key in sorted(used & schemas().keys()) if not _is_registered(*key)] if used else []
     for key in added:
         defs.register_schema(_registrable(*key))
     try:

@@ -15,13 +15,13 @@ from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
-from sartor.costing.layer_costs import joined_tables, make_tuner, tune
+from sartor.costing.layer_costs import DEFAULT_UNTIL, joined_tables, make_tuner, tune, unmeasured
 from sartor.costing.predicted_costs import TimelyConversions
 from sartor.costing.resource_costs import measure_resource_costs, measure_starts
 from sartor.costing.time_budget import TimeBudget
 from sartor.errors import LateError, SartorError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_selector import WORTHWHILE, PlanSelector
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
 from sartor.planning.rounding_assessment import assess
@@ -150,13 +150,16 @@ def _tuned(
     )
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
     profiler = Profiler(store, builder, runner, policy, is_hurried=time.is_bounded)
-    timely = TimelyConversions(tuner, core_of(tuner.target)) if tuner.target.has_models else tuner
+    has_guesses = unmeasured(measured.costs[0], store) > 0
+    timely = TimelyConversions(tuner, core_of(tuner.target), has_guesses) if tuner.target.has_models else tuner
     solver = PlanSolver(imported, timely, policy, progress, tuple(others), builder.planned_memory)
-    selector = PlanSelector(solver, budget, plan_errors)
+    until = DEFAULT_UNTIL if config.until is None else config.until
+    # By guesses another plan has to promise what would have been measured for.
+    selector = PlanSelector(solver, budget, plan_errors, max(1 - WORTHWHILE, until if has_guesses else 0.0))
     refiner = Refiner(profiler, selector, time)
     leaves_out = may_leave_out(policy, config.search, is_bounded=time.is_bounded)
-    is_guessed = time.is_bounded or config.tune_until > 0
-    mending = partial(without_wrong, tuner=made(None)[0]) if is_guessed and floor is None and not others else None
+    is_mended = (time.is_bounded or has_guesses) and floor is None and not others
+    mending = partial(without_wrong, tuner=made(None)[0]) if is_mended else None
     best = refined(tables, refiner, mending, floor, whole=whole, leaves_out=leaves_out)
     pareto = config.pareto and selector.pareto(best.placed, policy.limits, config.pareto)
     return Tuned(best, refiner, builder, runner, calibration.samples, pareto or None)
@@ -181,7 +184,7 @@ def _measured(
         found.candidates,
         policy=config.planning,
         search=config.search,
-        until=config.tune_until,
+        until=config.until,
         predicts=predicts,
     )
     try:

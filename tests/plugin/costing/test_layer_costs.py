@@ -43,6 +43,9 @@ class FakeSearch:
     def measured(self) -> dict[str, Any]:
         return {}
 
+    def guessed(self, _: object) -> dict[str, Any]:
+        return {}
+
 
 def fake_tuner(hardware: str, target: Target) -> Any:
     return SimpleNamespace(
@@ -79,6 +82,30 @@ def test_the_package_s_times_are_for_this_machine(
 
 
 @pytest.mark.parametrize(
+    ("until", "covered", "bounded", "expected"),
+    [
+        (None, True, None, 0.03),
+        (None, False, None, 0.0),
+        (None, True, 5.0, 0.0),
+        (0.0, True, None, 0.0),
+        (0.1, False, 5.0, 0.1),
+    ],
+)
+def test_a_search_leaves_out_what_the_package_s_times_vouch_for(
+    until: float | None, covered: bool, bounded: bool, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer_costs, "shipped_samples", lambda isa, threads: SHIPPED)
+    monkeypatch.setattr(layer_costs, "shipped_guide", lambda isa, threads: None)
+    monkeypatch.setattr(layer_costs, "is_covered", lambda variants, samples: covered)
+    monkeypatch.setattr(layer_costs, "SearchRun", FakeSearch)
+    imported: Any = SimpleNamespace(graph=SimpleNamespace(all_layers=tuple, layers=(), calls=()))
+    tuner = fake_tuner(host().key, Target.create("cpu"))
+    tuner.is_bounded = bounded
+    layer_costs._measured(imported, [], tuner, (), until)
+    assert FakeSearch.given[3].until == expected
+
+
+@pytest.mark.parametrize(
     ("known", "device", "search", "expected"),
     [
         ([], "cpu", Search.MODEL, True),
@@ -108,7 +135,9 @@ def test_only_a_software_driver_is_spared_a_search(
     """Mesa compiles each kernel for half a second; drivers of GPUs do not, and tilings decide more there."""
     given: list[tuple[Any, Any]] = []
 
-    def measured(imported: Any, cases: Any, tuner: Any, pins: Any, _: float, *, predicts: bool) -> dict[str, Any]:
+    def measured(
+        imported: Any, cases: Any, tuner: Any, pins: Any, _: float | None, *, predicts: bool
+    ) -> dict[str, Any]:
         given.append((cases, pins))
         return {}
 

@@ -26,13 +26,18 @@ def test_sure_predictions_promise_their_difference_and_uncertain_ones_more() -> 
     assert 0 < expected_gain(2.0, 3.0, 0.2) < expected_gain(2.0, 3.0, 0.5)
 
 
-def test_the_spread_is_that_of_the_ratios_whatever_the_machine_s_pace() -> None:
-    pairs = [(ratio, 1.0) for ratio in RATIOS]
-    slower = [(3 * ratio, 1.0) for ratio in RATIOS]
-    assert spread_of(pairs) == pytest.approx(spread_of(slower))
-    assert 0.05 < spread_of(pairs) < 0.3
-    assert spread_of([*pairs, (50.0, 1.0)]) < 0.3
-    assert spread_of(pairs[:7]) == SPREAD
+def test_the_spread_is_that_within_tasks_whatever_factor_these_have() -> None:
+    """Pairs of variants tell as much as a task with many, and a single one nothing."""
+    drawn = np.exp(np.random.default_rng(0).normal(0, 0.1, 400))
+    for size in (2, 4, 100):
+        tasks = [
+            [(factor * ratio, 1.0) for ratio in drawn[start : start + size]]
+            for factor, start in enumerate(range(0, len(drawn), size), 1)
+        ]
+        assert spread_of(tasks) == pytest.approx(0.1, rel=0.2)
+    assert spread_of([[(ratio, 1.0) for ratio in [*RATIOS, 50.0]]]) < 0.5
+    assert spread_of([[(ratio, 1.0)] for ratio in RATIOS]) == SPREAD
+    assert spread_of([[(ratio, 1.0) for ratio in RATIOS[:7]]]) == SPREAD
 
 
 def test_a_choice_that_is_close_promises_more_than_one_that_is_clear() -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sartor.cli.options import beginning, constraints
 from sartor.cli.options.beginning import begin, elapsed
+from sartor.cli.options.compilation import CompileOptions
 from sartor.cli.options.constraints import (
+    check_measures,
     read_precision,
     read_time_budget,
     read_tune_until,
     read_weight_blocks,
 )
+from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.config_values import SETTINGS
 from sartor.errors import UsageError
@@ -34,12 +39,13 @@ def test_other_texts_are_refused(text: str) -> None:
         SETTINGS["memory_limit"].asked(text)
 
 
-@pytest.mark.parametrize(("text", "fraction"), [(None, 0.0), ("1%", 0.01), ("0.5%", 0.005), ("100%", 1.0)])
-def test_a_part_of_the_time_is_a_percentage(text: str | None, fraction: float) -> None:
+@pytest.mark.parametrize(("text", "fraction"), [("0", 0.0), ("0%", 0.0), ("1%", 0.01), ("0.5%", 0.005), ("100%", 1.0)])
+def test_a_part_of_the_time_is_a_percentage(text: str, fraction: float) -> None:
     assert read_tune_until(text) == pytest.approx(fraction)
+    assert read_tune_until(None) is None
 
 
-@pytest.mark.parametrize("text", ["1", "-1%", "101%", "", "1 %", "much%"])
+@pytest.mark.parametrize("text", ["1", "00", "-1%", "101%", "", "1 %", "much%"])
 def test_what_is_no_percentage_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected a percentage up to 100% such as 3%"):
         read_tune_until(text)
@@ -95,9 +101,15 @@ def test_a_budget_that_is_none_is_refused_by_the_name_of_its_option(seconds: flo
         read_time_budget(seconds, fast=False)
 
 
-def test_fast_leaves_nothing_to_end() -> None:
-    with pytest.raises(UsageError, match="--fast measures nothing, and --tune-until 3%"):
-        read_time_budget(None, fast=True, until="3%")
+@pytest.mark.parametrize("given", [{"fast": True}, {"time_budget": 0.0}])
+def test_what_asks_about_measuring_is_refused_where_nothing_is_measured(given: dict[str, Any]) -> None:
+    options = CompileOptions(Path("net.onnx"), Path("net.vmfb"), search="full", **given)
+    with pytest.raises(UsageError, match="measures nothing, and --search full is about what is measured"):
+        options.config(Target.create("cpu"), {}, 1)
+    asked = {"--tune-until": "3%", "--search": "full", "--plans": 3}
+    check_measures(0.0, dict.fromkeys(asked))
+    for budget in (None, 3.0):
+        check_measures(budget, asked)
 
 
 def test_a_command_begins_when_its_entry_point_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
