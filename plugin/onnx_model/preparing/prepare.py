@@ -69,7 +69,7 @@ from sartor.onnx_model.rewrites.number_types.integers import (
     plain_quantization,
     split_zero_points,
 )
-from sartor.onnx_model.rewrites.number_types.stored_constants import cast_bfloat16_constants, cast_integers_twice
+from sartor.onnx_model.rewrites.number_types.stored_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.widen_halves import fits_widened, widen_halves
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
@@ -249,7 +249,6 @@ LOWER: tuple[Rewrite, ...] = (
     drop_unused,
     lift_initializers,
     constants_in_loops,
-    cast_integers_twice,
     cast_bfloat16_constants,
     name_nodes,
 )

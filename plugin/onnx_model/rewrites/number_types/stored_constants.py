@@ -1,20 +1,12 @@
-"""Constants of bfloat16 and float64, which IREE does not convert along with the values around them, and casts."""
+"""Constants of bfloat16 and float64, which IREE does not convert along with the values around them."""
 
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.tensor_data import to_array
-
-_INTEGERS = frozenset(
-    {
-        *(TensorProto.BOOL, TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
-        *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
-    }
-)
 
 
 def cast_bfloat16_constants(model: ModelProto) -> tuple[str, ...]:
@@ -35,27 +27,6 @@ def cast_bfloat16_constants(model: ModelProto) -> tuple[str, ...]:
     if casts:
         editor.set_nodes([*casts, *editor.nodes])
     return tuple(cast.name for cast in casts)
-
-
-def cast_integers_twice(model: ModelProto) -> tuple[str, ...]:
-    """Cast integers to bfloat16 by way of float32, as ONNX Runtime does.
-
-    Code for CPUs that have no instruction for it calls a function that IREE 3.13 does not link: "undefined symbol:
-    __truncsfbf2".
-    """
-    return rewrite_nodes(model, _cast_twice)
-
-
-def _cast_twice(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Cast" or attributes(node)["to"] != TensorProto.BFLOAT16:
-        return None
-    kind = editor.element_type(node.input[0])
-    if kind not in _INTEGERS:
-        return None
-    emit = Emitter(editor, node)
-    wide = emit("Cast", node.input[0], part="wide", to=TensorProto.FLOAT)
-    emit("Cast", wide, output=node.output[0], to=TensorProto.BFLOAT16)
-    return emit.nodes
 
 
 def with_narrow_doubles(model: ModelProto) -> ModelProto:

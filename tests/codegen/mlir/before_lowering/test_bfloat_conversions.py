@@ -24,26 +24,38 @@ from sartor.runtime.module import open_module
 INTEGERS = np.array([0, 1, -1, 255, 257, 259, -100_001, 2**24 + 1, 2**40 + 2**32 + 1], np.int64)
 
 
-def _layer(operation: str) -> str:
-    wide, narrow = (f"tensor<{INTEGERS.size}x{element}>" for element in ("i64", "bf16"))
-    return f"""util.func public @layer(%arg0: {wide}) -> {narrow} {{
-  %0 = tensor.empty() : {narrow}
-  %1 = linalg.generic {{indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
-      iterator_types = ["parallel"]}} ins(%arg0 : {wide}) outs(%0 : {narrow}) {{
-  ^bb0(%in: i64, %out: bf16):
-    %2 = {operation} %in : i64 to bf16
-    linalg.yield %2 : bf16
-  }} -> {narrow}
-  util.return %1 : {narrow}
+def _layer(steps: list[tuple[str, str]]) -> str:
+    """Operations, each of which gives a tensor of a type to the next, which IREE fuses."""
+    lines, element = [], "i64"
+    for index, (operation, result) in enumerate(steps):
+        read, written = _tensor(element), _tensor(result)
+        lines.append(f"""  %empty{index} = tensor.empty() : {written}
+  %t{index + 1} = linalg.generic {{indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
+      iterator_types = ["parallel"]}} ins(%t{index} : {read}) outs(%empty{index} : {written}) {{
+  ^bb0(%in: {element}, %out: {result}):
+    %result = {operation} %in : {element} to {result}
+    linalg.yield %result : {result}
+  }} -> {written}""")
+        element = result
+    body = "\n".join(lines)
+    return f"""util.func public @layer(%t0: {_tensor("i64")}) -> {_tensor("bf16")} {{
+{body}
+  util.return %t{len(steps)} : {_tensor("bf16")}
 }}
 """
 
 
+def _tensor(element: str) -> str:
+    return f"tensor<{INTEGERS.size}x{element}>"
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["at once", "by two operations"])
 @pytest.mark.parametrize(("operation", "kind"), [("arith.sitofp", np.int64), ("arith.uitofp", np.uint64)])
-def test_integers_are_rounded_by_way_of_f32(operation: str, kind: type) -> None:
+def test_integers_are_rounded_by_way_of_f32(operation: str, kind: type, is_whole: bool) -> None:
+    steps = [(operation, "bf16")] if is_whole else [(operation, "f32"), ("arith.truncf", "bf16")]
     target = Target.create("cpu", "x86-64-v3")
     schema = Schema("cpu", "bf16", "nd")
-    implementation = Implementation(_layer(operation), (schema,), (schema,), ())
+    implementation = Implementation(_layer(steps), (schema,), (schema,), ())
     piece = Piece("convert", implementation, lower({"convert": implementation}, target)["convert"])
     types = [TensorType(INTEGERS.shape, "i64")], [TensorType(INTEGERS.shape, "bf16")]
     bench = compile_bench(target, {"convert": piece}, {"convert": types})

@@ -19,7 +19,6 @@ from sartor.onnx_model.rewrites.number_types import widen_halves
 from sartor.reference.vouching.rewrite_check import Checked, checked_rewrites
 from sartor.tuning.workers.protocol import WorkerError
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, INT64, Array, Value, ints, model, node, run, weights
-from tests.plugin.onnx_model.conftest import Prepare
 
 BFLOAT16, BOOL = TensorProto.BFLOAT16, TensorProto.BOOL
 H = np.float16
@@ -290,21 +289,3 @@ def test_a_model_that_no_message_could_hold_in_float32_stays_in_half_precision(m
     assert not has_halves()
     monkeypatch.setattr(widen_halves, "MAX_MODEL_BYTES", 1000)
     assert has_halves()
-
-
-@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.INT8, BOOL])
-@pytest.mark.parametrize("widens", [True, False])
-def test_integers_become_bfloat16_by_way_of_float32(kind: int, widens: bool, prepare_quickly: Prepare) -> None:
-    nodes = [node("Cast", ["x"], ["b"], to=BFLOAT16), node("Cast", ["b"], ["y"], name="back", to=FLOAT)]
-    built = model(nodes, [("x", (6,), kind)], ["y"], opset=20)
-    prepared = prepare_quickly(built, widens=widens).model
-    types = {
-        value.name: value.type.tensor_type.elem_type for value in (*prepared.graph.input, *prepared.graph.value_info)
-    }
-    casts = [each for each in prepared.graph.node if each.op_type == "Cast"]
-    narrowing = [each for each in casts if helper.get_node_attr_value(each, "to") == BFLOAT16]
-    assert [types[each.input[0]] for each in narrowing] == [FLOAT]
-    # The first is nearest to another number of bfloat16 if it is rounded once.
-    values = np.array([2**25 + 2**17 + 1, 2**24 + 1, 255, 257, 3, 0])
-    feeds = {"x": values.astype(helper.tensor_dtype_to_np_dtype(kind))}
-    np.testing.assert_array_equal(run(prepared, feeds)["y"], run(built, feeds)["y"])
