@@ -27,7 +27,8 @@ def main(command: Sequence[str]) -> int:
     if not command or platform.machine() != "x86_64" or sys.platform != "linux":
         print(f"{__doc__}\nIt takes a command, on Linux on x86-64.", file=sys.stderr)
         return 2
-    program = Path(sys.executable).with_name(command[0])
+    # The programs of this Python come first.
+    program = Path(sys.executable).parent / command[0]
     try:
         environment = {**os.environ, **older_environment(_FOLDER)}
     except SartorError as error:

@@ -38,10 +38,11 @@ def timed(module: Path, model: Path, level: str, threads: int) -> dict[str, Run]
         CompileError: if the command fails, with its last line.
     """
     peers = [name for name in _PEERS if find_spec(name) is not None]
-    older = [] if level == HOST else [sys.executable, "-m", "benchmarks.older_cpu"]
-    program = Path(sys.executable).with_name("sartor")
     options = ["--vs", str(model), "--peers", ",".join(peers), "--threads", str(threads), "--json"]
-    command = [*older, str(program), "bench", str(module), *options]
+    if level == HOST:
+        command = [str(Path(sys.executable).with_name("sartor")), "bench", str(module), *options]
+    else:
+        command = [sys.executable, "-m", "benchmarks.older_cpu", "sartor", "bench", str(module), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     if done.returncode:
         raise CompileError(f"'{' '.join(command)}' failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")

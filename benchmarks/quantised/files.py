@@ -34,12 +34,15 @@ def quantised_file(network: str, folder: Path, *, reduced: bool = False) -> Path
     operators (QDQ), activations in u8, weights in s8 per channel.
 
     Args:
-        network: of the zoo, or an ONNX file; one that is quantised already is taken as it is.
+        network: of the zoo, or an ONNX file, whose open dimensions become 1; one that is quantised already stays so.
         folder: for the files.
         reduced: whether weights have 7 bits, with which no pair of products saturates.
     """
     source = write(network, folder) if network in NETWORKS else Path(network)
     model = onnx.load(source)
+    if _close(model):
+        source = folder / f"{source.stem}.of_one.onnx"
+        onnx.save(model, source)
     if rounds(model):
         return source
     path = folder / f"{source.stem}.{'7' if reduced else '8'}bits.onnx"
@@ -55,3 +58,18 @@ def quantised_file(network: str, folder: Path, *, reduced: bool = False) -> Path
         quantize_static(prepared, unfinished, _Samples(model), **form, **options)
     unfinished.rename(path)
     return path
+
+
+def _close(model: onnx.ModelProto) -> bool:
+    """Set the open dimensions of inputs to 1; returns whether there are any."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    shapes = [value.type.tensor_type.shape for value in model.graph.input if value.name not in weights]
+    found = [size for shape in shapes for size in shape.dim if not size.HasField("dim_value")]
+    for size in found:
+        size.dim_value = 1
+    if found:
+        # Shapes of other values name the dimensions, which inference then decides.
+        del model.graph.value_info[:]
+        for value in model.graph.output:
+            value.type.tensor_type.ClearField("shape")
+    return bool(found)

@@ -33,6 +33,15 @@ def test_weights_have_8_or_7_bits(tmp_path: Path, reduced: bool, largest: int) -
     assert quantised_file(str(path), tmp_path) == path
 
 
+def test_open_dimensions_become_one(tmp_path: Path) -> None:
+    weights = {"w": np.ones((4, 2), np.float32)}
+    made = model([node("MatMul", ["x", "w"], ["y"])], [("x", ("n", 4), TensorProto.FLOAT)], ["y"], weights)
+    onnx.save(made, tmp_path / "network.onnx")
+    found = onnx.load(quantised_file(str(tmp_path / "network.onnx"), tmp_path))
+    (value,) = found.graph.input
+    assert [size.dim_value for size in value.type.tensor_type.shape.dim] == [1, 4]
+
+
 def test_ratios_are_to_the_faster_peer() -> None:
     runs = {"sartor": Run(2.0, 0.0), "onnxruntime": Run(3.0, 0.25), "openvino": Run(2.5, 0.125)}
     assert _row("network", "host", runs) == "| network | host | 2.00 | 3.00 | 2.50 | 1.25 | 0, 0.25, 0.12 |"
