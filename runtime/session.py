@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.native_device import Fences, NativeDevice
@@ -32,7 +34,7 @@ from sartor.runtime.runs.interface import Feeds, Interface, NodeArg
 from sartor.runtime.runs.owned_outputs import are_arrays, owned, shared_inputs, when_finished
 from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_seconds, result_in
 from sartor.runtime.runs.row_limits import RowLimits
-from sartor.runtime.runs.small import SmallRuns, is_small
+from sartor.runtime.runs.small import SizedRuns, SmallRuns, is_small, known_shape
 from sartor.runtime.runs.state_access import StateAccess
 
 if TYPE_CHECKING:
@@ -123,6 +125,7 @@ class Session(StateAccess):
         self._own_thread = OwnThread()
         self._may_keep = self._has_small_runs()
         self._small: SmallRuns | None = None
+        self._sized = SizedRuns(opened.signature) if opened.sizes and self._has_bound_runs() else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Refuse to be copied or sent to another process, as the device is this one's."""
@@ -170,12 +173,19 @@ class Session(StateAccess):
         """
         selected = self._interface.selected(output_names)
         feeds = self._completed(feeds)
-        if (small := self._small) is not None and are_arrays(feeds):
+        if (small := self._small_runs(feeds)) is not None and are_arrays(feeds):
             return self._run_small(small, feeds, selected)
-        arrays = owned(self._run(feeds), selected, self._interface.cuts, shared_inputs(feeds))
+        outputs = self._run(feeds)
+        arrays = owned(outputs, selected, self._interface.cuts, shared_inputs(feeds))
         if self._may_keep:
             # Not before the first inference: a process may need no second one.
-            self._keep_memory()
+            self._may_keep = False
+            self._keep_memory(self._signature)
+        elif (sized := self._sized) is not None and are_arrays(feeds):
+            with self._lock:
+                signature = sized.met(feeds, outputs)
+            if signature is not None:
+                self._keep_memory(signature)
         return arrays
 
     def run_device(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[DeviceArray]:
@@ -278,27 +288,38 @@ class Session(StateAccess):
 
     def _has_small_runs(self) -> bool:
         """Whether later runs may be faster in memory that is kept."""
+        return self._has_bound_runs() and is_small(self._signature)
+
+    def _has_bound_runs(self) -> bool:
+        """Whether runs may go through memory that the session keeps for their inputs and outputs."""
         has_entry = self._signature.entry + BOUND_SUFFIX in self._functions
         is_one = len(self._signatures) == 1 and self._takeover is None and isinstance(self._program, Program)
-        return (
-            self._device.host_memory and has_entry and is_one and not self._interface.cuts and is_small(self._signature)
-        )
+        return self._device.host_memory and has_entry and is_one and not self._interface.cuts
 
-    def _keep_memory(self) -> None:
+    def _small_runs(self, feeds: Feeds) -> SmallRuns | None:
+        """What runs small inputs, if there is such."""
+        if (sized := self._sized) is not None and isinstance(feeds, dict):
+            return sized.of(feeds)
+        return self._small
+
+    def _keep_memory(self, signature: Signature) -> None:
         """Keep memory for the inputs and outputs of later runs, if there is any and the session was not closed."""
-        self._may_keep = False
-        program, signature = self._program, self._signature
-        if not isinstance(program, Program):
+        if not isinstance(program := self._program, Program):
             return
         try:
-            inputs = [self.allocate(spec.name) for spec in signature.inputs]
+            inputs = [upload(np.zeros(known_shape(spec), spec.numpy_dtype), self._device) for spec in signature.inputs]
             outputs = list(bound_outputs(signature, {}, self._device).values())
         except DeviceError:
             return
         call = program.prepare(signature.entry + BOUND_SUFFIX, [each.view for each in (*inputs, *outputs)])
+        runs = SmallRuns(call, signature.inputs, inputs, outputs, self._interface.limits)
         with self._lock:
-            if self._program is program:
-                self._small = SmallRuns(call, signature.inputs, inputs, outputs, self._interface.limits)
+            if self._program is not program:
+                return
+            if self._sized is None:
+                self._small = runs
+            else:
+                self._sized.add(signature, runs)
 
     def _run_small(self, small: SmallRuns, feeds: Mapping[str, Array], selected: Sequence[int]) -> list[Array]:
         self._check_process()
@@ -418,7 +439,7 @@ class Session(StateAccess):
                 fences.settled(None)
             self._in_flight.clear()
             self._overlap.stop()
-            self._program, self._small, self._opened, self._states = None, None, None, None
+            self._program, self._small, self._sized, self._opened, self._states = None, None, None, None, None
 
     def __del__(self) -> None:
         # A device must not be closed during a run. After a failed constructor there is nothing to wait for.

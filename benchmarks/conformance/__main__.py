@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.conformance import batches, expected, report, suite
+from benchmarks.conformance import batches, expected, opened, report, suite
 from benchmarks.conformance.suite import OnnxTest, Outcome, Status
 from sartor.backend import SartorBackend
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not SartorBackend.supports_device(options.device.upper()):
         print(f"nothing is run, because this machine has no {options.device} device")
         return 0
-    results = FOLDER / f"results-{options.device}.jsonl"
+    results = FOLDER / f"results-{'open' if options.open else options.device}.jsonl"
     results.parent.mkdir(parents=True, exist_ok=True)
     if options.again:
         results.unlink(missing_ok=True)
@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     every = suite.collect()
     tests = suite.chosen(every, options.device)
     wanted = {name: test for name, test in tests.items() if re.search(options.only, name)}
+    if options.open:
+        return _run_open(wanted, results, options)
     done = _finished(wanted, results, options)
     lines = [
         *expected.surprises([done[name] for name in wanted], known),
@@ -46,6 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if lines else 0
 
 
+def _run_open(tests: Mapping[str, OnnxTest], results: Path, options: argparse.Namespace) -> int:
+    """Run operator tests at open sizes, and return 1 if one is wrong or ends with another error than a refusal."""
+    sample = dict([*opened.chosen(tests).items()][:: options.every])
+    done = [each for name, each in _finished(sample, results, options).items() if name in sample]
+    print("\n".join(opened.summary(done)))
+    return int(any(each.status in (Status.WRONG, Status.BROKEN) for each in done))
+
+
 def _finished(tests: Mapping[str, OnnxTest], results: Path, options: argparse.Namespace) -> dict[str, Outcome]:
     """Run the tests that have no stored outcome, and store theirs; return all stored outcomes by name."""
     done = stored(results)
@@ -55,7 +65,8 @@ def _finished(tests: Mapping[str, OnnxTest], results: Path, options: argparse.Na
         if name not in done or (options.failed and done[name].status is not Status.PASSED)
     ]
     with results.open("a", encoding="utf-8") as file:
-        for number, outcome in enumerate(batches.run(missing, options.device), 1):
+        outcomes = opened.run(missing) if options.open else batches.run(missing, options.device)
+        for number, outcome in enumerate(outcomes, 1):
             done[outcome.name] = outcome
             file.write(json.dumps(asdict(outcome)) + "\n")
             file.flush()
@@ -79,6 +90,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--only", default="", metavar="PATTERN", help="run tests whose name has this regular expression"
     )
     parser.add_argument("--device", default=suite.CPU, choices=suite.DEVICES, help="run tests on this device")
+    parser.add_argument("--open", action="store_true", help="with all dimensions of inputs open, and count what passes")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="with --open: one test in N")
     parser.add_argument("--again", action="store_true", help="forget what was run before")
     parser.add_argument("--failed", action="store_true", help="run tests again that did not pass")
     return parser.parse_args(arguments)

@@ -57,7 +57,7 @@ def _batched(tests: Iterable[OnnxTest]) -> Iterator[tuple[OnnxTest, ...]]:
 def _together(tests: list[OnnxTest], target: Target, pool: WorkerPool) -> dict[str, tuple[Status, str]]:
     """Run tests in one module; return status and message by name, without the tests that must be run alone."""
     with tempfile.TemporaryDirectory() as folder:
-        bound = {test.name: model for test in tests if (model := _bound_or_none(test)) is not None}
+        bound = {test.name: model for test in tests if (model := bound_or_none(test)) is not None}
         cases = [_case(name, model, Path(folder)) for name, model in bound.items()]
         arguments = {"cases": cases, "target": target, "module": Path(folder, "all.vmfb")}
         try:
@@ -80,13 +80,14 @@ def _alone(test: OnnxTest, target: Target, pool: WorkerPool) -> Outcome:
             bound = _bound(test)
             case, module = _case(test.name, bound, Path(folder)), Path(folder, "one.vmfb")
             arguments = {"case": case, "target": target, "module": module}
-            _check(test, bound, call(pool, run_alone, arguments, "running the test alone", _TIMEOUT))
+            check_outputs(test, bound, call(pool, run_alone, arguments, "running the test alone", _TIMEOUT))
         except (SartorError, AssertionError) as failure:
             error = failure
     return Outcome(test.name, test.category, *judged(error), round(time.monotonic() - begin, 3))
 
 
-def _bound_or_none(test: OnnxTest) -> BoundModel | None:
+def bound_or_none(test: OnnxTest) -> BoundModel | None:
+    """The model of a test for its inputs, whose data is in memory; None if the backend refuses it."""
     try:
         return _bound(test)
     except SartorError:
@@ -106,13 +107,13 @@ def _case(name: str, bound: BoundModel, folder: Path) -> Case:
 
 def _is_right(test: OnnxTest, bound: BoundModel, outputs: list[Array]) -> bool:
     try:
-        _check(test, bound, outputs)
+        check_outputs(test, bound, outputs)
     except AssertionError:
         return False
     return True
 
 
-def _check(test: OnnxTest, bound: BoundModel, outputs: list[Array]) -> None:
+def check_outputs(test: OnnxTest, bound: BoundModel, outputs: list[Array]) -> None:
     """Compare a module's outputs with those that a test expects.
 
     Raises:

@@ -8,10 +8,11 @@ for the other size, so pairs are what is copied once.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Sequence
 
 from sartor.codegen.ir.layer import Task, TensorType
-from sartor.codegen.ir.sizes.dims import Dim, Extent
+from sartor.codegen.ir.sizes.dims import Dim, Extent, Product
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
@@ -200,7 +201,7 @@ class _Opened:
         one, other = (each.attributes["value"] for each in (op, twin))
         if isinstance(one, ir.FloatAttr):
             return self._number(one.value, ir.FloatAttr(other).value, kind)
-        size = self._size(self._fit.number(ir.IntegerAttr(one).value, ir.IntegerAttr(other).value))
+        size = self._amount(ir.IntegerAttr(one).value, ir.IntegerAttr(other).value)
         return size if isinstance(kind, ir.IndexType) else self._create("arith.index_cast", kind, [size], {})
 
     def _number(self, one: float, other: float, kind: ir.Type) -> ir.Value:
@@ -211,7 +212,7 @@ class _Opened:
         """
         if not (one.is_integer() and other.is_integer()):
             raise ValueError(f"it computes with a number that is {one:g} or {other:g}, depending on sizes")
-        size = self._size(self._fit.dim(int(one), int(other)))
+        size = self._amount(int(one), int(other))
         whole = self._create("arith.index_cast", ir.IntegerType.get_signless(64), [size], {})
         return self._create("arith.sitofp", kind, [whole], {})
 
@@ -288,6 +289,14 @@ class _Opened:
                     total = self._create("util.optimization_barrier", ir.IndexType.get(), [total], {})
                 self._sizes[dim] = total
         return self._sizes[dim]
+
+    def _amount(self, one: int, other: int) -> ir.Value:
+        """A number that is a size, a last index, or how many elements some dimensions have."""
+        count = self._fit.amount(one, other)
+        if not isinstance(count, Product):
+            return self._size(count)
+        sizes = map(self._size, (*count.parts, *([count.factor] if count.factor != 1 else [])))
+        return functools.reduce(lambda total, size: self._arithmetic("arith.muli", total, size), sizes)
 
     def _arithmetic(self, name: str, one: ir.Value, other: ir.Value) -> ir.Value:
         return self._create(name, ir.IndexType.get(), [one, other], {})

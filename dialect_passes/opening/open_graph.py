@@ -168,15 +168,13 @@ class _Opening:
         if one.body == other.body:
             return one
         fit = knowing_windows(one, other, fit)
+        inputs = [open_type(*pair, fit) for pair in zip(one.inputs, other.inputs, strict=True)]
+        fit = fit.counting(each.dims or each.shape for each in inputs)
         body = open_body(one, other, fit, ends)
-        inputs, results = (
-            tuple(open_type(first, second, fit) for first, second in zip(*types, strict=True))
-            for types in ((one.inputs, other.inputs), (one.results, other.results))
-        )
-        shapes = [each.dims or each.shape for each in (*inputs, *results)]
-        opened = OpenedTask(fit.counting(shapes), body, other, ends)
+        results = [open_type(*pair, fit) for pair in zip(one.results, other.results, strict=True)]
+        opened = OpenedTask(fit.counting(each.dims or each.shape for each in results), body, other, ends)
         key = task_key(body, *map(str, fit.symbols))
-        return replace(one, key=key, inputs=inputs, results=results, opened=opened)
+        return replace(one, key=key, inputs=tuple(inputs), results=tuple(results), opened=opened)
 
     def _value(self, one: NetworkValue, other: NetworkValue) -> NetworkValue:
         """An input or output; an output has the sizes of what computes it."""

@@ -3,12 +3,18 @@
 An ordinary run allocates its outputs and describes every tensor to IREE anew, which takes longer than copying them if
 they are small, and longer than a small network. Fresh memory of some hundred kilobytes is filled with zeros by the
 system page by page, so keeping it pays there too.
+
+A model of any size has such memory for each of the sizes that it was called with lately.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names, plain_array
@@ -19,6 +25,10 @@ MOST_INPUT_BYTES = 1 << 22
 
 MOST_OUTPUT_BYTES = 1 << 20
 """These are copied; a copy of as much was found to take as long as fresh memory."""
+
+_MOST_SIZES, _MOST_BYTES = 64, 1 << 23
+Shapes = tuple[tuple[int, ...], ...]
+"""Of the inputs, in their order."""
 
 
 def is_small(signature: Signature) -> bool:
@@ -32,6 +42,11 @@ def _bytes(specs: Sequence[TensorSpec]) -> int | None:
     if None in sizes:
         return None
     return sum(math.prod(size or 0 for size in spec.shape) * spec.numpy_dtype.itemsize for spec in specs)
+
+
+def known_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """The shape of a tensor whose sizes are all known."""
+    return tuple(size or 0 for size in spec.shape)
 
 
 class SmallRuns:
@@ -50,6 +65,7 @@ class SmallRuns:
         self._specs = specs
         self._limits = limits
         self._names = {spec.name for spec in specs}
+        self.nbytes = sum(each.nbytes for each in (*inputs, *outputs))
         self._inputs = [each.to_host() for each in inputs]
         self._outputs = [output.to_host() for output in outputs]
 
@@ -78,3 +94,59 @@ class SmallRuns:
             kept[...] = array
         self._call()
         return [self._outputs[index].copy() for index in selected]
+
+
+class SizedRuns:
+    """Small runs of a model of any size, by the shapes of its inputs. They are added by one thread at a time."""
+
+    def __init__(self, signature: Signature) -> None:
+        """For a model with this signature, some of whose sizes are None."""
+        self._signature = signature
+        self._names = [spec.name for spec in signature.inputs]
+        self._runs: dict[Shapes, SmallRuns] = {}
+        self._once: dict[Shapes, None] = {}
+
+    def of(self, feeds: Mapping[str, Array]) -> SmallRuns | None:
+        """What runs the model on inputs of these shapes, if there is such."""
+        shapes = self._shapes(feeds)
+        return None if shapes is None else self._runs.get(shapes)
+
+    def met(self, feeds: Mapping[str, Array], outputs: Sequence[DeviceArray]) -> Signature | None:
+        """Note the sizes of a run; returns the signature with them if keeping memory pays: if they are small and were
+        met before."""
+        shapes = self._shapes(feeds)
+        if shapes is None:
+            return None
+        pairs = zip(self._signature.inputs, shapes, strict=True)
+        inputs = tuple(replace(spec, shape=shape) for spec, shape in pairs)
+        given = zip(self._signature.outputs, outputs, strict=True)
+        found = Signature(
+            self._signature.entry, inputs, tuple(replace(spec, shape=array.shape) for spec, array in given)
+        )
+        if not is_small(found):
+            return None
+        if shapes not in self._once:
+            _make_room(self._once, _MOST_SIZES)
+            self._once[shapes] = None
+            return None
+        return found
+
+    def add(self, signature: Signature, runs: SmallRuns) -> None:
+        """Keep what runs the model with the sizes of a signature, in place of the oldest where there are too many."""
+        shapes = tuple(map(known_shape, signature.inputs))
+        _make_room(self._runs, _MOST_SIZES)
+        while self._runs and runs.nbytes + sum(each.nbytes for each in self._runs.values()) > _MOST_BYTES:
+            _make_room(self._runs, len(self._runs))
+        self._runs[shapes] = runs
+
+    def _shapes(self, feeds: Mapping[str, Array]) -> Shapes | None:
+        if len(feeds) != len(self._names):
+            return None
+        arrays = [feeds.get(name) for name in self._names]
+        return tuple(array.shape for array in arrays) if all(type(each) is np.ndarray for each in arrays) else None
+
+
+def _make_room(kept: dict[Shapes, Any], most: int) -> None:
+    """Drop the oldest of what is kept, if there are so many already."""
+    while len(kept) >= most:
+        del kept[next(iter(kept))]

@@ -11,7 +11,7 @@ from sartor.errors import SartorError
 from sartor.runtime.driver.device import physical_cores
 from sartor.tuning.workers.calls import open_pool
 from tools.fuzz.campaign import Campaign
-from tools.fuzz.schedule import MODELS, batch
+from tools.fuzz.schedule import MODELS, OPEN_MODELS, batch, open_batch
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,16 +19,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
     parser.add_argument("--models", type=int, default=5000, help="how many are compared (default: 5000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first batch; others find others")
+    parser.add_argument("--open", action="store_true", help="models with an open dimension, compiled for any size")
     parser.add_argument("--jobs", type=int, default=physical_cores(), help="worker processes")
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("build/fuzz"), help="folder for failures and progress"
     )
     options = parser.parse_args(arguments)
-    count = -(-options.models // MODELS)
+    drawn, size = (open_batch, OPEN_MODELS) if options.open else (batch, MODELS)
+    count = -(-options.models // size)
     try:
         with open_pool(options.jobs) as (pool, _):
             campaign = Campaign(pool, options.output, _tell)
-            tally = campaign.run(batch(number) for number in range(options.first, options.first + count))
+            tally = campaign.run(drawn(number) for number in range(options.first, options.first + count))
     except SartorError as error:
         print(f"fuzz: {error}", file=sys.stderr)
         return error.exit_code

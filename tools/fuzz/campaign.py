@@ -17,7 +17,17 @@ from sartor.progress import Progress, silent
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import Job, JobResult, JobStatus, WorkerPool
 from tools.fuzz.failures import WRONG, Failure
-from tools.fuzz.jobs import Batch, BrokenPlan, WrongModel, attempt, draw_model, draw_plan, run_batch, write_plan
+from tools.fuzz.jobs import (
+    Batch,
+    BrokenPlan,
+    RefusedModel,
+    WrongModel,
+    attempt,
+    draw_model,
+    draw_plan,
+    run_batch,
+    write_plan,
+)
 from tools.fuzz.known_defects import known
 from tools.fuzz.shrinking import shrunk
 from tools.fuzz.trial import Wrong
@@ -38,16 +48,19 @@ class Tally:
         plans: number of pairs of a model and a forced plan compared.
         failures: number of unexplained failures by signature.
         known: number of known defects by name.
+        refused: number of models with an open dimension that were refused.
     """
 
     models: int = 0
     plans: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
 
     def __str__(self) -> str:
         done = f"{self.models} models, {self.plans} forced plans"
-        return f"{done}, {self.failures.total()} failures, {self.known.total()} known ones"
+        refused = f", {self.refused} refused at open sizes" if self.refused else ""
+        return f"{done}, {self.failures.total()} failures, {self.known.total()} known ones{refused}"
 
     def add(self, other: Tally) -> None:
         """Add the counts of another tally."""
@@ -55,6 +68,7 @@ class Tally:
         self.plans += other.plans
         self.failures.update(other.failures)
         self.known.update(other.known)
+        self.refused += other.refused
 
 
 class Campaign:
@@ -91,6 +105,7 @@ class Campaign:
         # Consume all results first: the pool handles one map at a time.
         for batch, result in list(self._results(batches, _BATCH_SECONDS)):
             tally = Tally(len(batch.models), len(batch.models) * sum(plan.seed is not None for plan in batch.plans))
+            tally.refused = sum(isinstance(each, RefusedModel) for each in result.value or ())
             for failure in self._failures(batch, result):
                 self._keep(failure, tally)
             self.tally.add(tally)
@@ -111,7 +126,7 @@ class Campaign:
             for each in result.value:
                 if isinstance(each, BrokenPlan):
                     yield from self._isolated(replace(batch, plans=(each.plan,)), _failed(result, each))
-                else:
+                elif isinstance(each, WrongModel):
                     yield self._wrong(batch, each)
         else:
             yield from self._isolated(batch, result)
@@ -192,7 +207,7 @@ class Campaign:
         if self._folder is None:
             return
         line: dict[str, object] = {"batch": batch_key(batch), "models": tally.models, "plans": tally.plans}
-        line |= {"failures": dict(tally.failures), "known": dict(tally.known)}
+        line |= {"refused": tally.refused, "failures": dict(tally.failures), "known": dict(tally.known)}
         with (self._folder / _PROGRESS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -205,7 +220,7 @@ class Campaign:
             said = json.loads(line)
             self._done.add(said["batch"])
             counted = {name: Counter(said[name]) for name in ("failures", "known")}
-            self.tally.add(Tally(said["models"], said["plans"], **counted))
+            self.tally.add(Tally(said["models"], said["plans"], **counted, refused=said.get("refused", 0)))
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from onnx import ModelProto
 
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UnsupportedModelError
 from sartor.workspace import workspace
 from tools.fuzz.forced_plans import Forced, forced_by
-from tools.fuzz.models import Family, Generated, generate, joined
+from tools.fuzz.models import Family, Generated, generate, joined, opened
+from tools.fuzz.open_trial import subject_of
 from tools.fuzz.trial import PlanSeed, Setting, Subject, Wrong
 
 
@@ -23,17 +25,22 @@ class Batch:
         family: family of all models.
         opset: opset of all models.
         plans: plans to compile the module with.
+        opens: whether a dimension of each model is open; then each is compiled alone.
     """
 
     models: tuple[int, ...]
     family: Family
     opset: int
     plans: tuple[PlanSeed, ...]
+    opens: bool = False
 
     @property
     def drawn(self) -> list[Generated]:
         """The models, drawn by their seeds."""
-        return [generate(seed, self.family, self.opset) for seed in self.models]
+        found = [generate(seed, self.family, self.opset) for seed in self.models]
+        if not self.opens:
+            return found
+        return [replace(each, model=opened(each.model, np.random.default_rng(each.seed))) for each in found]
 
 
 @dataclass(frozen=True)
@@ -59,13 +66,29 @@ class BrokenPlan:
     message: str
 
 
-def run_batch(batch: Batch) -> list[WrongModel | BrokenPlan]:
-    """Compile a batch with each of its plans, and return the models with wrong outputs and the plans that fail."""
+@dataclass(frozen=True)
+class RefusedModel:
+    """A model with an open dimension that is not computed alike for all sizes, and the reason."""
+
+    model: int
+    message: str
+
+
+def run_batch(batch: Batch) -> list[WrongModel | BrokenPlan | RefusedModel]:
+    """Compile a batch with each of its plans, and return the models with wrong outputs, the plans that fail, and the
+    models that are refused at open sizes."""
+    if batch.opens and len(batch.models) > 1:
+        return [each for seed in batch.models for each in run_batch(replace(batch, models=(seed,)))]
     found: list[WrongModel] = []
     broken: list[BrokenPlan] = []
     with workspace() as directory:
         model = joined([each.model for each in batch.drawn])
-        subject = Subject(model, batch.plans[0].setting.architecture, directory)
+        try:
+            subject = subject_of(model, batch.plans[0].setting.architecture, directory)
+        except UnsupportedModelError as error:
+            if not batch.opens:
+                raise
+            return [RefusedModel(batch.models[0], str(error))]
         for plan in batch.plans:
             try:
                 found += _wrong_models(batch, subject, plan)
@@ -99,19 +122,19 @@ def draw_plan(model: bytes, plan: PlanSeed) -> Forced | None:
     if plan.seed is None:
         return None
     with workspace() as directory:
-        subject = Subject(ModelProto.FromString(model), plan.setting.architecture, directory)
+        subject = subject_of(ModelProto.FromString(model), plan.setting.architecture, directory)
         return forced_by(subject.forcer(plan.setting).random(plan.seed))
 
 
 def attempt(model: bytes, forced: Forced | None, setting: Setting) -> list[Wrong]:
     """Compile and run a model with a plan, and return its wrong outputs."""
     with workspace() as directory:
-        subject = Subject(ModelProto.FromString(model), setting.architecture, directory)
+        subject = subject_of(ModelProto.FromString(model), setting.architecture, directory)
         return list(subject.wrong_outputs(subject.recipe(forced, setting), setting))
 
 
 def write_plan(model: bytes, forced: Forced | None, setting: Setting, path: Path) -> None:
     """Write a plan to a file that ``--plan`` reads."""
     with workspace() as directory:
-        subject = Subject(ModelProto.FromString(model), setting.architecture, directory)
+        subject = subject_of(ModelProto.FromString(model), setting.architecture, directory)
         subject.recipe(forced, setting).plan.save(path)

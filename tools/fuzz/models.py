@@ -22,10 +22,13 @@ from tools.fuzz.operators import elementwise, integers, movement, products, quan
 
 Step = Callable[[Graph], None]
 
+SYMBOL = "n"
+"""Name of an open dimension."""
 OPSETS = (17, 18, 19, 20, 21)
 # Numbers of steps to draw from. Most of the time goes into compiling layers, and few layers meet most defects.
 _STEP_COUNTS = (1, 1, 2, 2, 2, 3, 3, 4, 6)
 _TRIES_PER_STEP = 6
+_FIRST = 0.5
 
 
 class Family(StrEnum):
@@ -188,6 +191,31 @@ def _is_usable(model: ModelProto) -> bool:
     return all(bool(np.isfinite(output.astype(np.float64)).all()) for output in outputs)
 
 
+def opened(model: ModelProto, random: np.random.Generator) -> ModelProto:
+    """The model with one of its inputs' sizes open wherever an input has it, and that size as metadata.
+
+    The first dimension of an input is drawn as often as all others, as others are more often those of weights. A model
+    whose inputs have no size above one is returned as it is.
+    """
+    found = ModelProto()
+    found.CopyFrom(model)
+    shapes = [value.type.tensor_type.shape.dim for value in found.graph.input]
+    firsts = [dims[0].dim_value for dims in shapes if dims and dims[0].dim_value > 1]
+    sizes = [dim.dim_value for dims in shapes for dim in dims if dim.dim_value > 1]
+    if not sizes:
+        return found
+    listed = firsts if firsts and random.random() < _FIRST else sizes
+    size = listed[int(random.integers(len(listed)))]
+    for dim in (dim for dims in shapes for dim in dims if dim.dim_value == size):
+        dim.dim_param = SYMBOL
+    for value in found.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+    del found.graph.value_info[:]
+    found.metadata_props.add(key=SYMBOL, value=str(size))
+    return found
+
+
 def joined(models: Sequence[ModelProto]) -> ModelProto:
     """Return one model that contains the given ones, which have one opset and distinct names."""
     first = models[0]
@@ -197,6 +225,7 @@ def joined(models: Sequence[ModelProto]) -> ModelProto:
     for model in models:
         for field in ("node", "initializer", "input", "output", "value_info"):
             getattr(whole.graph, field).extend(getattr(model.graph, field))
+        whole.metadata_props.extend(model.metadata_props)
         for each in model.opset_import:
             if (each.domain, each.version) not in seen:
                 seen.add((each.domain, each.version))

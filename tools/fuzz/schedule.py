@@ -11,6 +11,8 @@ from tools.fuzz.trial import PlanSeed, Setting
 
 MODELS = 24
 """Models in a batch, which share the fixed costs of an import and a compilation."""
+OPEN_MODELS = 6
+"""The same where dimensions are open, and each model is compiled alone."""
 
 _FAMILIES = (Family.FLOAT,) * 5 + (Family.QUANTISED,) * 2 + (Family.HALF, Family.INTEGER)
 # The host, and two x86-64 levels that all supported processors implement.
@@ -19,6 +21,14 @@ _ARCHITECTURES = ("host", "host", "host", "x86-64-v3", "x86-64-v3", "x86-64-v2")
 _LEFT_OUT = (Precision.F32, Precision.TF32, Precision.PERMITTED, Precision.MIXED_WEIGHTS)
 _NARROWER = tuple(each for each in Precision if each not in _LEFT_OUT)
 _NARROW, _UNSPLIT = 0.5, 0.1
+
+
+def open_batch(number: int, models: int = OPEN_MODELS) -> Batch:
+    """Return the batch of a number of models with an open dimension, in their own types."""
+    random = np.random.default_rng([number, 52])
+    opset = OPSETS[int(random.integers(len(OPSETS)))]
+    plan = PlanSeed(Setting("host", int(random.integers(1, 3))), number)
+    return Batch(tuple(range(number * models, (number + 1) * models)), Family.FLOAT, opset, (plan,), opens=True)
 
 
 def batch(number: int, models: int = MODELS) -> Batch:

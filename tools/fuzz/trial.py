@@ -108,16 +108,25 @@ class Subject:
         model: the model to import.
         architecture: as in ``Setting``.
         directory: folder for files.
+        shapes: of inputs with open dimensions, by name.
+        imported: the model, if it was imported before.
 
     Raises:
         SartorError: if the model cannot be imported.
     """
 
-    def __init__(self, model: ModelProto, architecture: str, directory: Path) -> None:
+    def __init__(
+        self,
+        model: ModelProto,
+        architecture: str,
+        directory: Path,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        imported: ImportedModel | None = None,
+    ) -> None:
         self._directory = directory
         path = directory / "model.onnx"
         path.write_bytes(model.SerializeToString())
-        found = run_import(path, {}, None, directory, Setting(architecture).config.target)
+        found = imported or run_import(path, shapes or {}, None, directory, Setting(architecture).config.target)
         if isinstance(found, WorkerError):
             raise found.error
         self.imported: ImportedModel = found
@@ -130,6 +139,11 @@ class Subject:
         """Names of the model's outputs, in order."""
         return [output.name for output in self.imported.graph.outputs]
 
+    @property
+    def samples(self) -> list[Mapping[str, Array]]:
+        """The inputs that a module runs on."""
+        return [*self._samples.since(0)]
+
     def forcer(self, setting: Setting) -> PlanForcer:
         """Return the maker of plans for a setting."""
         return PlanForcer(self._ranged(setting), setting.config)
@@ -141,10 +155,10 @@ class Subject:
             SartorError: if the recipe does not compile or run.
         """
         forced = None if recipe.plan.unsplit else forced_by(recipe)
-        feeds = [*self._samples.since(0)]
-        expected = self._expected(narrow=setting.precision is not Precision.F32)
+        feeds = self.samples
+        expected = self.expected(narrow=setting.precision is not Precision.F32)
         outputs = self._run(recipe, setting, [*feeds, feeds[0]])
-        for name, message in _differences(self.output_names, outputs, [*expected, expected[0]], self._bound(setting)):
+        for name, message in differences(self.output_names, outputs, [*expected, expected[0]], self.bound(setting)):
             yield Wrong(name, message, forced)
 
     def recipe(self, forced: Forced | None, setting: Setting) -> Recipe:
@@ -163,7 +177,8 @@ class Subject:
             return known
         return max(known, tie_spread(self.imported.prepared, [*self._samples.since(0)], math.inf))
 
-    def _bound(self, setting: Setting) -> Bound:
+    def bound(self, setting: Setting) -> Bound:
+        """Largest allowed errors of outputs."""
         usual = setting.precision.usual_error
         skeleton = ModelProto.FromString(self.imported.skeleton)
         # A compilation would compare layers beyond its bound; here only outputs are compared.
@@ -195,7 +210,8 @@ class Subject:
         known = (*model.graph.value_info, *model.graph.input, *model.graph.output)
         return {each.name for each in known if each.type.tensor_type.elem_type in (1, 10)}
 
-    def _expected(self, *, narrow: bool) -> list[Expected]:
+    def expected(self, *, narrow: bool) -> list[Expected]:
+        """ONNX Runtime's outputs for each sample."""
         if narrow not in self._known:
             imported = self.imported
             models = (imported.path, imported.prepared)
@@ -253,7 +269,7 @@ class Bound:
         return "" if error <= allowed else f"{kind} error {error:.3g}, allowed is {allowed:.2g}"
 
 
-def _differences(
+def differences(
     names: Sequence[str], outputs: Sequence[Sequence[Array]], expected: Sequence[Expected], bound: Bound
 ) -> Iterator[tuple[str, str]]:
     """Yield the name of each output that is wrong in any run, with the message of the first such run."""

@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar
 
-from sartor.codegen.ir.sizes.dims import Count, Dim, Extent, Symbol, adjacent_counts
+from sartor.codegen.ir.sizes.dims import Count, Dim, Extent, Symbol, adjacent_counts, count_of
 
 _MOST_OFFSET = 64
 _MOST_FACTORS = 2
@@ -101,6 +101,21 @@ class Fit:
             ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
         return self._first(one, other, (self._known, self._multiples, self._lasts, self._sums))
+
+    def amount(self, one: int, other: int) -> Count:
+        """As ``number``, or how many elements adjacent dimensions have, as what a mean divides by.
+
+        Rounded sizes are factors of such a number, and of no other.
+
+        Raises:
+            ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
+        """
+        if one != other:
+            pairs = (count_of(pair) for pair in itertools.combinations_with_replacement(self.known, 2))
+            counted = {count for count in (*self.counts, *pairs) if self._values(count) == (one, other)}
+            if len(counted) == 1:
+                return counted.pop()
+        return self.number(one, other)
 
     def _first(self, one: int, other: int, sources: Iterable[Callable[[int, int], Iterator[Extent]]]) -> Dim:
         """The size by the first of the sources that have one."""
@@ -185,8 +200,11 @@ def twin_sizes(symbols: Sequence[Symbol]) -> list[int]:
     for each in symbols:
         below = range(each.most // each.multiple - 1, 2, -1)
         above = itertools.count(max(3, each.most // each.multiple + 1))
-        distances = {symbol.most - size for symbol, size in zip(symbols, found, strict=False)}
-        alike = {each.most - distance for distance in distances}
+        known = [*zip(symbols, found, strict=False)]
+        distances = {symbol.most - size for symbol, size in known}
+        # As what is left of an image's side where its symbol is a multiple.
+        steps = {(symbol.most - size) // symbol.multiple for symbol, size in known}
+        alike = {each.most - distance for distance in distances} | {each.most - step * each.multiple for step in steps}
         found.append(_first_prime(each, itertools.chain(below, above), taken | alike))
         taken.add(found[-1])
     return found

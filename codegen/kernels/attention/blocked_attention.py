@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sartor.codegen.ir.sizes.dims import most_of
-from sartor.codegen.kernels.attention.attention_form import AttentionForm
+from sartor.codegen.kernels.attention.attention_kernel import FLOAT_BYTES, AttentionKernel
 from sartor.codegen.kernels.attention.head_code import HeadCode
 from sartor.codegen.kernels.attention.key_panels import KeyPanel
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -26,7 +26,6 @@ from sartor.codegen.mlir.iree_compiler import arith, ir
 
 # Worker threads have stacks of 128 KiB.
 _MOST_SCRATCH_BYTES = 60 << 10
-_FLOAT_BYTES = 4
 # Larger blocks correct sums less often.
 _MOST_BLOCK = 128
 
@@ -35,27 +34,8 @@ MOST_QUERIES = 64
 
 
 @dataclass(frozen=True)
-class BlockedAttention:
-    """A kernel of attention.
-
-    Attributes:
-        form: what it computes.
-        rows: queries of a tile.
-        vectors: vectors of keys whose scores are computed at once.
-        lanes: elements of a vector.
-        workgroups: workgroups that partition the steps.
-    """
-
-    form: AttentionForm
-    rows: int
-    vectors: int
-    lanes: int
-    workgroups: int
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.workgroups, 1, 1
+class BlockedAttention(AttentionKernel):
+    """Scores of some tens of queries with blocks of keys; ``workgroups`` partition the steps."""
 
     @property
     def columns(self) -> int:
@@ -66,14 +46,14 @@ class BlockedAttention:
     def queries(self) -> int:
         """Most queries of a step, in whole tiles: as many as there are, or as leave memory for the smallest block."""
         per_query = 2 * self.lanes + self.columns
-        fitting = (_MOST_SCRATCH_BYTES // _FLOAT_BYTES - self.lanes * self._per_key) // per_query
+        fitting = (_MOST_SCRATCH_BYTES // FLOAT_BYTES - self.lanes * self._per_key) // per_query
         most = -(-most_of(self.form.extents[2]) // self.rows) * self.rows
         return min(MOST_QUERIES, fitting, most) // self.rows * self.rows
 
     @property
     def block(self) -> int:
         """Keys of a panel, in whole vectors."""
-        left = _MOST_SCRATCH_BYTES // _FLOAT_BYTES - self.queries * (2 * self.lanes + self.columns)
+        left = _MOST_SCRATCH_BYTES // FLOAT_BYTES - self.queries * (2 * self.lanes + self.columns)
         most = -(-most_of(self.form.extents[3]) // self.lanes) * self.lanes
         return min(_MOST_BLOCK, left // self._per_key, most) // self.lanes * self.lanes
 
@@ -83,16 +63,10 @@ class BlockedAttention:
         return self.form.depth + self.rows
 
     def check(self) -> None:
-        """Make sure that a workgroup's memory is large enough.
-
-        Raises:
-            ValueError: if it is not.
-        """
         if self.queries <= 0 or self.block <= 0:
             raise ValueError(f"keys of {self.form.depth} elements do not fit a workgroup")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
-        """Emit one workgroup's code."""
         scratch = _Scratch.of(asm, self)
         batches, heads, queries, _ = map(asm.size, self.form.extents)
         steps = asm.divide(asm.add(queries, self.queries - 1), self.queries)[0]

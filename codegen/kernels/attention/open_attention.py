@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.ir.sizes.dims import most_of
-from sartor.codegen.kernels.attention.attention_form import AttentionForm
+from sartor.codegen.kernels.attention.attention_kernel import FLOAT_BYTES, AttentionKernel
 from sartor.codegen.kernels.attention.head_code import HeadCode
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -26,31 +26,11 @@ from sartor.codegen.mlir.iree_compiler import arith, ir
 
 # Worker threads have stacks of 128 KiB.
 _MOST_SCRATCH_BYTES = 48 << 10
-_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class OpenAttention:
-    """A kernel of attention.
-
-    Attributes:
-        form: what it computes.
-        rows: queries of a tile.
-        vectors: vectors of keys whose scores are computed at once.
-        lanes: elements of a vector.
-        workgroups: workgroups that partition the tiles.
-    """
-
-    form: AttentionForm
-    rows: int
-    vectors: int
-    lanes: int
-    workgroups: int
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.workgroups, 1, 1
+class OpenAttention(AttentionKernel):
+    """Scores of a tile with all keys at once; ``workgroups`` partition the tiles."""
 
     @property
     def padded_keys(self) -> int:
@@ -59,16 +39,10 @@ class OpenAttention:
         return -(-most // self.lanes) * self.lanes
 
     def check(self) -> None:
-        """Make sure that the scores of a tile fit a workgroup's memory.
-
-        Raises:
-            ValueError: if they do not.
-        """
-        if self.rows * self.padded_keys * _FLOAT_BYTES > _MOST_SCRATCH_BYTES:
+        if self.rows * self.padded_keys * FLOAT_BYTES > _MOST_SCRATCH_BYTES:
             raise ValueError(f"scores of {self.rows} queries with {self.padded_keys} keys do not fit a workgroup")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
-        """Emit one workgroup's code."""
         scratch = asm.scratch(self.rows * self.padded_keys, ir.F32Type.get())
         batches, heads, queries, _ = map(asm.size, self.form.extents)
         tiles = asm.divide(asm.add(queries, self.rows - 1), self.rows)[0]

@@ -1,4 +1,4 @@
-"""What kernels have in common whose sizes are known only when they run."""
+"""What routines have in common whose layers are one kernel, also for sizes that are known only when it runs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 
-class OpenRoutine(ABC):
-    """A routine whose layer is one kernel for any sizes."""
+class KernelRoutine(ABC):
+    """A routine whose layer is one kernel, over tensors as ONNX has them."""
 
     name: str
 
     @abstractmethod
-    def code(
-        self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
-    ) -> tuple[Sequence[Rewrite], KernelCode]:
+    def parts(self, task: Task, parameters: Parameters, machine: Machine) -> tuple[Sequence[Rewrite], KernelCode]:
         """The rewrites whose operations the kernel has, and its code.
 
         Raises:
@@ -43,8 +41,21 @@ class OpenRoutine(ABC):
         machine = kernel_machine(task, target)
         if isinstance(machine, Rejected):
             raise ValueError(machine.reason)
-        if task.opened is None:
-            raise ValueError("its sizes are known")
-        rewrites, code = self.code(task, task.opened, parameters, machine)
+        rewrites, code = self.parts(task, parameters, machine)
         inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
         return KernelLayer(task, tuple(rewrites), inputs, outputs[0], code)
+
+
+class OpenRoutine(KernelRoutine):
+    """A routine whose layer is one kernel for any sizes."""
+
+    @abstractmethod
+    def code(
+        self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
+    ) -> tuple[Sequence[Rewrite], KernelCode]:
+        """As ``parts``, of a task of open sizes."""
+
+    def parts(self, task: Task, parameters: Parameters, machine: Machine) -> tuple[Sequence[Rewrite], KernelCode]:
+        if task.opened is None:
+            raise ValueError("its sizes are known")
+        return self.code(task, task.opened, parameters, machine)

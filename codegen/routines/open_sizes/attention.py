@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.layer import OpenedTask, Task
+from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.kernels.attention.attention_form import attention_form
+from sartor.codegen.kernels.attention.attention_kernel import AttentionRoutine
 from sartor.codegen.kernels.attention.attention_layer import attention_stages
 from sartor.codegen.kernels.attention.open_attention import OpenAttention
-from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.open_sizes.costs import OpenAttentionCost
-from sartor.codegen.kernels.open_sizes.open_routine import OpenRoutine
 from sartor.codegen.mlir.kernel_machine import kernel_machine
-from sartor.codegen.mlir.machine import Machine
-from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 # Queries of a tile, and vectors of keys whose scores are computed at once.
 _TILES = ((4, 4), (6, 2), (8, 2), (4, 2))
@@ -37,7 +32,7 @@ def _tiles(task: Task) -> tuple[tuple[int, int], ...]:
 
 
 @dataclass(frozen=True)
-class OpenAttentionKernel(OpenRoutine):
+class OpenAttentionKernel(AttentionRoutine):
     """Scores of queries and keys, their softmax, and the sums of values, for any number of each.
 
     Parameters: ``rows`` of a tile, ``vectors`` of keys, and ``groups``, workgroups that partition the tiles.
@@ -47,6 +42,7 @@ class OpenAttentionKernel(OpenRoutine):
     """
 
     name: str = "open_attention"
+    kernel = OpenAttention
 
     @property
     def traits(self) -> Traits:
@@ -64,12 +60,3 @@ class OpenAttentionKernel(OpenRoutine):
             {"rows": rows, "vectors": vectors, "groups": many_workgroups(-(-tiles // rows), machine.threads)}
             for rows, vectors in _tiles(task)
         ]
-
-    def code(
-        self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
-    ) -> tuple[Sequence[Rewrite], KernelCode]:
-        form, rewrites = attention_form(task)
-        rows, vectors, groups = (integer(parameters[each]) for each in ("rows", "vectors", "groups"))
-        code = OpenAttention(form, rows, vectors, machine.lanes, groups)
-        code.check()
-        return rewrites, code

@@ -28,6 +28,7 @@ from sartor.open_sizes.symbols import OpenDims
 from sartor.policies import Precision
 from sartor.profiling.network_runner import NetRunner
 from sartor.report.evidence import read_evidence
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.files.open_sizes import OpenSize, Place
 from sartor.runtime.manifest import OPEN_FORMAT, read_manifest
@@ -130,6 +131,23 @@ def test_the_manifest_has_the_range(made: Made) -> None:
         (None, 19),
     )
     assert type(manifest).from_json(manifest.to_json()) == manifest
+
+
+def test_later_calls_of_a_size_go_through_memory_that_is_kept(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    invoke = Program.invoke
+    monkeypatch.setattr(Program, "invoke", lambda *given: (calls.append(given[1]), invoke(*given))[1])
+    session = Session(made.artifact.path, threads=1)
+    counts = [3, 7, 3, 7, 3, 7, 3, 40, 40, 40, 7]
+    found = [session.run(None, {"x": rows(count, index)}) for index, count in enumerate(counts)]
+    assert len(calls) == 2 * len({*counts}), "two calls of each size, and none later"
+    for index, (count, outputs) in enumerate(zip(counts, found, strict=True)):
+        assert relative_error(outputs, made.expected(rows(count, index))) < 1e-5, count
+    with pytest.raises(UsageError, match=r"input 'x' expects float32\[\?, 24\], but got element type float64"):
+        session.run(None, {"x": rows(3).astype(np.float64)})
+    session.close()
+    with pytest.raises(UsageError, match="the session is closed"):
+        session.run(None, {"x": rows(3)})
 
 
 @pytest.mark.parametrize("count", [0, MOST + 1])

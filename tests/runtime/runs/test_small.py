@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.runs import owned_outputs
-from sartor.runtime.runs.small import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, is_small
+from sartor.runtime.runs.small import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, SizedRuns, SmallRuns, is_small
 from sartor.runtime.session import Session
 
 Feeds = dict[str, Array]
@@ -199,3 +200,28 @@ def test_masked_arrays_are_refused_by_later_runs_too(small: Path, feeds: Feeds) 
         session.run(None, feeds)
         with pytest.raises(UsageError, match="input 'x' is a masked array"):
             session.run(None, {**feeds, "x": masked})
+
+
+def test_sizes_that_were_met_twice_are_kept_and_the_oldest_are_dropped() -> None:
+    inputs, outputs = (TensorSpec("x", "float32", (None, 2)),), (TensorSpec("y", "float32", (None,)),)
+    runs = SizedRuns(Signature("main", inputs, outputs))
+
+    def feeds(count: int) -> Feeds:
+        return {"x": np.zeros((count, 2), np.float32)}
+
+    def met(count: int) -> Signature | None:
+        return runs.met(feeds(count), [Mock(shape=(count,))])
+
+    assert met(3) is None
+    found = met(3)
+    assert found is not None
+    assert ([each.shape for each in found.inputs], [each.shape for each in found.outputs]) == ([(3, 2)], [(3,)])
+    assert [met(MOST_OUTPUT_BYTES), met(MOST_OUTPUT_BYTES)] == [None, None], "they are not small"
+    kept = [Mock(spec=SmallRuns, nbytes=MOST_OUTPUT_BYTES) for _ in range(9)]
+    for count, each in enumerate(kept, 1):
+        signature = [met(count), met(count)][1]
+        assert signature is not None
+        runs.add(signature, each)
+    assert [runs.of(feeds(count)) for count in range(1, 10)] == [None, *kept[1:]]
+    assert runs.of({"z": feeds(9)["x"]}) is None
+    assert runs.of({"x": feeds(9)["x"].tolist()}) is None

@@ -35,6 +35,14 @@ def test_random_models_by_random_plans_are_right(number: int, pool: WorkerPool) 
     assert tally.plans == tally.models
 
 
+def test_models_with_an_open_dimension_are_right_or_refused(pool: WorkerPool) -> None:
+    campaign = Campaign(pool)
+    tally = campaign.run([schedule.open_batch(0)])
+    assert not campaign.found, [f"{each.message}: {each.operators}" for each in campaign.found.values()]
+    assert tally.models == schedule.OPEN_MODELS
+    assert 0 < tally.refused < tally.models
+
+
 def test_a_campaign_goes_on_where_it_ended(pool: WorkerPool, tmp_path: Path) -> None:
     line = {"models": 8, "plans": 16, "failures": {"wrong": 1}, "known": {}}
     batches = [schedule.batch(0)]

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tools.fuzz.graph import Graph
-from tools.fuzz.models import Family, generate, joined
+from tools.fuzz.models import SYMBOL, Family, generate, joined, opened
 from tools.fuzz.operators.windows import all_read, window
 
 OPSET = 18
@@ -28,6 +28,21 @@ def test_models_joined_into_one_are_a_valid_model(family: Family) -> None:
     onnx.checker.check_model(whole, full_check=True)
     assert len(whole.graph.node) == sum(len(model.graph.node) for model in models)
     assert len({node.op_type for node in whole.graph.node}) >= 10
+
+
+def test_a_size_is_opened_wherever_inputs_have_it() -> None:
+    is_open = 0
+    for seed in SEEDS:
+        model = generate(seed, Family.FLOAT, OPSET).model
+        found = opened(model, np.random.default_rng(seed))
+        (size,) = [int(each.value) for each in found.metadata_props if each.key == SYMBOL]
+        for before, after in zip(model.graph.input, found.graph.input, strict=True):
+            dims = zip(before.type.tensor_type.shape.dim, after.type.tensor_type.shape.dim, strict=True)
+            for old, new in dims:
+                assert (new.dim_param, new.dim_value) == ((SYMBOL, 0) if old.dim_value == size else ("", old.dim_value))
+                is_open += new.dim_param == SYMBOL
+        onnx.checker.check_model(found, full_check=True)
+    assert is_open >= len(SEEDS)
 
 
 def test_what_jumps_is_told_apart_from_what_is_smooth() -> None:
