@@ -28,8 +28,10 @@ Evaluate = Callable[[str, Sequence[np.ndarray], Sequence[TensorType]], Sequence[
 # The growth that padding and wider element types may cause; small values, such as tables of indices, may grow more.
 _GROWTH = 2
 _SLACK_BYTES = 4096
-# Values of at most this size are always folded, even if elements are repeated.
+# Values of at most this size are always folded, even if elements are repeated; but not what is repeated for each batch,
+# which would be a layer's code where batches are many and a weight where they are few.
 _TINY_BYTES = 256
+_REPEATING = "linalg.broadcast"
 _TRANSPOSE = "linalg.transpose"
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 _RETURNING = ("hal.tensor.barrier", "hal.tensor.export")
@@ -104,15 +106,16 @@ def _collect(
             continue
         visited.add(value)
         leaves = [_type(leaf.results[0]) for leaf in weight_leaves(op)]
-        if leaves and is_static_tensor(value) and ((is_output and value is start) or not _grows(_type(value), leaves)):
+        grows = _grows(_type(value), leaves, may_be_tiny=op.name != _REPEATING) if is_static_tensor(value) else True
+        if leaves and is_static_tensor(value) and ((is_output and value is start) or not grows):
             targets.setdefault(value)
         else:
             pending.extend(reversed(used_values(op)))
 
 
-def _grows(result: TensorType, leaves: Sequence[TensorType]) -> bool:
+def _grows(result: TensorType, leaves: Sequence[TensorType], *, may_be_tiny: bool) -> bool:
     """Whether a value takes much more memory than the weights that it is computed from, or repeats their elements."""
-    if result.bytes <= _TINY_BYTES:
+    if may_be_tiny and result.bytes <= _TINY_BYTES:
         return False
     budget = _GROWTH * sum(leaf.bytes for leaf in leaves) + _SLACK_BYTES
     return result.bytes > budget or result.elements > _GROWTH * sum(leaf.elements for leaf in leaves)

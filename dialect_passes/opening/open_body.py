@@ -16,7 +16,7 @@ from sartor.codegen.ir.sizes.dims import Dim, Extent, Product
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
-from sartor.codegen.mlir.operations import body_of, defining_op, nested, remap, used_values
+from sartor.codegen.mlir.operations import body_of, defining_op, nested, used_values
 from sartor.codegen.mlir.snippet import first_error
 
 _DYNAMIC = -(1 << 63)
@@ -193,7 +193,7 @@ class _Opened:
 
     def _constant(self, op: ir.Operation, twin: ir.Operation) -> ir.Value:
         """A constant: the same for all sizes, a number that follows from sizes, or one that fills a tensor."""
-        if str(op) == str(twin):
+        if op.attributes["value"] == twin.attributes["value"]:
             return op.clone(ip=ir.InsertionPoint(self._end)).operation.results[0]
         kind = op.results[0].type
         if isinstance(kind, ir.RankedTensorType):
@@ -239,13 +239,17 @@ class _Opened:
 
     def _copied(self, op: ir.Operation, twin: ir.Operation) -> Sequence[ir.Value]:
         self._check_same(op, twin)
-        read = [used_values(each) for each in (op, twin)]
-        captured = {one: self._value(one, other) for one, other in zip(*read, strict=True)}
-        operands = [self._value(*pair) for pair in zip(op.operands, twin.operands, strict=True)]
+        # Use by use: two constants of one code may be one in the other, as a last row and a factor.
+        outside = {*used_values(op)}
+        uses = [
+            zip(*(each.operands for each in pair), strict=True) for pair in zip(nested(op), nested(twin), strict=True)
+        ]
+        values = [[self._value(*pair) if pair[0] in outside else None for pair in pairs] for pairs in uses]
         clone = op.clone(ip=ir.InsertionPoint(self._end)).operation
-        remap(clone, captured)
-        for index, value in enumerate(operands):
-            clone.operands[index] = value
+        for copy, operands in zip(nested(clone), values, strict=True):
+            for index, value in enumerate(operands):
+                if value is not None:
+                    copy.operands[index] = value
         for made in zip(nested(op), nested(twin), nested(clone), strict=True):
             for one, other, value in zip(*map(_made_values, made), strict=True):
                 if isinstance(one.type, ir.RankedTensorType):
