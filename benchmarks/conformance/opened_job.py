@@ -55,7 +55,7 @@ def run_opened(model: Path, feeds: Mapping[str, Array], module: Path) -> list[Ar
     if isinstance(opened, WorkerError):
         return opened
     graph, weights, _ = opened
-    target = Target.create("cpu", threads=1)
+    target = Target.create("cpu")
     try:
         variants = list_candidates(graph, ROUTINES[:1], target).variants
         chosen = {layer.name: variants[layer.task.key][0] for layer in graph.layers}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.sizes.dims import Dim, Extent, Product
@@ -299,8 +300,8 @@ class _Opened:
         count = self._fit.amount(one, other)
         if not isinstance(count, Product):
             return self._size(count)
-        sizes = map(self._size, (*count.parts, *([count.factor] if count.factor != 1 else [])))
-        return functools.reduce(lambda total, size: self._arithmetic("arith.muli", total, size), sizes)
+        total = functools.reduce(partial(self._arithmetic, "arith.muli"), map(self._size, count.parts))
+        return total if count.factor == 1 else self._arithmetic("arith.muli", total, self._size(count.factor))
 
     def _arithmetic(self, name: str, one: ir.Value, other: ir.Value) -> ir.Value:
         return self._create(name, ir.IndexType.get(), [one, other], {})

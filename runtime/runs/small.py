@@ -142,8 +142,8 @@ class SizedRuns:
     def _shapes(self, feeds: Mapping[str, Array]) -> Shapes | None:
         if len(feeds) != len(self._names):
             return None
-        arrays = [feeds.get(name) for name in self._names]
-        return tuple(array.shape for array in arrays) if all(type(each) is np.ndarray for each in arrays) else None
+        shapes = tuple(each.shape for name in self._names if type(each := feeds.get(name)) is np.ndarray)
+        return shapes if len(shapes) == len(self._names) else None
 
 
 def _make_room(kept: dict[Shapes, Any], most: int) -> None:
