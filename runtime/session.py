@@ -312,7 +312,8 @@ class Session(StateAccess):
         except DeviceError:
             return
         call = program.prepare(signature.entry + BOUND_SUFFIX, [each.view for each in (*inputs, *outputs)])
-        runs = SmallRuns(call, signature.inputs, inputs, outputs, self._interface.limits)
+        # The declared shapes, which messages show.
+        runs = SmallRuns(call, self._signature.inputs, inputs, outputs, self._interface.limits)
         with self._lock:
             if self._program is not program:
                 return
