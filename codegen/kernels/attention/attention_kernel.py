@@ -13,7 +13,7 @@ from sartor.codegen.kernels.attention.attention_form import AttentionForm, atten
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
-from sartor.codegen.kernels.open_sizes.open_routine import KernelRoutine
+from sartor.codegen.kernels.layers.kernel_routine import KernelRoutine
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite

@@ -1,56 +1,46 @@
-"""The base of routines whose kernels may store values in another type than the model's."""
+"""What routines have in common whose layers are one kernel, over tensors as ONNX has them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
-from sartor.codegen.ir.variants.traits import Traits, narrowest
-from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
-from sartor.codegen.mlir.kernel_machine import CPU
+from sartor.codegen.kernels.layers.kernel_layer import KernelCode, KernelLayer, build_kernel
+from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.machine import Machine
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 
-@dataclass(frozen=True)
-class StoringKernel(ABC):
-    """A kernel whose activations and result may be stored in a narrower type.
-
-    Attributes:
-        name: the algorithm in descriptors.
-        storage: element type that activations and the result are stored in; None for their own.
-        output: element type that the result is stored in; None for that of the activations.
-    """
+class KernelRoutine(ABC):
+    """A routine whose layer is one kernel, over tensors as ONNX has them."""
 
     name: str
-    storage: str | None = None
-    output: str | None = None
-
-    @property
-    def traits(self) -> Traits:
-        """The traits that follow from element types."""
-        converts = self.output not in (None, self.storage)
-        return Traits(precision=narrowest(self.storage, self.output), converts=converts)
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Devices that the kernel can be compiled for."""
-        return CPU
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """CPU features that the operating system has to grant, by LLVM's names."""
-        return ()
 
     @abstractmethod
-    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
-        """The kernel for one parameter set.
+    def parts(self, task: Task, parameters: Parameters, machine: Machine) -> tuple[Sequence[Rewrite], KernelCode]:
+        """The rewrites whose operations the kernel has, and its code.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            ValueError: if there is no kernel for the task.
         """
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        """The implementation for one parameter set, or why there is none."""
         return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a task.
+
+        Raises:
+            ValueError: if there is no kernel for it.
+        """
+        machine = kernel_machine(task, target)
+        if isinstance(machine, Rejected):
+            raise ValueError(machine.reason)
+        rewrites, code = self.parts(task, parameters, machine)
+        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
+        return KernelLayer(task, tuple(rewrites), inputs, outputs[0], code)
