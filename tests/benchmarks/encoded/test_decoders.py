@@ -1,0 +1,49 @@
+"""Decoders for ONNX Runtime and llama.cpp: both files hold the same numbers."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from benchmarks.encoded.decoder import Decoder, write_gguf, write_onnx
+from sartor.codegen.ir.encoding import BlockEncoding
+from sartor.runtime.reference import OnnxRuntimeReference
+
+_SMALL = Decoder(layers=2, width=64, inner=96, words=40, heads=4, groups=2, head=16)
+
+
+def test_files_hold_the_same_weights(tmp_path: Path) -> None:
+    write_onnx(_SMALL, tmp_path / "m.onnx", 3, 0, 0)
+    write_gguf(_SMALL, tmp_path / "m.gguf", 64)
+    model = onnx.load(tmp_path / "m.onnx")
+    held = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    last = [each for each in model.graph.node if each.op_type == "MatMulNBits"][-1]
+    expected = BlockEncoding(4, 32, 64, 40).decoded(held[last.input[1]], held[last.input[2]].reshape(40, 2))
+    content = (tmp_path / "m.gguf").read_bytes()
+    assert content.startswith(b"GGUF" + struct.pack("<IQ", 3, 3 + 2 * 9))
+    # The weight of the last product is the last tensor: blocks of a scale and 16 bytes.
+    blocks = np.frombuffer(content[-(40 * 2 * 18 + -(40 * 2 * 18) % 32) :][: 40 * 2 * 18], np.uint8).reshape(40, 2, 18)
+    scales = blocks[..., :2].copy().view(np.float16).astype(np.float64)
+    codes = np.concatenate([blocks[..., 2:] & 15, blocks[..., 2:] >> 4], -1).astype(np.float64)
+    np.testing.assert_array_equal(((codes - 8) * scales).reshape(40, 64).T, expected)
+
+
+def test_a_token_behind_others_is_the_last_of_all(tmp_path: Path) -> None:
+    """Its logits change with what the caches hold, and those of a prompt are of its last token."""
+    for name, tokens, past in (("prompt", 3, 0), ("short", 2, 0), ("one", 1, 2)):
+        write_onnx(_SMALL, tmp_path / f"{name}.onnx", tokens, past, 0)
+    ids = np.array([[5, 7, 11]])
+    (whole,) = OnnxRuntimeReference(tmp_path / "prompt.onnx")({"input_ids": ids})
+    (start,) = OnnxRuntimeReference(tmp_path / "short.onnx")({"input_ids": ids[:, :2]})
+    caches = {f"past.{layer}.{part}": np.ones((1, 2, 2, 16), np.float32) for layer in range(2) for part in "kv"}
+    one = OnnxRuntimeReference(tmp_path / "one.onnx")
+    found = [
+        one({"input_ids": ids[:, 2:], **{name: scale * part for name, part in caches.items()}})[0] for scale in (1, 2)
+    ]
+    assert whole.shape == start.shape == found[0].shape == (1, 1, 40)
+    assert np.abs(whole - start).max() > 1e-3
+    assert np.abs(found[0] - found[1]).max() > 1e-3
