@@ -24,6 +24,7 @@ from sartor.codegen.routines.cuda.warp_rows import WarpRow
 from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct, BlockWordProduct
 from sartor.codegen.routines.encoded.looked_up_columns import LookedUpColumns
+from sartor.codegen.routines.encoded.looked_up_tables import LookedUpTables
 from sartor.codegen.routines.encoded.narrowed_product import NarrowedProduct
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.data_tiled import DataTiled
@@ -108,6 +109,8 @@ ROUTINES: tuple[Routine, ...] = (
     BlockWordProduct(),
     BlockWordProduct("block_word_pairs", element=PAIR_SUMS),
     *(LookedUpColumns(vectors) for vectors in (8, 4, 2, 1)),
+    # In tables of floats that are weights of products.
+    *(LookedUpTables(vectors) for vectors in (0, 4, 3, 2, 1, 6, 8)),
     # The same for models in f16.
     Half(Direct()),
     Half(Direct("direct_blocked", blocked=True)),

@@ -16,6 +16,8 @@ from sartor.codegen.subgraphs.declared_calls import call_instead, callee_of, inl
 
 ATTRIBUTE = "looks_up"
 """The attribute by which the op that decodes rows names their encoding."""
+COLUMNS = "looks_up_columns"
+"""The attribute of an op that looks up columns of a product's weight of floats, in place of rows of a table."""
 PREFIX = "encoded_look_up"
 """What names of functions that stand for look-ups begin with."""
 _OPERATOR = "EncodedLookUp"

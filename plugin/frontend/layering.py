@@ -21,6 +21,7 @@ from sartor.dialect_passes.fold_weights import fold_weights
 from sartor.dialect_passes.form_layers import form_layers
 from sartor.dialect_passes.fuse_layers import Attends, find_fusions
 from sartor.dialect_passes.split_layers import find_childnets
+from sartor.dialect_passes.tied_tables import tie_tables
 from sartor.errors import UnsupportedModelError
 from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.constant_folding import evaluate
@@ -83,6 +84,7 @@ def layered_model(
     fold_weights(module, imported.weights, evaluate)
     bound_indices(module, imported.weights)
     run_passes(module, _CLEAN)
+    tie_tables(module, imported.weights)
     dumper.write("fold-weights", module)
     unsplit = bytecode(module)
     layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))

@@ -69,12 +69,38 @@ class WeightSharing:
             for position, name in enumerate(layer.weights):
                 readers[name].append((layer, position))
         for shared in readers.values():
-            slowest, place = max(shared, key=lambda each: self._seconds(each[0], variants[each[0].name]))
-            packing = variants[slowest.name].implementation.packings[place]
-            for layer, position in shared:
-                if layer.name != slowest.name:
-                    variants[layer.name] = self._reading(layer, position, packing, variants[layer.name])
+            for leader in self._leaders(shared, variants):
+                changed = self._following(leader, shared, variants)
+                variants |= changed
+                if changed:
+                    break
         return variants
+
+    def _leaders(self, shared: list[tuple[Layer, int]], variants: Mapping[str, Variant]) -> list[tuple[Layer, int]]:
+        """The readers whose forms are tried: the slowest that is no look-up, which moves more than what it reads of a
+        table; then the slowest of all."""
+
+        def seconds(reader: tuple[Layer, int]) -> float:
+            return self._seconds(reader[0], variants[reader[0].name])
+
+        products = [reader for reader in shared if not self._looks_up(reader[0])]
+        return [max(readers, key=seconds) for readers in (products, shared) if readers]
+
+    def _following(
+        self, leader: tuple[Layer, int], shared: list[tuple[Layer, int]], variants: Mapping[str, Variant]
+    ) -> dict[str, Variant]:
+        """What readers run that change to the form in which one of them reads their weight."""
+        layer, position = leader
+        packing = variants[layer.name].implementation.packings[position]
+        found = {
+            other.name: self._reading(other, place, packing, variants[other.name])
+            for other, place in shared
+            if other.name != layer.name
+        }
+        return {name: variant for name, variant in found.items() if variant != variants[name]}
+
+    def _looks_up(self, layer: Layer) -> bool:
+        return any(variant.traits.family == _LOOK_UPS for variant in self.tables.variants[layer.task.key])
 
     def _reading(self, layer: Layer, position: int, packing: Packing, chosen: Variant) -> Variant:
         """The fastest variant that reads a weight in a form and differs in nothing else that others see, or ``chosen``.

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import ModelProto
 
 from sartor.codegen.ir.encoding import BlockEncoding
-from tests.plugin.onnx_model.builders import INT64, MS, Array, model, node
+from tests.plugin.onnx_model.builders import INT64, MS, Array, model, node, weights
 
 
 def parts_of(of: BlockEncoding, *, has_points: bool) -> dict[str, Array]:
@@ -47,4 +47,19 @@ def tied(of: BlockEncoding, *, has_points: bool) -> ModelProto:
         node("Add", ["h", "v"], ["x"]),
         node("MatMulNBits", ["x", "w", "s", *points], ["y"], name="head", domain=MS, K=of.depth, N=of.columns, **sizes),
     ]
+    return model(nodes, [("i", (1, 5), INT64)], ["y"], constants)
+
+
+def tied_floats(columns: int, depth: int, *, is_turned: bool) -> ModelProto:
+    """Looks tokens up in a table of floats, adds a vector to each, and multiplies by the table: by a Gemm that turns
+    it, or after a Transpose."""
+    constants = {"w": weights(columns, depth), "v": weights(depth, seed=1)}
+    nodes = [node("Gather", ["w", "i"], ["h"], name="rows"), node("Add", ["h", "v"], ["x"])]
+    if is_turned:
+        constants["s"] = np.array([5, depth])
+        nodes.append(node("Reshape", ["x", "s"], ["m"]))
+        nodes.append(node("Gemm", ["m", "w"], ["y"], name="head", transB=1))
+    else:
+        nodes.append(node("Transpose", ["w"], ["t"], perm=[1, 0]))
+        nodes.append(node("MatMul", ["x", "t"], ["y"], name="head"))
     return model(nodes, [("i", (1, 5), INT64)], ["y"], constants)

@@ -14,11 +14,14 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.routines.encoded.looked_up_columns import LookedUpColumns
+from sartor.codegen.routines.encoded.looked_up_tables import LookedUpTables
 from sartor.codegen.routines.iree.stock import Stock
+from sartor.codegen.routines.vector.product import Product
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.routines.harness import Subject, compiled, opened, run
-from tests.plugin.tied_models import parts_of, tied, values_of
+from tests.plugin.onnx_model.builders import weights
+from tests.plugin.tied_models import parts_of, tied, tied_floats, values_of
 
 _TARGET = Target.create("cpu")
 _CASES = {
@@ -88,3 +91,55 @@ def test_other_layers_are_rejected(imported: dict[str, ImportedModel]) -> None:
     gpu = Target.create("vulkan", "ampere")
     found = LookedUpColumns(4).parameters(_look_up(imported["points"]).task, gpu)
     assert found == Rejected("products read packed weights on a CPU only")
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_floats_are_looked_up_as_products_read_them(tmp_path: Path, *, is_turned: bool) -> None:
+    columns, depth = 301, 96
+    onnx.save(tied_floats(columns, depth, is_turned=is_turned), tmp_path / "m.onnx")
+    model = run_import(tmp_path / "m.onnx", {}, None)
+    assert isinstance(model, ImportedModel), model
+    layers = {layer.name: layer for layer in model.graph.layers}
+    look_up = next(layer for layer in layers.values() if "looks_up_columns" in layer.task.body)
+    (shared,) = {*look_up.weights} & {*layers["head"].weights}
+    # The table is not a weight of its own.
+    assert sorted(array.size for array in model.weights.values()) == [depth, columns * depth]
+    built, forms = {"stock": Stock().build(look_up.task, {}, _TARGET)}, {}
+    for vectors in (0, 1, 2, 3, 4, 6, 8):
+        routine = LookedUpTables(vectors)
+        listed = routine.parameters(look_up.task, _TARGET)
+        assert not isinstance(listed, Rejected)
+        code = routine.build(look_up.task, listed[0], _TARGET)
+        assert isinstance(code, Implementation), code
+        forms[vectors] = code.packings[look_up.weights.index(shared)]
+        built[routine.name] = code
+    known = {key: code for key, code in built.items() if isinstance(code, Implementation)}
+    subject = Subject(replace(look_up, name="rows"), model.weights, known)
+    program = opened(compiled({"rows": subject}, _TARGET), _TARGET, 1)
+    indices = np.array([[0, columns - 1, -1, 17, -columns]], np.int64)
+    expected = weights(columns, depth)[indices] + weights(depth, seed=1)
+    # A layer before counts negative indices from the end.
+    inputs = [indices, indices + columns]
+    for variant in subject.implementations:
+        np.testing.assert_array_equal(run(program, subject, variant, inputs), expected, variant)
+    head = layers["head"]
+    listed = Product().parameters(head.task, _TARGET)
+    assert not isinstance(listed, Rejected)
+    for parameters in listed:
+        product = Product().build(head.task, parameters, _TARGET)
+        assert isinstance(product, Implementation)
+        assert product.packings[head.weights.index(shared)] in forms.values(), parameters
+    assert isinstance(LookedUpTables(1).parameters(head.task, _TARGET), Rejected)
+
+
+def test_other_tables_stay_tables(tmp_path: Path) -> None:
+    built = tied_floats(301, 96, is_turned=True)
+    table = next(each for each in built.graph.initializer if each.name == "w")
+    other = onnx.numpy_helper.to_array(table).copy()
+    other[17, 3] += 1
+    built.graph.initializer.append(onnx.numpy_helper.from_array(other, "o"))
+    next(each for each in built.graph.node if each.op_type == "Gemm").input[1] = "o"
+    onnx.save(built, tmp_path / "m.onnx")
+    model = run_import(tmp_path / "m.onnx", {}, None)
+    assert isinstance(model, ImportedModel), model
+    assert all("looks_up_columns" not in layer.task.body for layer in model.graph.layers)
