@@ -56,7 +56,7 @@ def attentions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Path]
 
 
 def _shapes(queries: int, keys: int) -> dict[str, tuple[int, ...]]:
-    keyed = {"k": (1, HEADS, DEPTH, keys), "v": (1, HEADS, keys, DEPTH)}
+    keyed: dict[str, tuple[int, ...]] = {"k": (1, HEADS, DEPTH, keys), "v": (1, HEADS, keys, DEPTH)}
     return {f"{name}.q": (1, HEADS, queries, DEPTH) for name in ROUTINES} | keyed
 
 

@@ -8,6 +8,7 @@ import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,7 +137,12 @@ def test_the_manifest_has_the_range(made: Made) -> None:
 def test_later_calls_of_a_size_go_through_memory_that_is_kept(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     invoke = Program.invoke
-    monkeypatch.setattr(Program, "invoke", lambda *given: (calls.append(given[1]), invoke(*given))[1])
+
+    def counted(program: Program, function: str, *operands: Any) -> Any:
+        calls.append(function)
+        return invoke(program, function, *operands)
+
+    monkeypatch.setattr(Program, "invoke", counted)
     session = Session(made.artifact.path, threads=1)
     counts = [3, 7, 3, 7, 3, 7, 3, 40, 40, 40, 7]
     found = [session.run(None, {"x": rows(count, index)}) for index, count in enumerate(counts)]
