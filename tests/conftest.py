@@ -31,6 +31,7 @@ ImportedOf = Callable[[str], ImportedModel]
 # while the others have nothing left to do.
 _LONG = (
     "docs/test_guide.py",
+    "tuning/cluster/test_cluster.py",
     "plugin/test_faults.py",
     "codegen/routines/test_kernels.py",
     "codegen/routines/test_contract.py",
@@ -46,6 +47,14 @@ _LONG = (
     "benchmarks/test_conformance.py",
     "plugin/test_childnet_pipeline.py",
     "benchmarks/record/test_record.py",
+    "plugin/profiling/layerwise/test_layer_verdict.py",
+    "plugin/precision/test_eligibility.py",
+    "plugin/test_quantised_networks.py",
+    "plugin/onnx_model/test_onnx_runtime_files.py",
+    "plugin/open_sizes/test_compilation.py",
+    "plugin/test_linking_faults.py",
+    "tuning/measuring/test_tuner.py",
+    "tuning/measuring/test_checking.py",
 )
 
 

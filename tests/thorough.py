@@ -10,7 +10,7 @@ import pytest
 from tests.plugin.quantised_networks import forms
 
 _T = TypeVar("_T")
-_TURNS = 5
+_TURNS, _PARTS = 5, 3
 
 _WRONG = "plugin/test_planted_faults.py::test_a_file_that_became_wrong_is_not_published"
 
@@ -111,6 +111,12 @@ TESTS = (
         f"plugin/profiling/layerwise/test_layer_verdict.py::test_honest_modules_are_right_by_their_layers[{each}]"
         for each in ("residual-qoperator", "inverted-qdq")
     ),
+    # GPUs of sm_80 have as many registers, and take these kernels and larger ones.
+    *(
+        f"codegen/kernels/cuda/test_attention.py::test_the_assembler_finds_registers_enough[{shape}-{dtype}-sm_86]"
+        for shape in ("wide", "turned")
+        for dtype in (None, "tf32", "f16")
+    ),
     # GPUs of sm_86 have the same limits, and take the same kernels.
     *(
         f"codegen/kernels/cuda/test_{test}]"
@@ -135,10 +141,14 @@ TESTS = (
             "iree_implicit.py::test_tiles_go_through_shared_memory_to_sums_in_registers[sm_89",
         )
     ),
-    # Files of the same tools in half precision, and without their extended optimisations, are compiled in CI.
+    # Files of the same tools in the other precision, with the other sign of integers, and without their extended
+    # optimisations, are compiled in CI.
     *(
         f"plugin/onnx_model/test_onnx_runtime_files.py::test_a_file_compiles_and_is_right[{file}]"
-        for file in ("unet_f32", "dynamic_bert_u8_extended")
+        for file in (
+            *("unet_f32", "vae_f16", "llama_f16", "vit_f16", "t5_f16", "gpt2_f16", "bert_f16"),
+            *("dynamic_bert_u8_extended", "dynamic_bert_s8", "dynamic_lstm_u8"),
+        )
     ),
     # The same modules exported for another operator set are prepared in CI.
     *(
@@ -233,7 +243,11 @@ TESTS = (
     *(
         f"plugin/test_quantised_networks.py::test_code_without_vnni_gives_the_bits_of_code_with_it[{form}]"
         for form in forms()
-        if form.layout == "qoperator" or form.symmetric or form.reduced or not form.by_channel
+        if form.layout == "qoperator"
+        or form.activations == "int8"
+        or form.symmetric
+        or form.reduced
+        or not form.by_channel
     ),
     # Other searches, plans and settings.
     "plugin/test_pipeline.py::test_a_full_search_measures_all",
@@ -292,19 +306,20 @@ def tried(variants: Sequence[_T], turn: int, config: pytest.Config) -> list[_T]:
 def in_turns(
     offered: Mapping[str, _T], turn: int, config: pytest.Config, often: Collection[str] | None = None
 ) -> dict[str, _T]:
-    """What is tried of what several routines offer for a layer: all, or if there is no time every second.
+    """What is tried of what several routines offer for a layer: all, or if there is no time every third.
 
-    Routines that differ only in a format follow each other, and the next layer tries the others.
+    Routines that differ only in a format follow each other, and the next layers try the others.
 
     Args:
         offered: by names that begin with the routine, before its parameters.
         turn: the layer's place.
-        often: routines that many layers have, so that it is enough to try them on half of the layers; None for all.
+        often: routines that many layers have, so that it is enough to try them on a third of the layers; None for all.
     """
     if "or not thorough" in config.option.markexpr:
         return {**offered}
     names = [name for name in offered if often is None or name.partition("{")[0].rpartition(".")[2] in often]
-    left_out = {*names} - {*names[turn % 2 :: 2]} if len(names) > 1 else set()
+    step = max(1, min(_PARTS, len(names)))
+    left_out = {*names} - {*names[turn % step :: step]}
     return {name: each for name, each in offered.items() if name not in left_out}
 
 

@@ -18,6 +18,7 @@ from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.session import Session
 from sartor.tuning.selection.problem.pin import Pin
 from tests.importing import imported_model
+from tests.plugin.onnx_model.together import computed_together
 from tests.tiny_models import Array
 
 _RANDOM = np.random.default_rng(0)
@@ -140,12 +141,16 @@ CASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def computed() -> dict[str, list[Array]]:
+    return computed_together({name: (case.model, case.feeds) for name, case in CASES.items()})
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_the_result_is_that_of_onnx_runtime(name: str) -> None:
+def test_the_result_is_that_of_onnx_runtime(name: str, computed: dict[str, list[Array]]) -> None:
     case = CASES[name]
     expected = ReferenceModel(case.model.SerializeToString(), threads=1)(case.feeds)
-    found = sartor.backend.prepare(case.model).run([case.feeds[each.name] for each in case.model.graph.input])
-    for array, right in zip(map(np.asarray, found), expected, strict=True):
+    for array, right in zip(map(np.asarray, computed[name]), expected, strict=True):
         assert (array.dtype, array.shape) == (right.dtype, right.shape)
         tolerance = 1e-6 if right.dtype == np.float32 else 2e-3
         np.testing.assert_allclose(array, right, rtol=tolerance if array.dtype.kind == "f" else 0, atol=tolerance)

@@ -33,7 +33,7 @@ CASES = (*all_cases().names, *half_cases().names)
 
 # Further parameter sets are tried on these, only the first one on the others: compiling them takes most of the time.
 THOROUGH = ("conv3x3_residual", "conv1x1_residual", "linear_gelu")
-# These are tried on half of the others.
+# These are tried on a third of the others.
 OFTEN = ("direct", "direct_blocked", "im2col", "mmt4d", "nchwc", "nhwc", "tiled", "transposed")
 # Their parameters are tried by test_transforming_winograd.py.
 TRIED_ELSEWHERE = ("transforming_winograd", "transforming_winograd_blocked")

@@ -63,7 +63,7 @@ ROUGH_ERF = 2e-4
 
 # Further parameter sets are tried on these, the first one on the others.
 THOROUGH = ("seven_rows", "few_stride2", "many_rows", "apart_stride3", "scores", "heads")
-# These are tried on half of the others.
+# These are tried on a third of the others.
 OFTEN = ("direct", "direct_by_bf16", "dots", "product", "product_by_bf16")
 FOR_OTHER_CPUS = (
     *(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -45,13 +47,15 @@ def test_a_constant_number_comes_first(prepare_quickly: Prepare) -> None:
     assert (only.op_type, [*only.input]) == ("Max", ["zero", "x"])
 
 
-@pytest.mark.parametrize("largest", [0, 1])
-@pytest.mark.parametrize("count", [1, 3, 6])
-def test_nan_is_the_largest_of_a_selection(largest: int, count: int) -> None:
+def test_nan_is_the_largest_of_a_selection() -> None:
     values = np.array([[9, 1, np.nan, 3, 2, 10], [1, -np.inf, np.inf, np.nan, np.nan, 0]], np.float32)
-    nodes = [node("TopK", ["x", "k"], ["y", "i"], largest=largest)]
-    results = [("y", (2, count), FLOAT), ("i", (2, count), INT64)]
-    built = model(nodes, [("x", (2, 6), FLOAT)], results, {"k": np.array([count])})
+    nodes, results, constants = [], [], {}
+    for largest, count in itertools.product((0, 1), (1, 3, 6)):
+        y, i, k = (f"{letter}{largest}{count}" for letter in "yik")
+        nodes.append(node("TopK", ["x", k], [y, i], name=y, largest=largest))
+        results += [(y, (2, count), FLOAT), (i, (2, count), INT64)]
+        constants[k] = np.array([count])
+    built = model(nodes, [("x", (2, 6), FLOAT)], results, constants)
     found = sartor.backend.prepare(built).run([values])
     for value, expected in zip(found, run(built, {"x": values}).values(), strict=True):
         np.testing.assert_array_equal(value, expected)

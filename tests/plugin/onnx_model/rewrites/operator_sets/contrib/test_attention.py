@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,9 @@ from onnx import ModelProto, TensorProto, helper
 
 import sartor.backend
 from sartor.errors import UnsupportedModelError
-from tests.thorough import in_turns
+from tests.plugin.onnx_model.together import computed_together
 
+Feeds = dict[str, np.ndarray[Any, Any] | None]
 _LEAST = float(np.finfo(np.float32).min)
 _MASKS = {
     "none": None,
@@ -25,9 +28,7 @@ _MASKS = {
 }
 
 
-def _model(
-    op_type: str, feeds: dict[str, np.ndarray[Any, Any] | None], options: dict[str, Any], queries: int = 4
-) -> ModelProto:
+def _model(op_type: str, feeds: Feeds, options: dict[str, Any], queries: int = 4) -> ModelProto:
     names = [name if feed is not None else "" for name, feed in feeds.items()]
     while not names[-1]:
         names.pop()
@@ -42,67 +43,67 @@ def _model(
     return helper.make_model(helper.make_graph([node], "graph", values, [result]), opset_imports=opsets, ir_version=9)
 
 
-def _check(model: ModelProto, feeds: dict[str, np.ndarray[Any, Any] | None]) -> None:
-    given = {name: feed for name, feed in feeds.items() if feed is not None}
-    (found,) = sartor.backend.run_model(model, list(given.values()))
-    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, given)
-    # Scores beside -10000 have few digits.
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+def _check(cases: Sequence[tuple[ModelProto, Feeds]]) -> None:
+    """Results beside ONNX Runtime's."""
+    given = {
+        str(number): (model, {name: feed for name, feed in feeds.items() if feed is not None})
+        for number, (model, feeds) in enumerate(cases)
+    }
+    for number, (found,) in computed_together(given).items():
+        model, feeds = given[number]
+        (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+        # Scores beside -10000 have few digits.
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3, err_msg=str(model.graph.node[0]))
 
 
 def _normal(*shape: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("mask", _MASKS)
 @pytest.mark.parametrize("options", [{}, {"unidirectional": 1}, {"unidirectional": 1, "mask_filter_value": _LEAST}])
-def test_masks_exclude_what_they_do_in_onnx_runtime(
-    mask: str, options: dict[str, Any], pytestconfig: pytest.Config
-) -> None:
+def test_masks_exclude_what_they_do_in_onnx_runtime(options: dict[str, Any]) -> None:
     """Also in rows of which nothing is left, where it counts by which number each key is excluded."""
-    given = None if _MASKS[mask] is None else np.asarray(_MASKS[mask], np.int32)
-    operators = {"Attention": _check_attention}
-    if mask != "ends":
-        operators["MultiHeadAttention"] = _check_heads
-    for check in in_turns(operators, [*_MASKS].index(mask) + len(options), pytestconfig).values():
-        check(given, options)
+    cases = []
+    for name, mask in _MASKS.items():
+        given = None if mask is None else np.asarray(mask, np.int32)
+        cases.append(_attention(given, options))
+        if name != "ends":
+            cases.append(_heads(given, options))
+    _check(cases)
 
 
-def _check_attention(given: np.ndarray[Any, Any] | None, options: dict[str, Any]) -> None:
-    own: dict[str, np.ndarray[Any, Any] | None] = {"x": _normal(2, 4, 8), "w": _normal(8, 24) * np.float32(0.4)}
-    own |= {"b": _normal(24), "mask": given}
-    _check(_model("Attention", own, options), own)
+def _attention(given: np.ndarray[Any, Any] | None, options: dict[str, Any]) -> tuple[ModelProto, Feeds]:
+    own: Feeds = {"x": _normal(2, 4, 8), "w": _normal(8, 24) * np.float32(0.4), "b": _normal(24), "mask": given}
+    return _model("Attention", own, options), own
 
 
-def _check_heads(given: np.ndarray[Any, Any] | None, options: dict[str, Any]) -> None:
-    apart: dict[str, np.ndarray[Any, Any] | None] = {name: _normal(2, 4, 8) for name in "qkv"}
-    apart |= {"bias": None, "mask": given}
-    _check(_model("MultiHeadAttention", apart, options), apart)
+def _heads(given: np.ndarray[Any, Any] | None, options: dict[str, Any]) -> tuple[ModelProto, Feeds]:
+    apart: Feeds = {**{name: _normal(2, 4, 8) for name in "qkv"}, "bias": None, "mask": given}
+    return _model("MultiHeadAttention", apart, options), apart
 
 
-@pytest.mark.parametrize("keys", [3, 4])
-def test_keys_after_a_query_are_excluded(keys: int) -> None:
-    feeds: dict[str, np.ndarray[Any, Any] | None] = {"q": _normal(2, 4, 8), "k": _normal(2, keys, 8)}
-    feeds["v"] = _normal(2, keys, 8) + np.float32(1)
-    _check(_model("MultiHeadAttention", feeds, {"unidirectional": 1}), feeds)
+def test_keys_after_a_query_are_excluded() -> None:
+    cases = []
+    for keys in (3, 4):
+        feeds: Feeds = {"q": _normal(2, 4, 8), "k": _normal(2, keys, 8), "v": _normal(2, keys, 8) + np.float32(1)}
+        cases.append((_model("MultiHeadAttention", feeds, {"unidirectional": 1}), feeds))
+    _check(cases)
 
 
-@pytest.mark.parametrize("options", [{}, {"unidirectional": 1}])
-@pytest.mark.parametrize("bounds", [[2, 3, 0, 1], [4, 3, 3, 0], [1, 4, 2, 4]])
-def test_masks_of_ends_and_starts(bounds: list[int], options: dict[str, Any]) -> None:
+def test_masks_of_ends_and_starts() -> None:
     """The last leave nothing of their sequences."""
-    feeds: dict[str, np.ndarray[Any, Any] | None] = {"x": _normal(2, 4, 8), "w": _normal(8, 24) * np.float32(0.4)}
-    feeds |= {"b": _normal(24), "mask": np.array(bounds, np.int32)}
-    _check(_model("Attention", feeds, options), feeds)
+    bounds = ([2, 3, 0, 1], [4, 3, 3, 0], [1, 4, 2, 4])
+    options: tuple[dict[str, Any], ...] = ({}, {"unidirectional": 1})
+    _check([_attention(np.array(each, np.int32), given) for each, given in itertools.product(bounds, options)])
 
 
-@pytest.mark.parametrize("mask", [None, [[1, 1, 0, 0, 1, 0], [0, 1, 1, 1, 1, 1]]])
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 5.0])
-def test_a_single_query_sees_all_keys(mask: list[list[int]] | None, scale: float) -> None:
-    feeds: dict[str, np.ndarray[Any, Any] | None] = {"q": _normal(2, 1, 8) * np.float32(scale)}
-    feeds |= {"k": _normal(2, 6, 8), "v": _normal(2, 6, 8), "bias": None}
-    feeds["mask"] = None if mask is None else np.array(mask, np.int32)
-    _check(_model("MultiHeadAttention", feeds, {"unidirectional": 1}, queries=1), feeds)
+def test_a_single_query_sees_all_keys() -> None:
+    cases, masks = [], (None, np.array([[1, 1, 0, 0, 1, 0], [0, 1, 1, 1, 1, 1]], np.int32))
+    for mask, scale in itertools.product(masks, (1e-3, 1.0, 5.0)):
+        feeds: Feeds = {"q": _normal(2, 1, 8) * np.float32(scale), "k": _normal(2, 6, 8), "v": _normal(2, 6, 8)}
+        feeds |= {"bias": None, "mask": mask}
+        cases.append((_model("MultiHeadAttention", feeds, {"unidirectional": 1}, queries=1), feeds))
+    _check(cases)
 
 
 def test_more_keys_than_queries_are_refused() -> None:

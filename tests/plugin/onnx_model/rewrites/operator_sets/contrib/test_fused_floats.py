@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
-import sartor.backend
-from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, model, node, relative_error, run, weights
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, Array, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
+from tests.plugin.onnx_model.together import computed_together
 
 _SHAPE = (2, 3, 8)
 
 
-@pytest.mark.parametrize("op_type", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-@pytest.mark.parametrize("options", [{}, {"epsilon": 1e-5}], ids=["usual", "given"])
-def test_small_numbers_are_normalised_by_the_usual_epsilon(op_type: str, scale: float, options: dict[str, Any]) -> None:
+def test_small_numbers_are_normalised_by_the_usual_epsilon() -> None:
     """Which is far below that of the standard's layer normalisation."""
+    kinds = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+    given: tuple[dict[str, Any], ...] = ({}, {"epsilon": 1e-5})
+    cases = {f"{each}": _normalising(*each) for each in itertools.product(kinds, (1.0, 1e-3), given)}
+    for name, (found,) in computed_together(cases).items():
+        model, feeds = cases[name]
+        (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def _normalising(op_type: str, scale: float, options: dict[str, Any]) -> tuple[ModelProto, dict[str, Array]]:
     random = np.random.default_rng(0)
     feeds = {name: (random.standard_normal(_SHAPE) * scale).astype(np.float32) for name in ("x", "skip")}
     feeds["gamma"] = random.standard_normal(_SHAPE[-1:]).astype(np.float32)
@@ -28,16 +36,22 @@ def test_small_numbers_are_normalised_by_the_usual_epsilon(op_type: str, scale: 
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, feed.shape) for name, feed in feeds.items()]
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, _SHAPE)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(helper.make_graph([node], "graph", values, [result]), opset_imports=opsets, ir_version=9)
-    (found,) = sartor.backend.run_model(model, list(feeds.values()))
-    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    graph = helper.make_graph([node], "graph", values, [result])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9), feeds
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e3])
-@pytest.mark.parametrize("mask", [None, [[1, 1, 0], [1, 1, 1]]], ids=["all", "masked"])
-def test_embeddings_are_normalised_and_counted(mask: list[list[int]] | None, scale: float) -> None:
+def test_embeddings_are_normalised_and_counted() -> None:
     """Without a mask, ONNX Runtime counts 0 of each sequence."""
+    masks = (None, [[1, 1, 0], [1, 1, 1]])
+    cases = {f"{each}": _embedding(*each) for each in itertools.product(masks, (1.0, 1e-3, 1e3))}
+    for name, found in computed_together(cases).items():
+        model, feeds = cases[name]
+        expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+        for actual, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def _embedding(mask: list[list[int]] | None, scale: float) -> tuple[ModelProto, dict[str, Array]]:
     random = np.random.default_rng(0)
     feeds: dict[str, np.ndarray[Any, Any]] = {"ids": random.integers(0, 9, (2, 3)).astype(np.int32)}
     feeds["kinds"] = np.array([[0, 0, 1]] * 2, np.int32)
@@ -56,10 +70,8 @@ def test_embeddings_are_normalised_and_counted(mask: list[list[int]] | None, sca
         helper.make_tensor_value_info("counts", TensorProto.INT32, _SHAPE[:1]),
     ]
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(helper.make_graph([node], "graph", values, results), opset_imports=opsets, ir_version=9)
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
-    for found, wanted in zip(sartor.backend.run_model(model, list(feeds.values())), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    graph = helper.make_graph([node], "graph", values, results)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9), feeds
 
 
 @pytest.mark.parametrize("axis", [1, -2, 2])

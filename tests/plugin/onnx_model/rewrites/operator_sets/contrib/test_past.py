@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, helper
 
-import sartor.backend
 from sartor.reference.trusted.reference_model import ReferenceModel
+from tests.plugin.onnx_model.together import computed_together
 
 Array = np.ndarray[Any, Any]
 _HEADS, _HEAD, _BATCH = 2, 4, 2
@@ -38,22 +39,26 @@ def _model(operator: str, feeds: dict[str, Array | None], results: int, options:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-def _check(operator: str, feeds: dict[str, Array | None], results: int = 1, **options: Any) -> None:
-    model = _model(operator, feeds, results, options)
+_Case = tuple[ModelProto, dict[str, Array]]
+
+
+def _case(operator: str, feeds: dict[str, Array | None], results: int = 1, **options: Any) -> _Case:
     given = {name: values for name, values in feeds.items() if values is not None}
-    expected = ReferenceModel(model.SerializeToString())(given)
-    compiled = sartor.backend.run_model(model, list(given.values()))
-    for result, wanted in zip(compiled, expected, strict=True):
-        assert result.shape == wanted.shape
-        assert result.dtype == wanted.dtype
-        error = np.abs(result.astype(np.float64) - wanted.astype(np.float64)).max()
-        assert error <= _ALLOWED[wanted.dtype] * np.abs(wanted.astype(np.float64)).max()
+    return _model(operator, feeds, results, options), given
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float16])
-@pytest.mark.parametrize(("length", "past", "options"), [(1, 5, {}), (3, 4, {"unidirectional": 1}), (2, 3, {})])
-def test_past_keys_come_before_new_ones(length: int, past: int, options: dict[str, Any], kind: type) -> None:
-    """And are returned with them."""
+def _check(cases: Mapping[str, _Case]) -> None:
+    """Results beside the reference's."""
+    for name, compiled in computed_together(cases).items():
+        model, given = cases[name]
+        for result, wanted in zip(compiled, ReferenceModel(model.SerializeToString())(given), strict=True):
+            assert result.shape == wanted.shape, name
+            assert result.dtype == wanted.dtype, name
+            error = np.abs(result.astype(np.float64) - wanted.astype(np.float64)).max()
+            assert error <= _ALLOWED[wanted.dtype] * np.abs(wanted.astype(np.float64)).max(), name
+
+
+def _with_past(length: int, past: int, options: dict[str, Any], kind: type) -> _Case:
     cache = (_BATCH, _HEADS, past, _HEAD)
     feeds: dict[str, Array | None] = {name: _normal(_BATCH, length, _WIDTH, seed=ord(name)) for name in "qkv"}
     feeds |= {"bias": _normal(3 * _WIDTH), "mask": None, "addend": _normal(1, _HEADS, length, past + length)}
@@ -61,29 +66,53 @@ def test_past_keys_come_before_new_ones(length: int, past: int, options: dict[st
     typed: dict[str, Array | None] = {
         name: None if values is None else values.astype(kind) for name, values in feeds.items()
     }
-    _check("MultiHeadAttention", typed, 3, **options)
+    return _case("MultiHeadAttention", typed, 3, **options)
 
 
-@pytest.mark.parametrize("mask", [None, [[1, 1, 0, 1, 1], [0, 1, 1, 1, 0]]])
-@pytest.mark.parametrize("options", [{}, {"unidirectional": 1}])
-def test_past_of_the_attention_with_its_projection(mask: list[list[int]] | None, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_past_keys_come_before_new_ones(kind: type) -> None:
+    """And are returned with them."""
+    _check(
+        {
+            "one": _with_past(1, 5, {}, kind),
+            "several": _with_past(3, 4, {"unidirectional": 1}, kind),
+            "several that see each other": _with_past(2, 3, {}, kind),
+        }
+    )
+
+
+def _projected(mask: list[list[int]] | None, options: dict[str, Any]) -> _Case:
     feeds: dict[str, Array | None] = {"x": _normal(_BATCH, 2, _WIDTH), "w": _normal(_WIDTH, 3 * _WIDTH)}
     feeds |= {"b": _normal(3 * _WIDTH), "mask": None if mask is None else np.array(mask, np.int32)}
     feeds["past"] = _normal(2, _BATCH, _HEADS, 3, _HEAD)
-    _check("Attention", feeds, 2, **options)
+    return _case("Attention", feeds, 2, **options)
+
+
+def test_past_of_the_attention_with_its_projection() -> None:
+    mask, after = [[1, 1, 0, 1, 1], [0, 1, 1, 1, 0]], {"unidirectional": 1}
+    _check(
+        {
+            "plain": _projected(None, {}),
+            "unidirectional": _projected(None, after),
+            "masked": _projected(mask, {}),
+            "both": _projected(mask, after),
+        }
+    )
 
 
 def test_keys_that_were_computed_once() -> None:
     """As a decoder has them of its encoder: already by heads."""
     feeds: dict[str, Array | None] = {"q": _normal(_BATCH, 3, _WIDTH)}
     feeds |= {name: _normal(_BATCH, _HEADS, 5, _HEAD, seed=ord(name)) for name in "kv"}
-    _check("MultiHeadAttention", feeds)
+    _check({"once": _case("MultiHeadAttention", feeds)})
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
-@pytest.mark.parametrize("parts", [2, 3])
-def test_packed_operands(parts: int, kind: type) -> None:
+def test_packed_operands(kind: type) -> None:
     """Which ONNX Runtime's CPU kernel does not take."""
-    feeds: dict[str, Array | None] = {"q": _normal(_BATCH, 3, _WIDTH).astype(kind)} if parts == 2 else {}
-    feeds["packed"] = _normal(_BATCH, 5, _HEADS, parts, _HEAD).astype(kind)
-    _check("MultiHeadAttention", feeds)
+    cases = {}
+    for parts in (2, 3):
+        feeds: dict[str, Array | None] = {"q": _normal(_BATCH, 3, _WIDTH).astype(kind)} if parts == 2 else {}
+        feeds["packed"] = _normal(_BATCH, 5, _HEADS, parts, _HEAD).astype(kind)
+        cases[f"{parts} parts"] = _case("MultiHeadAttention", feeds)
+    _check(cases)
