@@ -29,9 +29,9 @@ SEARCHED = ":searched"
 Measured = dict[str, dict[str, Measurement]]
 
 _LOG = logging.getLogger(__name__)
-# Tasks that are measured between looks at what the rest promises, for each compilation at a time: enough to keep all
-# processors busy.
-_PORTION = 4
+# Least number of tasks that are measured between looks at what the rest promises, and for each compilation at a time:
+# enough to keep all processors busy.
+_PORTION, _AT_A_TIME = 8, 4
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class SearchRun:
 
         Each portion tells how far predictions are off, and so what they promise. Before the first nothing tells.
         """
-        left, size = dict(picks), _PORTION * self.tuner.at_once
+        left, size = dict(picks), max(_PORTION, _AT_A_TIME * self.tuner.at_once)
         while left and not self.tuner.is_late:
             outlook = search.outlook(left, _times(known))
             if any(map(_ok, known.values())) and outlook.is_less_than(self.settings.until):

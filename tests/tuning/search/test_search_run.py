@@ -202,6 +202,7 @@ def test_tasks_are_measured_while_that_promises_enough(
     """What was predicted well for the first tasks is taken to be for the others; these have guesses, and stay open: to
     a search that leaves less out, and to one of another network, of which they may be a larger part."""
     monkeypatch.setattr(search_run, "_PORTION", 1)
+    monkeypatch.setattr(search_run, "_AT_A_TIME", 1)
     shipped = samples(*(task(f"{channels}x{side}", channels, side) for channels in (64, 128, 512) for side in (7, 28)))
     search = run(store, RulePool(), tmp_path)
     search = replace(search, shipped=shipped, settings=replace(INFORMED, rounds=0, until=until))
