@@ -86,6 +86,7 @@ class CompileConfig:
         tune_until: fraction of the network's time; tuning ends when what is left to measure promises to save less.
             With 0 each kind of layer is measured; None for 0.03 without a time budget, where the package holds times
             of nearly all variants, and else 0.
+        vs_stock: whether the model that IREE compiles whole is built and timed however hopeless it is.
         workers: Dask scheduler whose workers measure, by address (``tcp://host:8786``) or file; None for this machine.
         tune_for: the kind of machine that the module is tuned for, if the workers are of several: the beginning of its
             digits, or a part of its description.
@@ -120,6 +121,7 @@ class CompileConfig:
     search: Search = Search.MODEL
     time_budget: float | None = None
     tune_until: float | None = None
+    vs_stock: bool = False
     workers: str | None = None
     tune_for: str | None = None
     fixes_threads: bool = False

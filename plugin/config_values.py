@@ -279,6 +279,12 @@ SETTINGS: Mapping[str, Setting] = {
         "PERCENT%",
         is_settled=True,
     ),
+    "vs_stock": Setting(
+        _flag,
+        "--vs-stock",
+        "Build the model that IREE compiles whole, too, and time it beside the plan, however slow its layers are.",
+        is_settled=True,
+    ),
     "workers": Setting(
         lambda name, value: _text(name, value, "a scheduler's address such as tcp://host:8786, or its file"),
         "--workers",

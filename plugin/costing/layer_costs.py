@@ -105,7 +105,8 @@ def tune(
     early = tuner.measure(limits) if tuner.is_bounded else {}
     searches = search is Search.MODEL and not target.is_software and policy.quantities == (Quantity.LATENCY,)
     pins = policy.pins if searches else None
-    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins, until, predicts=predicts)
+    cases = tuned_cases(imported.graph, variants)
+    measured = _measured(imported, cases, tuner, pins, until, limits, predicts=predicts)
     rooflines = early or tuner.measure(limits)
     per_second = peak.per_second(rooflines) if peak else None
     return Tables(variants, {**rooflines, **measured}, peak=per_second)
@@ -210,6 +211,7 @@ def _measured(
     tuner: Tuner,
     pins: Sequence[Pin] | None,
     until: float | None = 0.0,
+    limits: Sequence[BenchmarkCase] = (),
     *,
     predicts: bool = False,
 ) -> Measured:
@@ -236,7 +238,7 @@ def _measured(
     # Each variant of any size is measured with several, which takes as much longer.
     rounds = min(settings.rounds, _ROUNDS_OF_SIZES) if imported.graph.calls else settings.rounds
     settings = replace(settings, until=until, rounds=rounds)
-    search = SearchRun(tuner, cases, counts, settings, found, shipped, guided_by=guided_by, core=core)
+    search = SearchRun(tuner, cases, counts, settings, found, shipped, guided_by=guided_by, core=core, limits=limits)
     if tuner.is_late:
         measured = tuner.known(cases)
     elif pins is None:

@@ -48,6 +48,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "jobs": (0, 1.5, None),
     "search": ("half", None),
     "tune_until": (-0.1, 1.5, NAN, "1%", True),
+    "vs_stock": (1, None, "yes"),
     "time_budget": (-1, NAN, float("inf"), "20", True, 10**400),
     "workers": ("", 1),
     "tune_for": ("", 1),

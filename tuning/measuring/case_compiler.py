@@ -78,8 +78,14 @@ class CaseCompiler:
             (str(index), {"cases": [pieces[number] for number in numbers], "target": target, "directory": directory})
             for index, numbers in enumerate(batches)
         ]
+        if len(batches) > 1 and self._probe_path is None:
+            # Whoever measures waits for it. That it fails is told by ``probe``.
+            jobs.append((PROBE.key, self._probing(directory)))
         for result in self.pool.map_unordered(_COMPILE, jobs, self.timeout, deadline=deadline):
-            yield batches[int(result.job_id)], result
+            if result.job_id != PROBE.key:
+                yield batches[int(result.job_id)], result
+            elif result.status is JobStatus.OK and (modules := result.value[0].modules):
+                (self._probe_path,) = modules.values()
 
     def _batches(self, pieces: Sequence[BenchmarkCase]) -> list[list[int]]:
         """Indices of the pieces that are compiled at a time. A GPU's driver compiles all of a module that is loaded,
@@ -102,8 +108,7 @@ class CaseCompiler:
             DisturbedError: if the worker was disturbed.
         """
         if self._probe_path is None or not self._probe_path.exists():
-            job = {"cases": [PROBE], "target": self.target, "directory": directory}
-            (result,) = self.pool.map_unordered(_COMPILE, [("probe", job)], self.timeout)
+            (result,) = self.pool.map_unordered(_COMPILE, [(PROBE.key, self._probing(directory))], self.timeout)
             if result.status.is_transient:
                 raise result.error(f"compiling for {self.target}")
             failed = CompiledCase({}, {PROBE.key: result.message})
@@ -113,6 +118,9 @@ class CaseCompiler:
                 raise CompileError(f"IREE cannot compile for {self.target}: {reason}")
             (self._probe_path,) = compiled.modules.values()
         return self._probe_path
+
+    def _probing(self, directory: Path) -> dict[str, object]:
+        return {"cases": [PROBE], "target": self.target, "directory": directory}
 
 
 def batch_count(variants: int, at_once: int) -> int:

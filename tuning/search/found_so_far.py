@@ -46,7 +46,7 @@ class FoundSoFar:
         """Take note of a case that was compiled, or measured; returns what is known, as a clause."""
         self._done += len(case.variants)
         self._left = max(0, self._left - len(case.variants))
-        if measured is not None:
+        if measured is not None and any(case.key == own.key for own in self.cases):
             self.learn(case, measured)
         return str(self)
 

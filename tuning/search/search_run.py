@@ -47,6 +47,7 @@ class SearchRun:
         shipped: times of other networks on such a machine, which are part of the package.
         guided_by: the ``guide`` of these; None if there is none, or it is to be trained.
         core: of the target, for guesses where nothing was measured.
+        limits: what else is measured with the first tasks, if tasks are measured some at a time.
     """
 
     tuner: Tuner
@@ -57,6 +58,7 @@ class SearchRun:
     shipped: Sequence[Sample] = ()
     guided_by: CostModel | None = None
     core: Core = WIDE
+    limits: Sequence[BenchmarkCase] = ()
 
     def measured(self) -> Measured:
         """Run the search; returns measurements by task key and descriptor, those that were stored before included.
@@ -196,7 +198,7 @@ class SearchRun:
             if any(map(_ok, known.values())) and outlook.is_less_than(self.settings.until):
                 return
             portion = self._ordered(left, outlook, known)[: size if outlook.promises else None]
-            self._measure_cases(picks, known, portion)
+            self._measure_cases(picks, known, portion, self.limits if len(left) == len(picks) else ())
             known = self.tuner.known(self.cases)
             for key in portion:
                 del left[key]
@@ -217,9 +219,12 @@ class SearchRun:
         rates = {key: promise.rate for key, promise in outlook.promises.items()}
         return sorted(picks, key=lambda key: (-rates.get(key, 0.0), -self._time(key, known)))
 
-    def _measure_cases(self, picks: Picks, known: Measured, keys: Iterable[str]) -> None:
+    def _measure_cases(
+        self, picks: Picks, known: Measured, keys: Iterable[str], others: Sequence[BenchmarkCase] = ()
+    ) -> None:
         cases = {case.key: case for case in self.cases}
-        self.tuner.measure_anew(self._beside(cases[key], picks[key], known[key]) for key in keys)
+        unknown = [case for case, found in zip(others, self.tuner.known(others).values(), strict=True) if not found]
+        self.tuner.measure_anew([*(self._beside(cases[key], picks[key], known[key]) for key in keys), *unknown])
 
     def _beside(self, case: BenchmarkCase, picked: Collection[str], known: Mapping[str, Measurement]) -> BenchmarkCase:
         """A case of a task's picks, candidate 0 and the best variants so far, so that they are timed in one run."""

@@ -53,7 +53,7 @@ _SETTLED = ("save_plan", "weights", "fast", "sizes")
 # The values of these are what one option says; others follow from several, or are checked further.
 _AS_GIVEN = (
     *("double", "max_error", "error_measure", "objective", "memory_limit", "pareto", "selector", "database"),
-    *("external_weights", "dump_directory", "search", "plans", "workers", "tune_for"),
+    *("external_weights", "dump_directory", "search", "plans", "vs_stock", "workers", "tune_for"),
 )
 
 
@@ -85,6 +85,7 @@ class CompileOptions:
     time_budget: Annotated[float | None, declared("time_budget")] = None
     fast: FastOption = False
     tune_until: Annotated[str | None, declared("tune_until")] = None
+    vs_stock: Annotated[bool, declared("vs_stock")] = False
     workers: Annotated[str | None, declared("workers")] = None
     tune_for: Annotated[str | None, declared("tune_for")] = None
     shape: ShapesOption = None
