@@ -113,7 +113,9 @@ def _compile_on(
         if not (machines.are_elsewhere or is_here):
             check_predictable(config.planning, wants_front=bool(config.pareto))
         measures = time.seconds > 0
-        load_search(store, config.target, config.search, predicts=time.is_bounded, measures=measures)
+        load_search(
+            store, config.target, config.search, predicts=time.is_bounded, measures=measures, until=config.until
+        )
         imported = import_network(model, config.importing, pool, progress, directory, time.end)
         config = heeding_permissions(config, imported)
         check_files(model, output, config, publication.others, imported.external)

@@ -49,7 +49,7 @@ from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS_OF_SIZES = 1
-DEFAULT_UNTIL = 0.03
+DEFAULT_UNTIL = 0.01
 """Of the network's time: tuning ends when what is left promises to save less (docs/tuning.md#until-when)."""
 
 
@@ -159,7 +159,15 @@ def first_guesses(cases: Iterable[BenchmarkCase]) -> Iterator[BenchmarkCase]:
         yield replace(case, variants=tuple(variant for variant in case.variants if variant.descriptor in chosen))
 
 
-def load_search(store: Store, target: Target, search: Search, *, predicts: bool = False, measures: bool = True) -> None:
+def load_search(
+    store: Store,
+    target: Target,
+    search: Search,
+    *,
+    predicts: bool = False,
+    measures: bool = True,
+    until: float | None = 0.0,
+) -> None:
     """Begin to load what the search of a CPU's variants needs, if nothing is known that may make it needless.
 
     Args:
@@ -168,12 +176,14 @@ def load_search(store: Store, target: Target, search: Search, *, predicts: bool 
         search: which variants are measured.
         predicts: whether a plan is predicted, for which a model is needed in any case.
         measures: whether anything will be measured, from which a model learns.
+        until: as for ``tune``. A search that may leave much out mostly ends before a model would learn.
     """
     known = sum(1 for _ in islice(store.measurements(here_only=True), FEWEST_SAMPLES))
     if target.device == "cpu" and (predicts or (not known and search is Search.MODEL)):
         kind = shipped_kind(store, target)
+        learns = measures and (kind is None or until == 0)
         load_ahead(
-            partial(shipped_guide, *kind) if kind is not None else _nothing, trains=measures or known == FEWEST_SAMPLES
+            partial(shipped_guide, *kind) if kind is not None else _nothing, trains=learns or known == FEWEST_SAMPLES
         )
 
 

@@ -134,7 +134,7 @@ def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, b
     runner.begin_ahead()
     stock = unsplit_recipe(imported, config.planning)
     records = NetworkRecords(bench.store, imported, config.target, runner, Doubts(bench.pool.is_quiet))
-    waits = bench.time.is_bounded or (may_leave_out(config.planning, config.search) and not config.vs_stock)
+    waits = bench.time.is_bounded or may_leave_out(config)
     if not (waits or config.planning.pins) and records.run_of(stock) is None:
         runner.builder.begin(stock)
     return runner

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sartor.config import CompileConfig
 from sartor.planning.recipe import Recipe
-from sartor.policies import PlanPolicy, Search
+from sartor.policies import Search
 from sartor.profiling.refiner import is_far_slower
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Status
@@ -21,16 +22,19 @@ from sartor.tuning.selection.problem.limits import UNLIMITED, Quantity
 _MOST = 16.0
 
 
-def may_leave_out(policy: PlanPolicy, search: Search, *, is_bounded: bool = False) -> bool:
-    """Whether a compilation may do without the unsplit model if that is hopeless.
+def may_leave_out(config: CompileConfig, *, is_bounded: bool = False) -> bool:
+    """Whether a compilation may do without the unsplit model if that is hopeless, and nobody asks for it.
 
     By software it always may: such a driver takes some ten seconds for it, several times, to learn nothing new. On
     CPUs it must be asked for speed alone, as the unsplit model may take the least memory. A full search compares all.
     """
+    policy = config.planning
+    if config.vs_stock:
+        return False
     if policy.target.is_software:
         return True
     is_plain = policy.quantities == (Quantity.LATENCY,) and policy.limits == UNLIMITED and not policy.target.others
-    return policy.target.device == "cpu" and is_plain and (search is Search.MODEL or is_bounded)
+    return policy.target.device == "cpu" and is_plain and (config.search is Search.MODEL or is_bounded)
 
 
 def expected_seconds(recipe: Recipe, tables: Tables) -> float:

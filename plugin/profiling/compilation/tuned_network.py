@@ -157,7 +157,7 @@ def _tuned(
     # By guesses another plan has to promise what would have been measured for.
     selector = PlanSelector(solver, budget, plan_errors, max(1 - WORTHWHILE, until if has_guesses else 0.0))
     refiner = Refiner(profiler, selector, time)
-    leaves_out = not config.vs_stock and may_leave_out(policy, config.search, is_bounded=time.is_bounded)
+    leaves_out = may_leave_out(config, is_bounded=time.is_bounded)
     is_mended = (time.is_bounded or has_guesses) and floor is None and not others
     mending = partial(without_wrong, tuner=made(None)[0]) if is_mended else None
     best = refined(tables, refiner, mending, floor, whole=whole, leaves_out=leaves_out)

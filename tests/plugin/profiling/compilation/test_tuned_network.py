@@ -115,11 +115,12 @@ def test_layers_that_are_slow_alone_prove_little(case: tuple[ImportedModel, Reci
         ({"target": "vulkan"}, True),
         ({"target": "vulkan", "search": "full"}, True),
         ({"search": "full"}, False),
+        ({"vs_stock": True}, False),
     ],
 )
 def test_only_speed_decides_without_the_unsplit_model(settings: dict[str, Any], expected: bool) -> None:
     config = CompileConfig(threads=1, **settings)
-    assert may_leave_out(config.planning, config.search, is_bounded=False) == expected
+    assert may_leave_out(config, is_bounded=False) == expected
 
 
 @pytest.mark.parametrize(("factor", "runs"), [(0.9, False), (1.1, True)])
@@ -128,7 +129,8 @@ def test_within_a_time_budget_the_unsplit_model_runs_if_it_is_expected_to_be_fas
 ) -> None:
     imported, plan, unsplit, tables = case
     config = CompileConfig(threads=1, search=Search.FULL)
-    assert may_leave_out(config.planning, config.search, is_bounded=True)
+    assert may_leave_out(config, is_bounded=True)
+    assert not may_leave_out(replace(config, vs_stock=True), is_bounded=True)
     given = predicted(plan, lambda _: factor * UNIT * len(imported.graph.layers))
     assert is_hopeless(unsplit, [given, unsplit], tables, is_bounded=True) != runs
 
