@@ -84,7 +84,7 @@ class CompileConfig:
         time_budget: seconds that a compilation should take; with 0 no layer is measured, and the plan is predicted;
             None for no limit.
         tune_until: fraction of the network's time; tuning ends when what is left to measure promises to save less.
-            With 0 each kind of layer is measured; None for 0.03 without a time budget, where the package holds times
+            With 0 each kind of layer is measured; None for 0.01 without a time budget, where the package holds times
             of nearly all variants, and else 0.
         vs_stock: whether the model that IREE compiles whole is built and timed however hopeless it is.
         workers: Dask scheduler whose workers measure, by address (``tcp://host:8786``) or file; None for this machine.

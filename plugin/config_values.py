@@ -274,7 +274,7 @@ SETTINGS: Mapping[str, Setting] = {
         ),
         "--tune-until",
         "Tune until what is left to measure promises to save less than this part of the network's time: the rest "
-        "keeps predicted routines; with 0 each kind of layer is measured. (default: 3% where the package holds times "
+        "keeps predicted routines; with 0 each kind of layer is measured. (default: 1% where the package holds times "
         "of other networks on such a CPU, 0 elsewhere and within a time budget)",
         "PERCENT%",
         is_settled=True,

@@ -126,6 +126,9 @@ def test_what_a_search_needs_is_loaded_where_one_will_come(
     layer_costs.load_search(store, Target.create(device), search, predicts=True, measures=False)
     is_trained = len(known) == FEWEST_SAMPLES
     assert loaded[expected:] == [is_trained] * (device == "cpu")
+    loaded.clear()
+    layer_costs.load_search(store, Target.create(device), search, until=None)
+    assert loaded == [False] * expected
 
 
 @pytest.mark.parametrize(("architecture", "searches"), [("llvmpipe", False), ("ampere", True), ("rdna3", True)])
@@ -135,9 +138,7 @@ def test_only_a_software_driver_is_spared_a_search(
     """Mesa compiles each kernel for half a second; drivers of GPUs do not, and tilings decide more there."""
     given: list[tuple[Any, Any]] = []
 
-    def measured(
-        imported: Any, cases: Any, tuner: Any, pins: Any, _: float | None, *, predicts: bool
-    ) -> dict[str, Any]:
+    def measured(imported: Any, cases: Any, tuner: Any, pins: Any, *_: Any, predicts: bool) -> dict[str, Any]:
         given.append((cases, pins))
         return {}
 
