@@ -137,12 +137,14 @@ class TimelyConversions:
     Attributes:
         tuner: measures them.
         core: of the tuner's target.
-        predicts: whether it measures none, as layers have guesses that err by more.
+        predicts: whether those of the first plan alone are measured, as layers have guesses, which err by more. They
+            tell how many times as long as by the model others take.
     """
 
     tuner: Tuner
     core: Core
     predicts: bool = False
+    _paces: list[float] = field(default_factory=list, init=False)
 
     @property
     def target(self) -> Target:
@@ -165,11 +167,16 @@ class TimelyConversions:
     def measure(self, cases: Iterable[BenchmarkCase]) -> Measured:
         """Measurements by case key and descriptor, predicted where there is none."""
         listed = list(cases)
-        found = self.tuner.known(listed) if self.predicts else self.tuner.measure(listed)
+        found = self.tuner.known(listed) if self.predicts and self._paces else self.tuner.measure(listed)
+        predicted = {case.key: converting_seconds(case, self.core) for case in listed}
+        if self.predicts and not self._paces:
+            times = [(key, each) for key, measured in found.items() for each in measured.values()]
+            self._paces.extend(each.time / predicted[key] for key, each in times if each.status is Status.OK)
+        pace = median(self._paces or [1.0])
         for case in listed:
             (variant,) = case.variants
             if variant.descriptor not in found[case.key]:
-                seconds = converting_seconds(case, self.core)
+                seconds = pace * predicted[case.key]
                 found[case.key][variant.descriptor] = _prediction(self.tuner, case, variant, seconds)
         return found
 

@@ -84,11 +84,11 @@ def test_the_package_s_times_are_for_this_machine(
 @pytest.mark.parametrize(
     ("until", "covered", "bounded", "expected"),
     [
-        (None, True, None, 0.03),
-        (None, False, None, 0.0),
-        (None, True, 5.0, 0.0),
-        (0.0, True, None, 0.0),
-        (0.1, False, 5.0, 0.1),
+        (None, True, False, 0.01),
+        (None, False, False, 0.0),
+        (None, True, True, 0.0),
+        (0.0, True, False, 0.0),
+        (0.1, False, True, 0.1),
     ],
 )
 def test_a_search_leaves_out_what_the_package_s_times_vouch_for(
