@@ -33,6 +33,8 @@ TESTS = (
     "docs/test_devices_and_machines.py::test_one_file_for_several_shapes_levels_and_devices",
     "docs/test_devices_and_machines.py::test_machines_that_measure_for_others",
     "docs/test_devices_and_machines.py::test_stock_tools_run_each_segment_of_a_file_for_two_devices",
+    # Models of known sizes are drawn in CI, and several networks of open sizes tried.
+    "tools/fuzz/test_campaign.py::test_models_with_an_open_dimension_are_right_or_refused",
     # Another command is timed cold in CI.
     "benchmarks/record/test_record.py::test_a_cold_compilation_is_timed_with_nothing_kept",
     # A peer that fails, and one that hangs, are tried in CI.
