@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,6 +225,23 @@ class Manifest:
         return None if found is None else Signature(entry, found.inputs, found.outputs)
 
     @property
+    def passing_signatures(self) -> tuple[Signature, ...]:
+        """The functions that keep caches which grow as callers see them who pass the caches: for one token, and for
+        several if there is such a one."""
+        caches = dict(zip((cache.input for cache in self.caches), self.state_specs, strict=True))
+        grown = {cache.output: replace(caches[cache.input], name=cache.output) for cache in self.caches}
+
+        found = [self.stateful_signature, *([self.prompt_signature] if self.prompt_signature else [])]
+        return tuple(
+            Signature(
+                each.entry,
+                _in_order(self.inputs, each.inputs, caches),
+                _in_order(self.outputs, each.outputs, grown),
+            )
+            for each in found
+        )
+
+    @property
     def state_specs(self) -> tuple[TensorSpec, ...]:
         """Name, element type and shape of each state, as of its input, or of each cache as callers have it."""
         specs = {spec.name: spec for spec in self.inputs}
@@ -313,6 +330,14 @@ class Manifest:
         except ValueError as error:
             where = error.where if isinstance(error, FieldError) else ""
             raise UsageError(f"the manifest is not valid at {where or 'top level'}: {error}") from None
+
+
+def _in_order(
+    all: Sequence[TensorSpec], own: Sequence[TensorSpec], kept: dict[str, TensorSpec]
+) -> tuple[TensorSpec, ...]:
+    """A function's own inputs or outputs, and those that it keeps, in the order of the module's."""
+    known = {**{spec.name: spec for spec in own}, **kept}
+    return tuple(known[spec.name] for spec in all if spec.name in known)
 
 
 def _read(content: object) -> Manifest:

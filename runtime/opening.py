@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sartor.runtime.files.open_sizes import OpenSize
     from sartor.runtime.runs.kept_caches import KeptCaches
     from sartor.runtime.runs.kept_states import KeptStates
+    from sartor.runtime.runs.passed_caches import PassingProgram
     from sartor.runtime.segments.program import SegmentedProgram
     from sartor.runtime.several.record import Alternative
 
@@ -34,8 +35,8 @@ NO_STATES = (
 )
 
 ONLY_KEPT = (
-    "the module keeps its caches itself, and takes none; compile it with --no-state to pass them (in Python, a Session "
-    "keeps them unless it is opened with keep_states=False)"
+    "the module keeps its caches itself, and takes none here; in Python, a Session takes and gives them that is opened "
+    "with keep_states=False, and a file that is compiled with --no-state has no others"
 )
 
 
@@ -75,7 +76,7 @@ class Opened(NamedTuple):
     has_async_entry: bool
     takeover: Takeover | None
     overlap: Overlap
-    program: Program | SegmentedProgram
+    program: Program | SegmentedProgram | PassingProgram
     states: KeptStates | KeptCaches | None
     sizes: tuple[OpenSize, ...]
 
@@ -112,12 +113,13 @@ def open_model(
         module = module.part(plans[0].part)
     own = _find_signature(module, manifest, signature, entry)
     has_states = manifest is not None and signature is None and bool(manifest.states or manifest.caches)
-    if manifest is not None and has_states and manifest.caches and not keep_states:
-        raise UsageError(ONLY_KEPT)
-    is_stateful = has_states and keep_states
-    prompt = None
+    passes = manifest is not None and has_states and bool(manifest.caches) and not keep_states
+    is_stateful = has_states and (keep_states or passes)
+    further: Sequence[Signature] = ()
     if manifest is not None and is_stateful:
         own, prompt = _stateful(module, manifest), manifest.prompt_signature
+        further = () if prompt is None else (prompt,)
+        own, *further = manifest.passing_signatures if passes else (own, *further)
     takeover = _takeover(module, manifest) if signature is None else None
     _check_features(module.label, manifest.features if manifest else (), device)
     found = _find_parameters(source, manifest, parameters)
@@ -131,19 +133,21 @@ def open_model(
         level = _chosen_level(program, plans, own.entry if manifest is None else manifest.entry)
         _check_features(module.label, _needed(plans, level), device)
         undone.pop_all()
+    states = _states(program, manifest) if is_stateful else None
+    passing = _passing(program, states, manifest) if passes and manifest is not None else None
     is_segmented = manifest is not None and bool(manifest.segments)
     return Opened(
         manifest,
         device,
         level,
         own,
-        _signatures(plans, own) if signature is None and not is_stateful else (own, *([prompt] if prompt else [])),
+        _signatures(plans, own) if signature is None and not is_stateful else (own, *further),
         frozenset(module.functions),
         not is_segmented and own.entry + ASYNC_SUFFIX in module.functions,
         takeover,
         overlap,
-        program,
-        _states(program, manifest) if is_stateful else None,
+        program if passing is None else passing,
+        states if passing is None else None,
         _sizes(manifest, has_caches=has_states) if manifest is not None and signature is None else (),
     )
 
@@ -169,6 +173,22 @@ def _stateful(module: Module, manifest: Manifest) -> Signature:
 
 def _sizes(manifest: Manifest, *, has_caches: bool) -> tuple[OpenSize, ...]:
     return manifest.stateful_sizes if has_caches and manifest.caches else manifest.sizes
+
+
+def _passing(
+    program: Program | SegmentedProgram, states: KeptStates | KeptCaches | None, manifest: Manifest
+) -> PassingProgram:
+    """The program whose caches callers pass.
+
+    Raises:
+        UsageError: if it is for several devices.
+    """
+    from sartor.runtime.runs.kept_caches import KeptCaches
+    from sartor.runtime.runs.passed_caches import PassingProgram
+
+    if not isinstance(program, Program) or not isinstance(states, KeptCaches):
+        raise UsageError(ONLY_KEPT)
+    return PassingProgram(program, states, manifest)
 
 
 def _states(program: Program | SegmentedProgram, manifest: Manifest | None) -> KeptStates | KeptCaches | None:

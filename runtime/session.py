@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sartor.runtime.driver.noise import NoiseSource
     from sartor.runtime.runs.kept_caches import KeptCaches
     from sartor.runtime.runs.kept_states import KeptStates
+    from sartor.runtime.runs.passed_caches import PassingProgram
     from sartor.runtime.segments.program import SegmentedProgram
 
 
@@ -118,7 +119,7 @@ class Session(StateAccess):
         self._seed, self._noise = seed, _noise_source(opened.manifest, seed)
         self._functions, self._has_async_entry = opened.functions, opened.has_async_entry
         self._takeover, self._overlap, self._states = opened.takeover, opened.overlap, opened.states
-        self._program: Program | SegmentedProgram | None = opened.program
+        self._program: Program | SegmentedProgram | PassingProgram | None = opened.program
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._in_flight: list[tuple[Fences, object]] = []
@@ -470,7 +471,7 @@ class Session(StateAccess):
         if os.getpid() != self._process:
             self._process, self._lock, self._own_thread = os.getpid(), threading.Lock(), OwnThread()
 
-    def _open_program(self) -> Program | SegmentedProgram:
+    def _open_program(self) -> Program | SegmentedProgram | PassingProgram:
         if (program := self._program) is None:
             raise UsageError(CLOSED)
         return program

@@ -4,7 +4,7 @@ of the first cache, and what hides later keys is a part of a table that sizes of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -72,25 +72,54 @@ def whisper() -> ModelProto:
     """Whisper's decoder for a token behind others: cross attention reads the keys and values that the decoder without
     past gave, and positions are a slice of a table."""
     write = _Writer(2)
-    logits = _token(write)
-    past, given = write.caches("past_key_values", _PAST, ("decoder.key", "decoder.value")), _encoded("past_key_values")
-    present = write.caches("present", f"{_PAST} + 1", ("decoder.key", "decoder.value"))
-    ids = {"input_ids": ("batch_size", "decoder_sequence_length")}
-    assert logits == "logits"
-    return write.model(ids, {**past, **given}, {"logits": _LOGITS, **present})
+    _decoder(write, has_past=True)
+    return write.model(_IDS, {**_past(), **_encoded("past_key_values")}, {"logits": _LOGITS, **_present()})
+
+
+def merged_whisper() -> ModelProto:
+    """Both of Whisper's decoders in one file: a branch computes a token behind others, and gives nothing in place of
+    what the other one gives for cross attention."""
+    branches, held = dict[str, GraphProto](), list[TensorProto]()
+    outputs = {"logits": _LOGITS, **_present(), **_encoded("present")}
+    for name, has_past in (("then_branch", True), ("else_branch", False)):
+        write = _Writer(2, name[:4])
+        _decoder(write, has_past=has_past)
+        for each in _encoded("present") if has_past else ():
+            write("Identity", write.held(np.zeros((0, HEADS, 1, WIDTH), np.float32)), output=each)
+        held += write.tensors
+        branches[name] = helper.make_graph(write.nodes, name, [], _values(outputs))
+    write = _Writer(2)
+    write.nodes.append(helper.make_node("If", ["use_cache_branch"], [*outputs], name="optimum::if", **branches))
+    given = {"encoder_hidden_states": ("batch_size", "encoder_sequence_length", _DEPTH)}
+    model = write.model(_IDS, {**given, **_past(), **_encoded("past_key_values")}, outputs, check=False)
+    model.graph.input.append(helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1]))
+    model.graph.initializer.extend(held)
+    checker.check_model(model)
+    return model
 
 
 _PAST = "past_decoder_sequence_length"
+_IDS = {"input_ids": ("batch_size", "decoder_sequence_length")}
 _LOGITS = ("batch_size", "decoder_sequence_length", WORDS)
-_ENCODER = ("encoder.key", "encoder.value")
+_ENCODER, _OWN = ("encoder.key", "encoder.value"), ("decoder.key", "decoder.value")
 
 
 def _encoded(prefix: str) -> Shapes:
     return _Writer.caches(prefix, "encoder_sequence_length_out", _ENCODER)
 
 
-def _token(write: _Writer) -> str:
-    length, past = write.size("input_ids", 1), write.size("past_key_values.0.decoder.key", 2)
+def _past() -> Shapes:
+    return _Writer.caches("past_key_values", _PAST, _OWN)
+
+
+def _present() -> Shapes:
+    return _Writer.caches("present", f"{_PAST} + 1", _OWN)
+
+
+def _decoder(write: _Writer, *, has_past: bool) -> None:
+    """The decoder, from tokens to logits and caches."""
+    length = write.size("input_ids", 1)
+    past = write.size("past_key_values.0.decoder.key", 2) if has_past else write.number(0)
     bounds = (write.shape(each) for each in (past, write("Add", past, length)))
     words = write.weight(WORDS, _DEPTH)
     places = write("Slice", write.weight(POSITIONS, _DEPTH), *bounds, write.ints(0))
@@ -98,15 +127,23 @@ def _token(write: _Writer) -> str:
     for layer in range(LAYERS):
         y = write.normalised(x)
         query, key, value = (write.heads(write.projected(y)) for _ in range(3))
-        keys, values = (
-            write("Concat", f"past_key_values.{name}", each, output=f"present.{name}", axis=2)
-            for name, each in ((f"{layer}.decoder.key", key), (f"{layer}.decoder.value", value))
-        )
-        x = write("Add", x, write.attended(query, keys, values))
+        caches = [
+            write("Concat", f"past_key_values.{layer}.{kind}", each, output=f"present.{layer}.{kind}", axis=2)
+            if has_past
+            else write("Identity", each, output=f"present.{layer}.{kind}")
+            for kind, each in zip(_OWN, (key, value), strict=True)
+        ]
+        x = write("Add", x, write.attended(query, *caches))
         query = write.heads(write.projected(write.normalised(x)))
-        x = write("Add", x, write.attended(query, *(f"past_key_values.{layer}.{each}" for each in _ENCODER)))
+        # Both have the same weights, which one of them does not read.
+        weights = [(write.weight(_DEPTH, _DEPTH), write.weight(_DEPTH)) for _ in _ENCODER]
+        encoded = [f"past_key_values.{layer}.{kind}" for kind in _ENCODER]
+        for kind, (weight, bias) in zip(_ENCODER, () if has_past else weights, strict=not has_past):
+            split = write.heads(write("Add", write("MatMul", "encoder_hidden_states", weight), bias))
+            encoded.append(write("Identity", split, output=f"present.{layer}.{kind}"))
+        x = write("Add", x, write.attended(query, *encoded[-2:]))
         x = write("Add", x, write.forward(write.normalised(x)))
-    return write("MatMul", write.normalised(x), write("Transpose", words, perm=[1, 0]), output="logits")
+    write("MatMul", write.normalised(x), write("Transpose", words, perm=[1, 0]), output="logits")
 
 
 @dataclass
@@ -115,27 +152,33 @@ class _Writer:
 
     Attributes:
         seed: of the weights.
+        prefix: of names.
+        nodes: that were written.
     """
 
     seed: int
+    prefix: str = ""
+    nodes: list[NodeProto] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin without any."""
-        self._random, self._nodes = np.random.default_rng(self.seed), list[NodeProto]()
+        self._random = np.random.default_rng(self.seed)
         self._held = dict[str, np.ndarray]()
 
     def many(self, kind: str, *inputs: str, **attributes: Any) -> list[str]:
-        names = [f"{kind.lower()}_{len(self._nodes)}_{part}" for part in range(3)]
-        self._nodes.append(helper.make_node(kind, inputs, names, name=f"/n{len(self._nodes)}", **attributes))
+        names = [f"{self.prefix}{kind.lower()}_{len(self.nodes)}_{part}" for part in range(3)]
+        self.nodes.append(helper.make_node(kind, inputs, names, name=f"/{self.prefix}n{len(self.nodes)}", **attributes))
         return names
 
     def __call__(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        name = output or f"{kind.lower()}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(kind, inputs, [name], name=f"/n{len(self._nodes)}", **attributes))
+        name = output or f"{self.prefix}{kind.lower()}_{len(self.nodes)}"
+        self.nodes.append(
+            helper.make_node(kind, inputs, [name], name=f"/{self.prefix}n{len(self.nodes)}", **attributes)
+        )
         return name
 
     def held(self, array: np.ndarray) -> str:
-        name = f"c{len(self._held)}"
+        name = f"{self.prefix}c{len(self._held)}"
         self._held[name] = array
         return name
 
@@ -192,12 +235,16 @@ class _Writer:
         shape = ("batch_size", HEADS, length, WIDTH)
         return {f"{prefix}.{layer}.{kind}": shape for layer in range(LAYERS) for kind in kinds}
 
-    def model(self, ids: Shapes, inputs: Shapes, outputs: Shapes) -> ModelProto:
+    @property
+    def tensors(self) -> list[TensorProto]:
+        return [numpy_helper.from_array(array, name) for name, array in self._held.items()]
+
+    def model(self, ids: Shapes, inputs: Shapes, outputs: Shapes, *, check: bool = True) -> ModelProto:
         given = [*_values(ids, TensorProto.INT64), *_values(inputs)]
-        held = [numpy_helper.from_array(array, name) for name, array in self._held.items()]
-        graph: GraphProto = helper.make_graph(self._nodes, "main_graph", given, _values(outputs), held)
+        graph = helper.make_graph(self.nodes, "main_graph", given, _values(outputs), self.tensors)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=7)
-        checker.check_model(model)
+        if check:
+            checker.check_model(model)
         return model
 
 

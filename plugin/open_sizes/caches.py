@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,11 +13,13 @@ from sartor.onnx_model.graphs.halves import HALVES, half_types, record_widened
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.reading.load import read_model
 from sartor.onnx_model.rewrites.number_types.widen_halves import fits_widened, widen_halves
+from sartor.onnx_model.states.cache_branch import CHOICE, take_cached_branch
 from sartor.onnx_model.states.call_sizes import has_several
 from sartor.onnx_model.states.cut_caches import CutModel, cut_caches
 from sartor.onnx_model.states.explicit_appends import append_explicitly
 from sartor.onnx_model.states.grown_caches import growing_caches
 from sartor.policies import StatePolicy
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.settings.size_range import OpenShapes
 from sartor.tuning.workers.protocol import WorkerError
 
@@ -53,6 +55,13 @@ def _widened(model: ModelProto, cut: CutModel) -> CutModel:
     return replace(cut, dtypes=dtypes)
 
 
+def _told(fixed: Sequence[BoundInput]) -> Iterator[str]:
+    """What is told of inputs that the model no longer has."""
+    for bound in fixed:
+        name = bound.spec.name
+        yield f"{name}=1, as the module keeps the caches" if name == CHOICE else f"'{name}' is not read then"
+
+
 @dataclass(frozen=True)
 class Cutting:
     """A model without its caches, or why callers pass them.
@@ -66,7 +75,9 @@ class Cutting:
     reason: str = ""
 
 
-def cut_file(path: Path, policy: StatePolicy, given: OpenShapes, directory: Path) -> Cutting | WorkerError:
+def cut_file(
+    path: Path, policy: StatePolicy, given: OpenShapes, directory: Path, *, is_chosen: bool = False
+) -> Cutting | WorkerError:
     """Worker side: write a model without its caches that grow, if it has any.
 
     Args:
@@ -74,6 +85,7 @@ def cut_file(path: Path, policy: StatePolicy, given: OpenShapes, directory: Path
         policy: which inputs and outputs are states.
         given: shapes of inputs that the user gives.
         directory: for the file.
+        is_chosen: whether the user says which branch of a decoder with two computes calls.
     """
     try:
         with holding():
@@ -81,6 +93,7 @@ def cut_file(path: Path, policy: StatePolicy, given: OpenShapes, directory: Path
             outputs, inputs = ([value.name for value in values] for values in (model.graph.output, model.graph.input))
             pairs = [pair for pattern in policy.declared for pair in pattern.pairs(outputs, inputs)]
             declared: Mapping[str, str] = {input: output for output, input in pairs}
+            fixed = () if is_chosen else take_cached_branch(model)
             append_explicitly(model, several=has_several(model, given))
             growing = growing_caches(model, declared, finds=policy.finds)
             if not growing:
@@ -91,7 +104,7 @@ def cut_file(path: Path, policy: StatePolicy, given: OpenShapes, directory: Path
                 if declared:
                     raise
                 return Cutting(reason=str(error))
-            cut = _widened(model, cut)
+            cut = replace(_widened(model, cut), fixed=fixed, sources=(*cut.sources, *_told(fixed)))
             target = directory / path.name
             with target.open("wb") as file:
                 for piece in serialised(model):

@@ -14,6 +14,7 @@ from sartor.costing.time_budget import TimeBudget
 from sartor.errors import CompileError, SartorError, UnsupportedModelError, UsageError
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
+from sartor.onnx_model.states.cache_branch import CHOICE
 from sartor.onnx_model.states.cut_caches import POSITIONS, CutModel
 from sartor.open_sizes.caches import CutFile, cut_file
 from sartor.open_sizes.calls import CallLog
@@ -188,7 +189,8 @@ def _cut(model: Path, opened: OpenConfig, bench: Bench) -> CutFile | None:
         folder = bench.directory / "cut"
         folder.mkdir(exist_ok=True)
         given = opened.shapes if opened.given is None else opened.given
-        job = {"path": model, "policy": policy, "given": given, "directory": folder}
+        is_chosen = CHOICE in opened.base.importing.bindings
+        job = {"path": model, "policy": policy, "given": given, "directory": folder, "is_chosen": is_chosen}
         found = call(bench.pool, cut_file, job, f"reading '{model}'")
         if found.file is not None:
             return found.file
@@ -225,7 +227,8 @@ class _Making:
     def caching(self, model: Path, cut: CutModel) -> _Making:
         """The same of a file that keeps caches, of the user's model."""
         symbol = next(each for each in self.opened.symbols if each.name == POSITIONS)
-        opened = replace(self.opened, model=replace(self.opened.model, caches=cut.caches))
+        own = self.opened.model
+        opened = replace(self.opened, model=replace(own, caches=cut.caches, bound=(*own.bound, *cut.fixed)))
         cached = CachingModel(model, cut.caches, symbol.most, cut.dtypes)
         return replace(self, opened=opened, sources=cut.sources, cached=cached)
 

@@ -24,6 +24,7 @@ from sartor.profiling.compilation.outputs import publish_best
 from sartor.profiling.compilation.tuned_network import Tuned
 from sartor.profiling.refiner import Refined
 from sartor.reference.trusted.reference_model import ReferenceModel
+from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.cache import Prompt
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import PROMPTS_FORMAT, Manifest
@@ -173,7 +174,7 @@ class _Causality:
         return True
 
     def _run(self, places: range, held: Mapping[str, Array]) -> dict[str, Array]:
-        count, feeds = len(places), dict(held)
+        count, feeds = len(places), {**bound_feeds(self._cut.fixed), **held}
         for name in self._shapes:
             # Different tokens, which all vocabularies have.
             numbers = [place if "position" in name else place * place % 3 for place in places]

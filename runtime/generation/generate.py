@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.generation.sampling import Sampling
 from sartor.runtime.runs.given_arguments import check_type
@@ -30,7 +31,7 @@ def generate(
     repetition_penalty: float = 1.0,
     stop_tokens: Collection[int] = (),
     seed: int | None = None,
-    inputs: Mapping[str, Array] | None = None,
+    inputs: Mapping[str, Array | DeviceArray] | None = None,
 ) -> Iterator[int]:
     """The tokens that follow a prompt, one by one, as they are computed.
 
@@ -116,9 +117,13 @@ class _Decoder:
         UsageError: if the session's module is no decoder with caches.
     """
 
-    def __init__(self, session: Session, further: Mapping[str, Array]) -> None:
+    def __init__(self, session: Session, further: Mapping[str, Array | DeviceArray]) -> None:
         self._session, self._length = session, session.cached_positions
-        self._further = further
+        # Copied once, not for each token.
+        self._further = {
+            name: array if isinstance(array, DeviceArray) else session.to_device(array)
+            for name, array in further.items()
+        }
         self._has_begun = False
         self._inputs = [each for each in session.get_inputs() if each.name not in further]
         ids = [each for each in self._inputs if "int" in each.type and not _is_place(each.name)]

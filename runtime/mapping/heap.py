@@ -65,6 +65,18 @@ def extend_heap() -> NewHeap | None:
     return NewHeap(begin)
 
 
+def take_by_pages(address: int, size: int) -> None:
+    """Let a block of the heap, to which nothing was written that counts, have the pages alone that are written.
+
+    In huge pages the first bytes of a block that fills by and by would take as much memory as a whole one. What an
+    earlier owner left in it is given back, where the system does so.
+    """
+    begin, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
+    if pages.CAN_MOVE and begin < end:
+        pages.advise(begin, end - begin, mmap.MADV_NOHUGEPAGE)
+        pages.advise(begin, end - begin, mmap.MADV_DONTNEED)
+
+
 def trim_heap() -> None:
     """Give the system back what is free inside the heap, if this is the GNU C library: it gives back the end only."""
     library = ctypes.CDLL(None)

@@ -12,6 +12,7 @@ from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec, check_array
 from sartor.runtime.driver.state import RESET_SUFFIX, RESTORE_SUFFIX, STATES_SUFFIX
+from sartor.runtime.mapping.heap import take_by_pages
 from sartor.runtime.runs.kept_states import given_states
 
 _LENGTH = TensorSpec("length", "int64", (1,))
@@ -33,6 +34,23 @@ class KeptCaches:
     ) -> None:
         self._program, self._entry, self._specs = program, entry, tuple(specs)
         self._axes, self.most = tuple(axes), most
+        self._take_by_pages()
+
+    def _take_by_pages(self) -> None:
+        """Let buffers have memory for what lives, and not in huge pages, before anything does."""
+        if not self.length and self._program.device.host_memory:
+            for address, size in self.places():
+                take_by_pages(address, size)
+
+    def places(self) -> list[tuple[int, int]]:
+        """Addresses and bytes of the whole buffers, as of their copies on a device that does not share memory.
+
+        Raises:
+            DeviceError: if the device fails.
+        """
+        _, *views = self._program.invoke(self._entry + STATES_SUFFIX, [])
+        held = [self._program.device.map(view.get_buffer()) for view in views]
+        return [(each.ctypes.data, each.nbytes) for each in held]
 
     def of(self, program: Program) -> KeptCaches:
         """The same of another context of the module."""

@@ -25,7 +25,7 @@ from sartor.cli.options.comparing import (
     read_bisection,
 )
 from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
-from sartor.cli.options.sizes import SizeOption, sized_inputs
+from sartor.cli.options.sizes import SizeOption, read_sizes, sized_inputs
 from sartor.cli.output.terminal import tuning_progress
 from sartor.cli.tables.comparison_table import Inside, comparison_json, show_comparison
 from sartor.comparison.compare_job import Answer, Question, ask
@@ -39,6 +39,7 @@ from sartor.onnx_model.rewrites.number_types.widen_halves import widens_halves
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array, Signature
+from sartor.runtime.manifest import Manifest
 from sartor.runtime.module_facts import (
     bound_inputs,
     check_passes_all,
@@ -51,6 +52,7 @@ from sartor.runtime.output_error import count_not_finite
 from sartor.runtime.session import Session
 from sartor.runtime.several.choice import PlanChoice
 from sartor.samples.feeds import make_feeds, read_archive
+from sartor.samples.passed_caches import passed_feeds, passed_inputs
 from sartor.tuning.workers.calls import open_pool
 
 _LOG = logging.getLogger(__name__)
@@ -76,14 +78,19 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with the reference's; exit code 1 if they differ too much."""
-    check_passes_all(module)
     choice = read_choice(shape, device, archive=inputs)
     usual = usual_error(module, choice)
     if layers or bisect is not None:
+        check_passes_all(module)
         layered_manifest(module, choice)
     bound = None if max_error is None else SETTINGS["max_error"].asked(max_error)
     known, model = module_signature(module, signature, choice), existing_file(vs)
-    compared = _Compared(module, model, choice, threads, known, _feeds(module, known, inputs, size))
+    if (keeping := _keeping_caches(module)) is not None:
+        (known, *_) = keeping.passing_signatures
+    feeds = _feeds(module, known, inputs, size)
+    if keeping is not None:
+        known = known._replace(inputs=tuple(replace(spec, shape=feeds[spec.name].shape) for spec in known.inputs))
+    compared = _Compared(module, model, choice, threads, known, feeds)
     outputs = _outputs(compared)
     question = _question(compared, usual, bound)
     with open_pool(1) as (pool, _):
@@ -123,7 +130,15 @@ class _Compared:
     feeds: Mapping[str, Array]
 
 
+def _keeping_caches(module: Path) -> Manifest | None:
+    """The manifest of a module that keeps caches which grow, and takes them where callers pass them."""
+    manifest = module_manifest(module)
+    return manifest if manifest is not None and manifest.caches else None
+
+
 def _feeds(module: Path, signature: Signature, archive: Path | None, size: Sequence[str] | None) -> Mapping[str, Array]:
+    if archive is None and (keeping := _keeping_caches(module)) is not None:
+        return passed_feeds(keeping, passed_inputs(keeping, read_sizes(size)))
     specs = sized_inputs(module, signature.inputs, size)
     return make_feeds(specs, {}, noise=noise_inputs(module)) if archive is None else read_archive(archive, specs)
 
@@ -132,6 +147,9 @@ def _outputs(compared: _Compared) -> list[dict[str, Array]]:
     """The outputs by name, of each plan that inferences run."""
     names = [spec.name for spec in shown_outputs(compared.signature.outputs)]
     manifest, device = module_manifest(compared.module, compared.choice), compared.choice.device
+    if _keeping_caches(compared.module) is not None:
+        with Session(compared.module, device=device, threads=compared.threads, keep_states=False) as session:
+            return [dict(zip(names, session.run(None, compared.feeds), strict=True))]
     outputs: list[dict[str, Array]] = []
     # Which plan an inference runs depends on time and memory, unless the session is told the function.
     for function in inference_functions(manifest, compared.signature):
@@ -188,9 +206,10 @@ def _inside(comparison: LayerComparison, layers: bool, bound: float | None) -> I
 
 
 def _has_layers(compared: _Compared) -> bool:
-    """Whether a file has one plan, which is of layers."""
+    """Whether a file has one plan, which is of layers that callers' inputs are read by."""
     manifest = module_manifest(compared.module, compared.choice)
-    return manifest is not None and not manifest.alternatives and not manifest.plan.get("unsplit", True)
+    is_plain = manifest is not None and not manifest.alternatives and not manifest.caches
+    return is_plain and manifest is not None and not manifest.plan.get("unsplit", True)
 
 
 def _warn(unchecked: Sequence[str]) -> None:

@@ -40,14 +40,26 @@ def sized_inputs(module: Path, specs: Sequence[TensorSpec], texts: Sequence[str]
         return found
     manifest = find_manifest(open_module(module))
     known = {size.name: size for size in manifest.sizes} if manifest is not None else {}
-    for text in texts:
+    for name, size in read_sizes(texts).items():
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"--size names '{name}'; the dimensions of any size in '{module}' are: {names}")
+        found = _with_size(found, known[name], size)
+    return found
+
+
+def read_sizes(texts: Sequence[str] | None) -> dict[str, int]:
+    """Sizes by the names of dimensions.
+
+    Raises:
+        UsageError: if a text has another form.
+    """
+    found = dict[str, int]()
+    for text in texts or ():
         match = _TEXT.fullmatch(text)
         if match is None:
             raise UsageError(f"--size '{text}' cannot be read, expected for example sequence=77")
-        if match["name"] not in known:
-            names = ", ".join(known) or "none"
-            raise UsageError(f"--size names '{match['name']}'; the dimensions of any size in '{module}' are: {names}")
-        found = _with_size(found, known[match["name"]], int(match["size"]))
+        found[match["name"]] = int(match["size"])
     return found
 
 

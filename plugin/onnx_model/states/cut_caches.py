@@ -32,6 +32,7 @@ from sartor.onnx_model.states.call_sizes import (
 from sartor.onnx_model.states.counted_positions import count_positions
 from sartor.onnx_model.states.grown_caches import Growing
 from sartor.onnx_model.states.position_tables import TableBound, table_bounds
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.cache import BEFORE, Cache
 from sartor.settings.size_range import OpenShapes, SizeRange
 
@@ -53,6 +54,7 @@ class CutModel:
         sources: what sizes were bound to, and why, in sentences.
         dtypes: numpy's names of the element types that caches have in the model, where they are kept in float32.
         prompt: shapes of inputs with which a call has several tokens in place of one; empty if it cannot.
+        fixed: what the model takes by inputs that it no longer has.
     """
 
     caches: tuple[Cache, ...]
@@ -60,6 +62,7 @@ class CutModel:
     sources: tuple[str, ...]
     prompt: OpenShapes = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
+    fixed: tuple[BoundInput, ...] = ()
 
 
 def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CutModel:

@@ -60,6 +60,7 @@ from tests.codegen.linking.test_stitching import TARGET, build, split, variants_
 Edit = Callable[[str], str]
 WRONG = 1e-2
 CACHE = "past_key_values.0.key"
+GIVEN = ["logits", "present.0.key", "present.0.value"]
 
 
 def cut(path: Path, given: OpenShapes, folder: Path) -> CutFile:
@@ -329,8 +330,27 @@ def test_what_a_file_with_caches_says(module: Path) -> None:
     assert read_manifest(module).described_states[0] == (
         f"present.0.key -> {CACHE}: float32[1, 2, ?, 20], grows to {POSITIONS}"
     )
-    with pytest.raises(UsageError, match="takes none; compile it with --no-state"):
-        Session(module, keep_states=False)
+
+
+def test_callers_may_pass_the_caches(module: Path) -> None:
+    with Session(module, threads=1) as session, Session(module, threads=1, keep_states=False) as passing:
+        assert [each.name for each in passing.get_inputs()][:3] == ["input_ids", "position_ids", "attention_mask"]
+        assert {each.name: each.shape for each in passing.get_inputs()}[CACHE] == [1, 2, None, 20]
+        assert {each.name: each.shape for each in passing.get_outputs()}["present.0.key"] == [1, 2, None, 20]
+        held = session.save()
+        for before, token in enumerate((5, 3, 8)):
+            right = logits(session, token, before)
+            given = dict(zip(GIVEN, passing.run(GIVEN, {**feeds(token, before), **held}), strict=True))
+            np.testing.assert_array_equal(given["logits"], right)
+            held = {name: given[name.replace("past_key_values", "present")] for name in held}
+        np.testing.assert_array_equal(held[CACHE], session.save()[CACHE])
+        # Nothing is kept, and lengths are checked.
+        with pytest.raises(UsageError, match="the size of an input is not the number of positions"):
+            passing.run(None, {**feeds(5, 4), **held})
+        with pytest.raises(UsageError, match="caches have different lengths"):
+            passing.run(None, {**feeds(5, 3), **held, CACHE: held[CACHE][:, :, :2].copy()})
+        with pytest.raises(UsageError, match="keeps no states"):
+            passing.save()
 
 
 def test_tokens_are_generated_from_what_the_session_holds(module: Path) -> None:

@@ -44,3 +44,39 @@ def test_the_first_large_blocks_find_their_pages_sooner() -> None:
     assert plain[1] > 1500
     assert extended[0] < 100
     assert extended[1] < 100
+
+
+_BY_PAGES = """
+import ctypes, mmap, os
+from sartor.runtime.mapping.heap import extend_heap, take_by_pages
+
+extend_heap().bring_in()
+library = ctypes.CDLL(None)
+library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+size, page = 6 << 20, mmap.PAGESIZE
+block = library.malloc(size)
+ctypes.memset(block, 1, size)
+
+def present():
+    with open("/proc/self/pagemap", "rb") as found:
+        first, last = block // page + 1, (block + size) // page - 1
+        found.seek(8 * first)
+        entries = memoryview(found.read(8 * (last - first))).cast("Q")
+        return sum(entry >> 63 for entry in entries)
+
+counts = [present()]
+take_by_pages(block, size)
+counts.append(present())
+ctypes.memset(block + size // 2, 1, 3 * page)
+print(*counts, present())
+"""
+
+
+def test_a_block_that_fills_by_and_by_takes_what_is_written() -> None:
+    if extend_heap() is None:
+        pytest.skip("this C library or system has no such heap")
+    done = subprocess.run([sys.executable, "-c", _BY_PAGES], capture_output=True, text=True, check=True)
+    whole, none, few = map(int, done.stdout.split())
+    assert whole > 1500
+    assert none == 0
+    assert few in (3, 4)

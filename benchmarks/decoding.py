@@ -1,0 +1,188 @@
+"""Tokens of a decoder whose module keeps its caches, beside ONNX Runtime with its caches bound, behind several lengths.
+
+    python -m benchmarks.decoding decoder.onnx decoder.vmfb --past 16,256,2000 --threads 1
+
+Both decode the same tokens in turn, a few at a time, behind caches of the same random numbers. ONNX Runtime gets the
+caches that it gave for the token before, by IO binding, without a copy. A row has the median time of a token, the
+first quartile of what ONNX Runtime takes by it, and the memory of the caches by what of them lives. Modules that take
+prompts are timed with these, too: the time to the first token, beside a call for the whole prompt, if the model takes
+several tokens.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import typer
+from numpy.typing import NDArray
+
+import sartor
+from sartor.runtime.session import Session
+
+Array = NDArray[Any]
+_PRESENT_BIT, _ENTRY = 63, 8
+_RUNS, _TOKENS = 9, 8
+_KINDS = {1: np.float32, 6: np.int32, 7: np.int64, 10: np.float16}
+
+app = typer.Typer(help=__doc__)
+
+
+class Peer:
+    """ONNX Runtime, which keeps the caches that it gave.
+
+    Args:
+        model: the ONNX file.
+        threads: of its session.
+    """
+
+    def __init__(self, model: Path, threads: int) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        self._session = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+        self._outputs = [each.name for each in self._session.get_outputs()]
+        self._inputs = [each.name for each in self._session.get_inputs()]
+        self.caches = {name: shape for name, shape in _shapes(model).items() if name.startswith("past")}
+        self._held: dict[str, Any] = {}
+
+    def begin(self, caches: Mapping[str, Array]) -> None:
+        """Let the next call follow these caches."""
+        self._held = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in caches.items()}
+
+    def run(self, tokens: Sequence[int], before: int) -> Array:
+        """The logits behind tokens at a position."""
+        binding = self._session.io_binding()
+        for name, array in feeds(self._inputs, tokens, before).items():
+            binding.bind_cpu_input(name, array)
+        for name, value in self._held.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self._outputs:
+            binding.bind_output(name, "cpu")
+        self._session.run_with_iobinding(binding)
+        found = dict(zip(self._outputs, binding.get_outputs(), strict=True))
+        self._held = {name: found[_present(name, found)] for name in self._held}
+        logits: Array = found["logits"].numpy()
+        return logits
+
+
+def _present(name: str, given: Mapping[str, object]) -> str:
+    """The output that takes the place of an input."""
+    return next(each for past in ("past_key_values", "past") if (each := name.replace(past, "present", 1)) in given)
+
+
+def _shapes(model: Path) -> dict[str, tuple[list[int], Any]]:
+    """Shapes of inputs with zeros where the model declares no size, and element types."""
+    graph = onnx.load(model, load_external_data=False).graph
+    kinds = {value.name: value.type.tensor_type for value in graph.input}
+    return {
+        name: ([dim.dim_value for dim in kind.shape.dim], _KINDS.get(kind.elem_type)) for name, kind in kinds.items()
+    }
+
+
+def feeds(names: Sequence[str], tokens: Sequence[int], before: int) -> dict[str, Array]:
+    """What a call takes beside caches."""
+    count = len(tokens)
+    known: dict[str, Array] = {
+        "input_ids": np.array([tokens], np.int64),
+        "position_ids": np.arange(before, before + count, dtype=np.int64)[None],
+        "attention_mask": np.ones((1, before + count), np.int64),
+    }
+    return {name: array for name, array in known.items() if name in names}
+
+
+def resident(session: Session) -> int:
+    """Bytes of a session's caches that are in memory, as the system counts pages."""
+    total = 0
+    with session._using_states() as states:
+        for address, size in states.places():
+            first, last = address // mmap.PAGESIZE, -(-(address + size) // mmap.PAGESIZE)
+            with Path("/proc/self/pagemap").open("rb") as pages:
+                pages.seek(_ENTRY * first)
+                entries = np.frombuffer(pages.read(_ENTRY * (last - first)), np.uint64)
+            total += mmap.PAGESIZE * int((entries >> np.uint64(_PRESENT_BIT)).sum())
+    return total
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds of a call."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def drawn(peer: Peer, past: int) -> dict[str, Array]:
+    """Caches of random numbers."""
+    random = np.random.default_rng(0)
+    sizes = {name: ([shape[0] or 1, *shape[1:]], kind) for name, (shape, kind) in peer.caches.items()}
+    return {
+        name: random.standard_normal([size or past for size in shape]).astype(kind)
+        for name, (shape, kind) in sizes.items()
+    }
+
+
+def decode(session: Session, peer: Peer, past: int) -> str:
+    """A row of the table: tokens behind caches of a length."""
+    caches, inputs = drawn(peer, past), [each.name for each in session.get_inputs()]
+    # Random numbers have no meaning, and so no likeliest token that both agree about.
+    ours, theirs, held = list[float](), list[float](), 0
+    for run in range(_RUNS):
+        session.restore(caches)
+        peer.begin(caches)
+        for place in range(past, past + _TOKENS):
+            given = feeds(inputs, [1 + place % 7], place)
+            ours.append(timed(lambda given=given: session.run(["logits"], given)))
+        for place in range(past, past + _TOKENS):
+            theirs.append(timed(lambda place=place: peer.run([1 + place % 7], place)))
+        if not run:
+            (one,) = session.run(["logits"], feeds(inputs, [3], past + _TOKENS))
+            other = peer.run([3], past + _TOKENS)
+            worst = float(np.abs(one - other).max() / np.abs(other).max())
+            if not worst < 1e-2:
+                raise typer.BadParameter(f"the module is wrong behind {past} positions, by {worst:.2g}")
+            live = sum(array.nbytes for array in caches.values()) * (past + _TOKENS + 1) // max(past, 1)
+            held = resident(session)
+            session.reset()
+    mine, other_time = float(np.median(ours)), float(np.median(theirs))
+    return f"| {past} | {mine * 1e3:.2f} | {other_time / mine:.2f} | {held / live:.2f} |"
+
+
+def first_token(session: Session, peer: Peer, count: int) -> str:
+    """A row of the table: the time to the first token behind a prompt."""
+    prompt = [1 + place % 7 for place in range(count)]
+    empty, ours, theirs = drawn(peer, 0), list[float](), list[float]()
+    for _ in range(3):
+        session.reset()
+        ours.append(timed(lambda: next(sartor.generate(session, prompt, 1))))
+        peer.begin(empty)
+        theirs.append(timed(lambda: peer.run(prompt, 0)))
+    return f"| {count} | {min(ours) * 1e3:.1f} | {min(theirs) / min(ours):.2f} |"
+
+
+@app.command()
+def main(
+    model: Annotated[Path, typer.Argument(help="The ONNX file.")],
+    module: Annotated[Path, typer.Argument(help="Its module, which keeps the caches.")],
+    past: Annotated[str, typer.Option(help="Lengths of the caches.")] = "16,256,2000",
+    prompts: Annotated[str, typer.Option(help="Lengths of prompts.")] = "128,512",
+    threads: Annotated[int, typer.Option(help="Threads of both.")] = 1,
+) -> None:
+    """Time both."""
+    peer = Peer(model, threads)
+    with Session(module, threads=threads) as session:
+        print("| past | ms a token | ONNX Runtime by it | resident by live |\n|---:|---:|---:|---:|")
+        for length in map(int, past.split(",")):
+            print(decode(session, peer, length), flush=True)
+        if session.prompt_tokens:
+            print("\n| prompt | ms to the first token | ONNX Runtime by it |\n|---:|---:|---:|")
+            for count in map(int, prompts.split(",")):
+                print(first_token(session, peer, count), flush=True)
+
+
+if __name__ == "__main__":
+    app()
