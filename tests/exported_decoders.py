@@ -32,7 +32,7 @@ def gpt2() -> ModelProto:
     for layer in range(LAYERS):
         x = write("Add", x, _causal(write, write.normalised(x), layer, hidden))
         x = write("Add", x, write.forward(write.normalised(x)))
-    write("MatMul", write.normalised(x), write("Transpose", words, perm=[1, 0]), output="logits")
+    write("MatMul", write.normalised(x), write.weight(_DEPTH, WORDS), output="logits")
     past, present = (
         write.caches(name, length, ("key", "value"))
         for name, length in (("past_key_values", "past_sequence_length"), ("present", "past_sequence_length + 1"))
@@ -71,7 +71,7 @@ def _causal(write: _Writer, x: str, layer: int, hidden: str) -> str:
 def whisper() -> ModelProto:
     """Whisper's decoder for a token behind others: cross attention reads the keys and values that the decoder without
     past gave, and positions are a slice of a table."""
-    write = _Writer(2)
+    write = _Writer(4)
     _decoder(write, has_past=True)
     return write.model(_IDS, {**_past(), **_encoded("past_key_values")}, {"logits": _LOGITS, **_present()})
 
@@ -82,13 +82,13 @@ def merged_whisper() -> ModelProto:
     branches, held = dict[str, GraphProto](), list[TensorProto]()
     outputs = {"logits": _LOGITS, **_present(), **_encoded("present")}
     for name, has_past in (("then_branch", True), ("else_branch", False)):
-        write = _Writer(2, name[:4])
+        write = _Writer(4, name[:4])
         _decoder(write, has_past=has_past)
         for each in _encoded("present") if has_past else ():
             write("Identity", write.held(np.zeros((0, HEADS, 1, WIDTH), np.float32)), output=each)
         held += write.tensors
         branches[name] = helper.make_graph(write.nodes, name, [], _values(outputs))
-    write = _Writer(2)
+    write = _Writer(4)
     write.nodes.append(helper.make_node("If", ["use_cache_branch"], [*outputs], name="optimum::if", **branches))
     given = {"encoder_hidden_states": ("batch_size", "encoder_sequence_length", _DEPTH)}
     model = write.model(_IDS, {**given, **_past(), **_encoded("past_key_values")}, outputs, check=False)
@@ -143,7 +143,7 @@ def _decoder(write: _Writer, *, has_past: bool) -> None:
             encoded.append(write("Identity", split, output=f"present.{layer}.{kind}"))
         x = write("Add", x, write.attended(query, *encoded[-2:]))
         x = write("Add", x, write.forward(write.normalised(x)))
-    write("MatMul", write.normalised(x), write("Transpose", words, perm=[1, 0]), output="logits")
+    write("MatMul", write.normalised(x), write.weight(_DEPTH, WORDS), output="logits")
 
 
 @dataclass
@@ -222,7 +222,9 @@ class _Writer:
         centred = self("Sub", x, self("ReduceMean", x, axes=[-1]))
         variance = self("ReduceMean", self("Pow", centred, self.number(2.0)), axes=[-1])
         root = self("Sqrt", self("Add", variance, self.number(1e-5)))
-        return self("Add", self("Mul", self("Div", centred, root), self.weight(_DEPTH)), self.weight(_DEPTH))
+        return self(
+            "Add", self("Mul", self("Div", centred, root), self.held(np.ones(_DEPTH, np.float32))), self.weight(_DEPTH)
+        )
 
     def forward(self, x: str) -> str:
         y = self("Add", self("MatMul", x, self.weight(_DEPTH, 2 * _DEPTH)), self.weight(2 * _DEPTH))

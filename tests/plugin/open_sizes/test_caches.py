@@ -103,4 +103,7 @@ def test_commands_generate_and_tell_of_caches(artifact: Artifact, model: Path) -
     assert f"grows to {POSITIONS}" in call("sartor", "inspect", artifact.path).stdout
     ran = parsed(call("sartor", "run", artifact.path, "--size", "positions=1", "--json"))
     assert [each["name"] for each in ran["outputs"]] == ["logits"]
-    assert_refused(call("sartor", "compare", artifact.path, "--vs", model), 2, "takes none; compile it with --no-state")
+    for size in ((), ("--size", "positions=1"), ("--size", f"positions={POSITIONS}")):
+        compared = parsed(call("sartor", "compare", artifact.path, "--vs", model, *size, "--json"))
+        assert len(compared["outputs"]) == 3
+    assert_refused(call("sartor", "bench", artifact.path), 2, "takes none here")
