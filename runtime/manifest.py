@@ -231,14 +231,14 @@ class Manifest:
         caches = dict(zip((cache.input for cache in self.caches), self.state_specs, strict=True))
         grown = {cache.output: replace(caches[cache.input], name=cache.output) for cache in self.caches}
 
-        found = [self.stateful_signature, *([self.prompt_signature] if self.prompt_signature else [])]
+        keeping = [self.stateful_signature, *([self.prompt_signature] if self.prompt_signature else [])]
         return tuple(
             Signature(
-                each.entry,
-                _in_order(self.inputs, each.inputs, caches),
-                _in_order(self.outputs, each.outputs, grown),
+                own.entry,
+                _in_order(self.inputs, own.inputs, caches),
+                _in_order(self.outputs, own.outputs, grown),
             )
-            for each in found
+            for own in keeping
         )
 
     @property

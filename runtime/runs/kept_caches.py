@@ -50,7 +50,7 @@ class KeptCaches:
         """
         _, *views = self._program.invoke(self._entry + STATES_SUFFIX, [])
         held = [self._program.device.map(view.get_buffer()) for view in views]
-        return [(each.ctypes.data, each.nbytes) for each in held]
+        return [(content.ctypes.data, content.nbytes) for content in held]
 
     def of(self, program: Program) -> KeptCaches:
         """The same of another context of the module."""

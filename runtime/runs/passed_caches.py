@@ -43,9 +43,9 @@ class PassingProgram:
         except DeviceError as error:
             raise self._states.explained(error) from None
         kept = self._states.save()
-        found = dict(zip(_names(self._own.outputs), given, strict=True))
-        found |= {output: upload(kept[input], self.device).view for output, input in self._outputs.items()}
-        return [found[name] for name in _names(self._plain.outputs)]
+        by_name = dict(zip(_names(self._own.outputs), given, strict=True))
+        by_name |= {output: upload(kept[input], self.device).view for output, input in self._outputs.items()}
+        return [by_name[name] for name in _names(self._plain.outputs)]
 
 
 def _names(specs: Sequence[TensorSpec]) -> list[str]:
