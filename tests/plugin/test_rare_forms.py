@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -142,12 +142,12 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def computed() -> dict[str, list[Array]]:
+def computed() -> dict[str, list[np.ndarray[Any, Any]]]:
     return computed_together({name: (case.model, case.feeds) for name, case in CASES.items()})
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_result_is_that_of_onnx_runtime(name: str, computed: dict[str, list[Array]]) -> None:
+def test_the_result_is_that_of_onnx_runtime(name: str, computed: dict[str, list[np.ndarray[Any, Any]]]) -> None:
     case = CASES[name]
     expected = ReferenceModel(case.model.SerializeToString(), threads=1)(case.feeds)
     for array, right in zip(map(np.asarray, computed[name]), expected, strict=True):
