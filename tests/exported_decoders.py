@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, checker, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker, helper, numpy_helper
 
 LAYERS, HEADS, WIDTH, WORDS, POSITIONS = 2, 2, 8, 11, 40
 """Layers, heads, elements of a head, tokens, and rows of the table of positions."""
@@ -79,7 +79,7 @@ def whisper() -> ModelProto:
 def merged_whisper() -> ModelProto:
     """Both of Whisper's decoders in one file: a branch computes a token behind others, and gives nothing in place of
     what the other one gives for cross attention."""
-    branches, held = dict[str, GraphProto](), list[TensorProto]()
+    branches, held = dict[str, Any](), list[TensorProto]()
     outputs = {"logits": _LOGITS, **_present(), **_encoded("present")}
     for name, has_past in (("then_branch", True), ("else_branch", False)):
         write = _Writer(4, name[:4])

@@ -7,7 +7,8 @@ from typing import Any
 
 from sartor.errors import DeviceError
 from sartor.runtime.driver.device_array import from_view, upload
-from sartor.runtime.driver.program import Fences, Program
+from sartor.runtime.driver.native_device import Fences
+from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.runs.kept_caches import KeptCaches
