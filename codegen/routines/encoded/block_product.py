@@ -15,14 +15,13 @@ from sartor.codegen.kernels.encoded.block_tilings import LEAST_ROWS, tilings_by_
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.word_sums import WORD_DOTS
+from sartor.codegen.kernels.layers.instruction_traits import PacedCost
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
 
 # Each code becomes a number by two instructions, where four bytes take one or two together.
 _DECODING = 1.2
-# Two products in the time of one in f32, and what turns the sums of a block into real numbers.
-_OF_WORDS = 0.65
 
 
 @dataclass(frozen=True)
@@ -101,11 +100,16 @@ class BlockWordProduct(BlockDotProduct):
 
     @property
     def traits(self) -> Traits:
-        return Traits(
-            family="block_words", instruction=self.element, transforms=True, sizes=Tiling.names(), slowdown=_OF_WORDS
-        )
+        cost = PacedCost(self.element.group, QUANTISED, self.element)
+        return Traits(family="block_words", instruction=self.element, transforms=True, sizes=Tiling.names(), cost=cost)
 
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
         if (shape.rows or 1) < LEAST_ROWS:
             return Rejected("with so few rows sums in f32 take no longer than reading the weight")
         return super().refusal(weight, shape, machine)
+
+    def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
+        """Those with the widest panels: with others each row's numbers, of twice the bytes, are read more often."""
+        listed = super().tilings(shape, machine)
+        widest = max(tiling.vectors for tiling in listed)
+        return [tiling for tiling in listed if tiling.vectors == widest]
