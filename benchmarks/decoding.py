@@ -14,6 +14,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ import typer
 from numpy.typing import NDArray
 
 import sartor
+from sartor.runtime.runs.kept_caches import KeptCaches
 from sartor.runtime.session import Session
 
 Array = NDArray[Any]
@@ -100,6 +102,7 @@ def resident(session: Session) -> int:
     """Bytes of a session's caches that are in memory, as the system counts pages."""
     total = 0
     with session._using_states() as states:
+        assert isinstance(states, KeptCaches)
         for address, size in states.places():
             first, last = address // mmap.PAGESIZE, -(-(address + size) // mmap.PAGESIZE)
             with Path("/proc/self/pagemap").open("rb") as pages:
@@ -136,9 +139,9 @@ def decode(session: Session, peer: Peer, past: int) -> str:
         peer.begin(caches)
         for place in range(past, past + _TOKENS):
             given = feeds(inputs, [1 + place % 7], place)
-            ours.append(timed(lambda given=given: session.run(["logits"], given)))
+            ours.append(timed(partial(session.run, ["logits"], given)))
         for place in range(past, past + _TOKENS):
-            theirs.append(timed(lambda place=place: peer.run([1 + place % 7], place)))
+            theirs.append(timed(partial(peer.run, [1 + place % 7], place)))
         if not run:
             (one,) = session.run(["logits"], feeds(inputs, [3], past + _TOKENS))
             other = peer.run([3], past + _TOKENS)

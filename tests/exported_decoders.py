@@ -89,7 +89,9 @@ def merged_whisper() -> ModelProto:
         held += write.tensors
         branches[name] = helper.make_graph(write.nodes, name, [], _values(outputs))
     write = _Writer(4)
-    write.nodes.append(helper.make_node("If", ["use_cache_branch"], [*outputs], name="optimum::if", **branches))
+    choice = helper.make_node("If", ["use_cache_branch"], [*outputs], name="optimum::if")
+    choice.attribute.extend(helper.make_attribute(name, branch) for name, branch in branches.items())
+    write.nodes.append(choice)
     given = {"encoder_hidden_states": ("batch_size", "encoder_sequence_length", _DEPTH)}
     model = write.model(_IDS, {**given, **_past(), **_encoded("past_key_values")}, outputs, check=False)
     model.graph.input.append(helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1]))

@@ -150,7 +150,8 @@ def computed() -> dict[str, list[np.ndarray[Any, Any]]]:
 def test_the_result_is_that_of_onnx_runtime(name: str, computed: dict[str, list[np.ndarray[Any, Any]]]) -> None:
     case = CASES[name]
     expected = ReferenceModel(case.model.SerializeToString(), threads=1)(case.feeds)
-    for array, right in zip(map(np.asarray, computed[name]), expected, strict=True):
+    array: Any
+    for array, right in zip(computed[name], expected, strict=True):
         assert (array.dtype, array.shape) == (right.dtype, right.shape)
         tolerance = 1e-6 if right.dtype == np.float32 else 2e-3
         np.testing.assert_allclose(array, right, rtol=tolerance if array.dtype.kind == "f" else 0, atol=tolerance)
