@@ -113,9 +113,9 @@ def tune(
 
 
 def unmeasured(tables: Tables, store: Store) -> int:
-    """The number of kinds of layers of which no variant was measured, so that the tables contain guesses."""
+    """The number of kinds of layers of which the tables contain guesses, as no variant was measured."""
     found = (tables.measured.get(key, {}).values() for key in tables.variants)
-    return sum(all(store.get(each.key) is None for each in listed) for listed in found)
+    return sum(bool(listed) and all(store.get(each.key) is None for each in listed) for listed in found)
 
 
 def joined_tables(tables: Sequence[Tables], transfers: Transfers) -> Tables:

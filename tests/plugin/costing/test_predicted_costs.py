@@ -14,10 +14,11 @@ from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_costs import make_tuner
-from sartor.costing.predicted_costs import PredictedCosts, predicted_tables
+from sartor.costing.predicted_costs import PredictedCosts, TimelyConversions, converting_seconds, predicted_tables
 from sartor.frontend.imported_model import ImportedModel
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
@@ -157,3 +158,33 @@ def test_conversions_that_another_machine_measured_count(
     _put(tuner, case, ONE, [7e-3])
     _, costs = _predicted(imported, candidates, tuner)
     assert [each.time for each in costs.measure([case])[case.key].values()] == [7e-3]
+
+
+@pytest.mark.parametrize(("predicts", "asked"), [(True, 1), (False, 3)])
+def test_the_first_plan_s_conversions_tell_what_others_take(predicts: bool, asked: int, tuner: Tuner) -> None:
+    """On a machine that takes five times as long as by the model, which two of three rounds do not ask."""
+    core, first = core_of(tuner.target), [adapt_case(_channels_last(size)) for size in (14, 28)]
+    rounds = [first, [adapt_case(_channels_last(7))], [adapt_case(_channels_last(56))]]
+    measured: list[BenchmarkCase] = []
+
+    class Measuring:
+        """Measures by the model, and notes what."""
+
+        target, key, known = tuner.target, tuner.key, tuner.known
+        times = 0
+
+        def measure(self, cases: list[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
+            self.times += 1
+            measured.extend(cases)
+            for case in cases:
+                _put(tuner, case, tuner.store.hardware, [5 * converting_seconds(case, core)])
+            return tuner.known(cases)
+
+    machine: Any = Measuring()
+    conversions = TimelyConversions(machine, core, predicts)
+    for cases in rounds:
+        for case, found in zip(cases, conversions.measure(cases).values(), strict=True):
+            ((_, each),) = found.items()
+            assert each.time == pytest.approx(5 * converting_seconds(case, core))
+    assert machine.times == asked
+    assert (measured == first) == predicts
