@@ -19,6 +19,8 @@ from sartor.runtime.driver.bound_input import Bindings
 # Inputs with more elements are data, not settings, and their values are not known at compile time.
 _MOST_ELEMENTS = 16
 _AGAIN = "; export the model again"
+# Begins options with which the model can be prepared.
+_FITTING = "with"
 
 
 Fits = Callable[[Bindings], bool]
@@ -48,9 +50,10 @@ def _advised(error: UnsupportedModelError, model: ModelProto, fits: Fits) -> Uns
         if found:
             names = ", ".join(f"'{name}'" for name in found)
             fixed = _fixing({name: (1,) * _count(settings[name]) for name in found}, settings, fits)
-            return UnsupportedModelError(
-                f"{error}; {describe_node(node)} selects its branch by input {names}: fix that {fixed}"
-            )
+            choice = f"{describe_node(node)} selects its branch by input {names}: fix that {fixed}"
+            # The other branch is what contradicts the shapes: it is of another use of the model.
+            is_cause = "contradict" in str(error) and fixed.startswith(_FITTING)
+            return UnsupportedModelError(choice if is_cause else f"{error}; {choice}")
     return _with_shape_values(error, model, settings, fits)
 
 
@@ -110,7 +113,7 @@ def _fixing(values: Mapping[str, Sequence[int]], settings: Mapping[str, ValueInf
     tries = [values, *({name: fill(len(value)) for name, value in values.items()} for fill in fills)]
     for each in tries:
         if fits({name: tuple(map(int, numbers)) for name, numbers in each.items()}):
-            return f"with {_options(each, settings)}, or with other values"
+            return f"{_FITTING} {_options(each, settings)}, or with other values"
     counts = ", ".join(f"{len(value)} for '{name}'" for name, value in values.items())
     return f"by --bind to the values that the model is used with ({counts})"
 

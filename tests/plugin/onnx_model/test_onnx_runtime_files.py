@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import math
-import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import ModelProto, helper, numpy_helper
 
 import sartor.backend
 from sartor.reference.random_inputs import sample_inputs
 from sartor.reference.trusted.reference_model import ReferenceModel
+from tests.plugin.onnx_model.drawn_weights import with_drawn_weights
 
 _FILES = sorted((Path(__file__).parents[2] / "onnx_runtime_files").glob("*.onnx"))
 # Relative to the largest value of an output.
 _FLOAT, _HALF = 2e-6, 4e-3
 # One step of 255, by which values next to a tie may differ.
 _STEP = 1 / 100
-
-
-def _drawn(path: Path) -> ModelProto:
-    """The model of a file with weights drawn for the tensors that have none."""
-    model = onnx.load_model(path)
-    for tensor in model.graph.initializer:
-        kind, count = helper.tensor_dtype_to_np_dtype(tensor.data_type), math.prod(tensor.dims)
-        if tensor.raw_data or tensor.float_data or tensor.int32_data or tensor.int64_data or not count:
-            continue
-        values: np.ndarray[Any, Any]
-        random = np.random.default_rng(zlib.crc32(tensor.name.encode()))
-        if kind.kind in "iu":
-            limits = np.iinfo(kind)
-            values = random.integers(limits.min, limits.max + 1, list(tensor.dims))
-        else:
-            values = random.standard_normal(list(tensor.dims)) / math.sqrt(tensor.dims[0])
-        tensor.CopyFrom(numpy_helper.from_array(values.astype(kind), tensor.name))
-    return model
 
 
 def _allowed(name: str) -> float:
@@ -49,7 +27,7 @@ def _allowed(name: str) -> float:
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_a_file_compiles_and_is_right(path: Path) -> None:
-    model = _drawn(path)
+    model = with_drawn_weights(path)
     feeds = sample_inputs(model, 3)
     expected = ReferenceModel(model.SerializeToString())(feeds)
     results = sartor.backend.run_model(model, list(feeds.values()))

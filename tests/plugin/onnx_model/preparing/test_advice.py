@@ -197,3 +197,28 @@ def test_a_bound_is_advised_for_a_loop_that_ends_when_its_body_says_so(prepare_q
         prepare_quickly(built)
     prepared = prepare_quickly(built, bindings={"n": (3,)})
     assert [output.shape for output in prepared.outputs] == [(3, 2, 3), ()]
+
+
+def test_a_branch_that_contradicts_is_left_to_the_input_that_chooses_it(prepare_quickly: Prepare) -> None:
+    branches = {
+        name: helper.make_graph(
+            [node("Add", ["x", f"{name}/w"], [f"{name}/y"], name=f"{name}/add")],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}/y", FLOAT, (2, 3))],
+        )
+        for name in ("then", "else")
+    }
+    choice = node("If", ["cond"], ["y"], then_branch=branches["then"], else_branch=branches["else"])
+    built = model(
+        [choice],
+        [("x", ("b", 3), FLOAT), ("cond", (1,), TensorProto.BOOL)],
+        ["y"],
+        {"then/w": weights(2, 3), "else/w": weights(4, 3)},
+    )
+    with pytest.raises(UnsupportedModelError) as caught:
+        prepare_quickly(built, {"x": (2, 3)})
+    assert str(caught.value) == (
+        "node 'if' (If) selects its branch by input 'cond': fix that with --bind cond=true, or with other values"
+    )
+    assert prepare_quickly(built, {"x": (2, 3)}, bindings={"cond": np.array([True])}).model.graph.node
