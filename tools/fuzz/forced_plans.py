@@ -9,7 +9,7 @@ import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
-from sartor.codegen.ir.variants.routine import Rejected, Routine, Variant, describe, variant_of
+from sartor.codegen.ir.variants.routine import Rejected, Routine, Variant, choices_of, describe, variant_of
 from sartor.codegen.routines import FUSED_ROUTINES
 from sartor.config import CompileConfig
 from sartor.dialect_passes.split_layers import apply_choices
@@ -78,7 +78,7 @@ class PlanForcer:
         return self._stock(layer)
 
     def _any(self, routine: Routine, layer: Layer, random: np.random.Generator) -> Variant | None:
-        choices = routine.parameters(layer.task, self._config.target)
+        choices = choices_of(routine, layer.task, self._config.target)
         if isinstance(choices, Rejected) or not choices:
             return None
         parameters = choices[int(random.integers(len(choices)))]
@@ -88,7 +88,7 @@ class PlanForcer:
     def _named(self, layer: Layer, descriptor: str | None) -> Variant:
         target = self._config.target
         for routine in self._routines_of(layer) if descriptor else ():
-            choices = routine.parameters(layer.task, target)
+            choices = choices_of(routine, layer.task, target)
             for parameters in () if isinstance(choices, Rejected) else choices:
                 if describe(routine, layer.task, parameters, target) == descriptor:
                     found = variant_of(routine, layer.task, parameters, target)
