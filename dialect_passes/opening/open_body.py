@@ -18,7 +18,7 @@ from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of, defining_op, nested, used_values
-from sartor.codegen.mlir.snippet import first_error
+from sartor.codegen.mlir.snippet import first_error, inline
 
 _DYNAMIC = -(1 << 63)
 _SLICES = {
@@ -235,8 +235,14 @@ class _Opened:
         else:
             raise ValueError("it has a constant that depends on sizes")
         opened = self._type(op.results[0], twin.results[0])
-        sizes = map(self._size, opened.open_dims)
-        return self._create("tensor.splat", ir.Type.parse(str(opened)), [number, *sizes], {})
+        kind = ir.Type.parse(str(opened))
+        empty = self._create("tensor.empty", kind, [*map(self._size, opened.open_dims)], {})
+        # IREE 3.13 lowers no tensor.splat of open size that a dispatch computes on: "failed to legalize operation".
+        text = f"""util.func private @fill(%number: {element}, %tensor: {kind}) -> {kind} {{
+  %filled = linalg.fill ins(%number : {element}) outs(%tensor : {kind}) -> {kind}
+  util.return %filled : {kind}
+}}"""
+        return inline(text, [number, empty], ir.InsertionPoint(self._end))[0]
 
     def _copied(self, op: ir.Operation, twin: ir.Operation) -> Sequence[ir.Value]:
         self._check_same(op, twin)

@@ -29,8 +29,9 @@ def test_means_over_rounded_sides_and_resized_images_are_right_for_any_size(tmp_
     scaled = build.op("Mul", "scaled", pooled, build.op("Sigmoid", "share", scale))
     factors = build.constant(np.array([1, 1, 2, 2], np.float32))
     given = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    build.op("Relu", "y", build.op("Resize", "larger", scaled, "", factors, **given))
-    dims: dict[str, list[int | str]] = {"x": ["n", 2, "height", "width"], "y": ["n", 4, "h", "w"]}
+    larger = build.op("Resize", "larger", scaled, "", factors, **given)
+    build.op("Relu", "y", build.conv("one", larger, (4, 1), kernel=1))
+    dims: dict[str, list[int | str]] = {"x": ["n", 2, "height", "width"], "y": ["n", 1, "h", "w"]}
     path = saved(named(build.model([("x", [1] * 4)], [("y", [1] * 4)]), dims), tmp_path / "model.onnx")
     graph, model = opened(
         path, [BATCH, HEIGHT, WIDTH], lambda sizes: {"x": (sizes["n"], 2, sizes["height"], sizes["width"])}
