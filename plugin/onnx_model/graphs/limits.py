@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # Protobuf's limit for one message, which shape inference and ONNX Runtime share.
 MAX_MODEL_BYTES = 2**31 - 1
+# Of data beside a model, which no message holds.
+MAX_EXTERNAL_BYTES = 2**36
 MAX_NODES = 200_000
 MAX_FUNCTION_DEPTH = 64
 # Bodies within bodies. Each adds three messages to the hundred that protobuf lets lie within one another.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -20,7 +20,7 @@ from onnx import ModelProto, TensorProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.held_data import hold, is_holding, release
-from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES
+from sartor.onnx_model.graphs.limits import MAX_EXTERNAL_BYTES, MAX_MODEL_BYTES
 from sartor.onnx_model.graphs.tensor_data import stored_bytes, to_array
 from sartor.onnx_model.graphs.walk import tensors
 
@@ -57,10 +57,9 @@ def inline_external_data(model: ModelProto, source: Path) -> tuple[Path, ...]:
     """
     references = sorted(_references(model), key=lambda reference: (reference.location, reference.offset))
     total = sum(reference.length for reference in references)
-    if total > MAX_MODEL_BYTES:
+    if total > MAX_MODEL_BYTES and total > (most := _most_bytes(references, source)):
         raise UnsupportedModelError(
-            f"the model declares {total} bytes of external data, more than the {MAX_MODEL_BYTES} that are read; "
-            "split the model"
+            f"the model declares {total} bytes of external data, more than the {most} that are read; split the model"
         )
     files: dict[Path, None] = {}
     maps: dict[tuple[int, int], mmap.mmap] = {}
@@ -76,6 +75,15 @@ def inline_external_data(model: ModelProto, source: Path) -> tuple[Path, ...]:
         for tensor, _ in tensors(part):
             release(tensor)
     return tuple(files)
+
+
+def _most_bytes(references: Iterable[_Reference], source: Path) -> int:
+    """Bytes that are read: what files have is mapped, but ranges that overlap, or copies, would fill the memory."""
+    if not is_holding():
+        return MAX_MODEL_BYTES
+    files = {_inside(source, reference) for reference in references}
+    sizes = sum(path.stat().st_size for path in files if path.is_file())
+    return max(MAX_MODEL_BYTES, min(sizes, MAX_EXTERNAL_BYTES))
 
 
 def external_array(tensor: TensorProto, source: Path, most: int) -> np.ndarray[Any, Any] | None:

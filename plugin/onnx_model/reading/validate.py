@@ -17,6 +17,7 @@ from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
 from sartor.onnx_model.operator_types.schemas import BLOCKED_DOMAIN, CONTRIB_DOMAIN, UNDECLARED_CONTRIB
 from sartor.onnx_model.reading.attribute_ranges import check_attribute_ranges, check_attribute_types
+from sartor.onnx_model.reading.external_data import is_external
 from sartor.onnx_model.rewrites.operator_sets.classical.operators import (
     CLASSICAL,
     CLASSICAL_DOMAIN,
@@ -55,7 +56,9 @@ def check_structure(model: ModelProto) -> None:
     count = sum(1 for _ in nodes(model))
     if count > MAX_NODES:
         raise UnsupportedModelError(f"the model has {count} nodes, more than the {MAX_NODES} that are supported")
-    total = sum(stored_bytes(tensor, what) for tensor, what in tensors(model))
+    sizes = [(stored_bytes(tensor, what), is_external(tensor)) for tensor, what in tensors(model)]
+    # What lies in other files is bounded by these, when it is read.
+    total = sum(size for size, is_beside in sizes if not is_beside)
     if total > MAX_MODEL_BYTES:
         raise UnsupportedModelError(
             f"the model declares {total} bytes of weights, more than the {MAX_MODEL_BYTES} that are read"

@@ -182,8 +182,30 @@ def test_many_references_to_one_file_are_bounded(folder: Path) -> None:
         tensor = _external("w.bin")
         tensor.name, tensor.dims[0] = f"w{index}", 2**24
         built.graph.initializer.append(tensor)
-    with pytest.raises(UnsupportedModelError, match=r"declares .* bytes of weights"):
+    with pytest.raises(UnsupportedModelError, match=r"declares .* bytes of external data"):
         _load(folder, built)
+    with holding(), pytest.raises(UnsupportedModelError, match=r"declares .* bytes of external data"):
+        _load(folder, built)
+
+
+def test_files_of_more_than_a_message_holds_are_mapped(folder: Path) -> None:
+    size = 3 << 29
+    with (folder / "large.bin").open("wb") as file:
+        file.truncate(2 * size)
+        file.seek(size)
+        file.write(b"\7")
+    built = model([node("Concat", ["a", "b"], ["y"], axis=0)], [], ["y"])
+    for index, name in enumerate("ab"):
+        tensor = TensorProto(name=name, data_type=TensorProto.UINT8, dims=[size], data_location=TensorProto.EXTERNAL)
+        for key, value in {"location": "large.bin", "offset": str(index * size), "length": str(size)}.items():
+            tensor.external_data.add(key=key, value=value)
+        built.graph.initializer.append(tensor)
+    (folder / "m.onnx").write_bytes(built.SerializeToString())
+    with holding():
+        (loaded, _) = read_model(folder / "m.onnx")
+        assert [int(to_array(tensor)[0]) for tensor in loaded.graph.initializer] == [0, 7]
+    with pytest.raises(UnsupportedModelError, match="split the model"):
+        read_model(folder / "m.onnx")
 
 
 @pytest.fixture
