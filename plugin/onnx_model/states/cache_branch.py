@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
+from sartor.onnx_model.graphs.walk import names_read
 from sartor.onnx_model.rewrites.control_flow.inline_if import inline_if
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.runtime.driver.bound_input import BoundInput
@@ -55,7 +56,8 @@ def _drop_uncomputed_outputs(model: ModelProto) -> None:
     inputs = {value.name for value in graph.input}
     computed = set(inputs)
     for node in editor.nodes:
-        if not computed.isdisjoint(node.input) and (node.op_type != "Identity" or node.input[0] not in inputs):
+        # The body of a loop may read an input that is no operand of it.
+        if not computed.isdisjoint(names_read(node)) and (node.op_type != "Identity" or node.input[0] not in inputs):
             computed.update(node.output)
     for value in [value for value in graph.output if value.name not in computed]:
         graph.output.remove(value)

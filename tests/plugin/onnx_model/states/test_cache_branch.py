@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
 from sartor.onnx_model.states.cache_branch import CHOICE, take_cached_branch
 from sartor.runtime.driver.signature import Array
@@ -32,6 +32,28 @@ def test_the_branch_that_reads_caches_is_taken() -> None:
     assert {*given} == {name for name in right if "encoder" not in name}
     for name, array in given.items():
         np.testing.assert_array_equal(array, right[name])
+
+
+def test_what_a_loop_computes_of_an_input_that_its_body_reads_is_still_an_output() -> None:
+    model = merged_whisper()
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["on"], ["again"]),
+            helper.make_node("Cast", ["input_ids"], ["id"], to=TensorProto.FLOAT),
+        ],
+        "body",
+        [_value("turn", TensorProto.INT64, []), _value("on", TensorProto.BOOL, [])],
+        [_value("again", TensorProto.BOOL, []), _value("id", TensorProto.FLOAT, None)],
+    )
+    model.graph.initializer.append(helper.make_tensor("turns", TensorProto.INT64, [], [2]))
+    model.graph.node.append(helper.make_node("Loop", ["turns", ""], ["ids"], body=body))
+    model.graph.output.append(_value("ids", TensorProto.FLOAT, None))
+    assert take_cached_branch(model)
+    assert "ids" in {value.name for value in model.graph.output}
+
+
+def _value(name: str, element: int, shape: list[int] | None) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, element, shape)
 
 
 def test_other_models_stay_as_they_are() -> None:
