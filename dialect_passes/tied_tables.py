@@ -29,13 +29,14 @@ def tie_tables(module: ir.Module, weights: Mapping[str, np.ndarray]) -> None:
     """
     with module.context, ir.Location.unknown(module.context):
         loads = [op for op in nested(entry_function(module)) if op.name == _LOAD]
-        for load in loads:
+        for load in list(loads):
             readers = [use.owner.operation for use in load.results[0].uses]
             if not readers or any(reader.name != _EXTRACT for reader in readers):
                 continue
             other = next(_transposed(load, loads, weights), None)
             if other is not None:
                 _look_up_columns(load, other, readers)
+                loads.remove(load)
                 _erase(module, load)
 
 

@@ -20,7 +20,8 @@ from sartor.codegen.routines.vector.product import Product
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.routines.harness import Subject, compiled, opened, run
-from tests.plugin.onnx_model.builders import weights
+from tests.plugin.onnx_model.builders import model as onnx_model
+from tests.plugin.onnx_model.builders import node, weights
 from tests.plugin.tied_models import parts_of, tied, tied_floats, values_of
 
 _TARGET = Target.create("cpu")
@@ -143,3 +144,24 @@ def test_other_tables_stay_tables(tmp_path: Path) -> None:
     model = run_import(tmp_path / "m.onnx", {}, None)
     assert isinstance(model, ImportedModel), model
     assert all("looks_up_columns" not in layer.task.body for layer in model.graph.layers)
+
+
+@pytest.mark.parametrize("tied_tables", [1, 2])
+def test_tables_beside_a_tied_one_keep_their_rows(tied_tables: int, tmp_path: Path) -> None:
+    tables = {"tokens": weights(300, 64), "positions": weights(257, 64, seed=1)}
+    nodes = [
+        node("Gather", ["tokens", "i"], ["t"], name="look.tokens"),
+        node("Gather", ["positions", "j"], ["p"], name="look.positions"),
+        node("Add", ["t", "p"], ["x"]),
+    ]
+    for table in list(tables)[:tied_tables]:
+        nodes.append(node("Transpose", [table], [f"{table}.turned"], perm=[1, 0], name=f"turn.{table}"))
+        nodes.append(node("MatMul", ["x", f"{table}.turned"], [f"{table}.scores"], name=f"score.{table}"))
+    inputs = [(name, (1, 5), onnx.TensorProto.INT64) for name in "ij"]
+    scores = [f"{table}.scores" for table in list(tables)[:tied_tables]]
+    onnx.save(onnx_model(nodes, inputs, scores, {**tables}), tmp_path / "m.onnx")
+    imported = run_import(tmp_path / "m.onnx", {}, None)
+    assert isinstance(imported, ImportedModel), imported
+    assert sum("looks_up_columns" in layer.task.body for layer in imported.graph.layers) == tied_tables
+    shared = [array for array in imported.weights.values() if array.size in (300 * 64, 257 * 64)]
+    assert len(shared) == len(tables)
