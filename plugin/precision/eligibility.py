@@ -53,10 +53,12 @@ def eligible_routines(
 
 
 def _is_asked_for(routine: Routine, precision: Precision) -> bool:
-    """Whether the user allows what a routine rounds to 8 bits, if it does."""
+    """Whether the user allows what a routine rounds to 8 or 16 bits, if it does."""
     traits = routine.traits
     if precision is Precision.PERMITTED:
         return traits.precision is None or traits.needs_permission
+    if traits.needs_permission:
+        return precision.quantises_values
     return precision.quantises_values or traits.precision != QUANTISED or traits.weights == QUANTISED
 
 
@@ -85,8 +87,9 @@ def ineligibility(imported: ImportedModel, precision: Precision) -> WhyIneligibl
             return inexact
         if precision.quantises_values or (precision.quantises_filters and variant.traits.weights == QUANTISED):
             return None
-        if precision is Precision.PERMITTED and variant.traits.needs_permission:
-            return None if permits_rounding(layer.task) else _NOT_PERMITTED
+        if variant.traits.needs_permission:
+            is_permitted = precision is Precision.PERMITTED and permits_rounding(layer.task)
+            return None if is_permitted else _NOT_PERMITTED
         if variant.dtype == QUANTISED and _rounds_more(variant):
             # It would round results computed from integers, or what it multiplies once more.
             return _ROUNDS_MORE

@@ -16,8 +16,8 @@ from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 from sartor.codegen.mlir.iree_compiler import math as functions
 
-# Smaller scales have no reciprocal in f32.
-_LEAST_SCALE = 1e-30
+# The reciprocal of smaller scales is infinite in f32.
+_LEAST_SCALE = 1.2e-38
 # Floats near this are integers, so that adding it rounds to nearest even; and its bits.
 _LARGE, _LARGE_BITS = 1.5 * 2**23, 0x4B400000
 # Words for each block of a row: the scale, and the sum of its integers.

@@ -12,6 +12,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.encoding import BlockEncoding, unpacked
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.imported_model import ImportedModel
@@ -27,7 +28,7 @@ from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node
 
 _FIRST, _SECOND = BlockEncoding(4, 32, 70, 64), BlockEncoding(4, 16, 64, 60)
-_ROWS = 5
+_ROWS = 9
 
 
 def _parts(of: BlockEncoding, name: str) -> dict[str, Array]:
@@ -68,6 +69,11 @@ def pool() -> Iterator[WorkerPool]:
         yield pool
 
 
+def _rounds(variant: Variant) -> bool:
+    """To 8 bits or to 16."""
+    return variant.dtype == "i8" or variant.routine.startswith("block_word")
+
+
 @pytest.mark.parametrize(("precision", "rounded"), [(Precision.PERMITTED, {"a"}), (Precision.F32, set())])
 def test_only_what_the_model_permits_is_rounded(
     imported: ImportedModel, config: CompileConfig, precision: Precision, rounded: set[str]
@@ -75,7 +81,7 @@ def test_only_what_the_model_permits_is_rounded(
     asked = replace(config, precision=precision)
     candidates = find_candidates(imported, asked.planning, everything=False).variants
     layers = {layer.name: candidates[layer.task.key] for layer in imported.graph.layers}
-    assert {name for name, variants in layers.items() if any(variant.dtype == "i8" for variant in variants)} == rounded
+    assert {name for name, variants in layers.items() if any(_rounds(variant) for variant in variants)} == rounded
     # Nor may it be if somebody else asks for all variants.
     everything = find_candidates(imported, asked.planning).variants
     may_run = eligibility(imported, precision)
@@ -83,7 +89,7 @@ def test_only_what_the_model_permits_is_rounded(
         layer.name
         for layer in imported.graph.layers
         for each in everything[layer.task.key]
-        if each.dtype == "i8" and may_run(layer, each)
+        if _rounds(each) and may_run(layer, each)
     }
     assert allowed == rounded
 
