@@ -7,6 +7,7 @@ import math
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -33,9 +34,10 @@ def _strip(graph: onnx.GraphProto) -> None:
         if tensor.data_type in _DRAWN and math.prod(tensor.dims) > _KEPT:
             for field in _VALUES:
                 tensor.ClearField(field)
-    for described in (*graph.value_info, *graph.input, *graph.output, *graph.initializer, *graph.node):
-        described.ClearField("doc_string")
-        del described.metadata_props[:]
+    described: list[Any] = [*graph.value_info, *graph.input, *graph.output, *graph.initializer, *graph.node]
+    for part in described:
+        part.ClearField("doc_string")
+        del part.metadata_props[:]
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):

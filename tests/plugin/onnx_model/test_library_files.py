@@ -47,7 +47,7 @@ def _sized(path: Path) -> ModelProto:
 
 
 def _feeds(model: ModelProto, path: Path) -> dict[str, Array]:
-    return sample_inputs(model, 1) | _BOUND.get(path.stem, {})
+    return {**sample_inputs(model, 1), **_BOUND.get(path.stem, {})}
 
 
 def _check(results: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
