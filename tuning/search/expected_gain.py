@@ -15,7 +15,7 @@ from statistics import NormalDist, median
 SPREAD = 0.2
 """Standard deviation of the logarithm of measured over predicted times, where few were measured."""
 
-_FEWEST = 8
+_FEWEST, _FEWEST_TASKS = 8, 2
 _LEAST = 0.01
 # Of a normal distribution, the standard deviation as a multiple of the median deviation, which ignores single outliers.
 _PER_MEDIAN = 1.4826
@@ -25,10 +25,14 @@ _NORMAL = NormalDist()
 def spread_of(tasks: Iterable[Sequence[tuple[float, float]]]) -> float:
     """The spread of predictions of a task's variants, by pairs of a measured and a predicted time for each task.
 
-    A factor that they have in common is none: it does not change which variant is faster.
+    A factor that they have in common is none: it does not change which variant is faster. Errors of a single task, as
+    few errors, say nothing of other tasks.
     """
-    errors = [error for pairs in tasks if len(pairs) > 1 for error in _errors(pairs)]
-    return SPREAD if len(errors) < _FEWEST else max(_LEAST, _PER_MEDIAN * median(map(abs, errors)))
+    telling = [_errors(pairs) for pairs in tasks if len(pairs) > 1]
+    errors = [abs(error) for listed in telling for error in listed]
+    if len(telling) < _FEWEST_TASKS or len(errors) < _FEWEST:
+        return SPREAD
+    return max(_LEAST, _PER_MEDIAN * median(errors))
 
 
 def _errors(pairs: Sequence[tuple[float, float]]) -> list[float]:

@@ -190,12 +190,15 @@ class SearchRun:
     def _measure_while_it_pays(self, picks: Picks, known: Measured, search: VariantSearch) -> None:
         """Measure the picks of some tasks at a time, what promises most first, until the rest promises too little.
 
-        Each portion tells how far predictions are off, and so what they promise. Before the first nothing tells.
+        Each portion tells how far predictions are off, and so what they promise. Before the first nothing tells: what
+        was stored of a task or two, as other networks have them too, says little of the others.
         """
+        telling = min(_PORTION, len(search.tasks))
         left, size = dict(picks), max(_PORTION, _AT_A_TIME * self.tuner.at_once)
         while left and not self.tuner.is_late:
             outlook = search.outlook(left, _times(known))
-            if any(map(_ok, known.values())) and outlook.is_less_than(self.settings.until):
+            told = sum(bool(_ok(known[task.key])) for task in search.tasks)
+            if told >= telling and outlook.is_less_than(self.settings.until):
                 return
             portion = self._ordered(left, outlook, known)[: size if outlook.promises else None]
             self._measure_cases(picks, known, portion, self.limits if len(left) == len(picks) else ())

@@ -35,9 +35,11 @@ def test_the_spread_is_that_within_tasks_whatever_factor_these_have() -> None:
             for factor, start in enumerate(range(0, len(drawn), size), 1)
         ]
         assert spread_of(tasks) == pytest.approx(0.1, rel=0.2)
-    assert spread_of([[(ratio, 1.0) for ratio in [*RATIOS, 50.0]]]) < 0.5
-    assert spread_of([[(ratio, 1.0)] for ratio in RATIOS]) == SPREAD
-    assert spread_of([[(ratio, 1.0) for ratio in RATIOS[:7]]]) == SPREAD
+    whole = [(ratio, 1.0) for ratio in RATIOS]
+    assert SPREAD != spread_of([whole, [*whole, (50.0, 1.0)]]) < 0.5
+    assert spread_of([[pair] for pair in whole]) == SPREAD
+    assert spread_of([whole[:4], whole[4:7]]) == SPREAD
+    assert spread_of([whole, whole[:1]]) == SPREAD, "a single task tells nothing of the others"
 
 
 def test_a_choice_that_is_close_promises_more_than_one_that_is_clear() -> None:

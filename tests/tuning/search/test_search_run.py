@@ -218,6 +218,21 @@ def test_tasks_are_measured_while_that_promises_enough(
     assert all(again.values())
 
 
+@pytest.mark.parametrize("stored", [VARIANTS[:-1], VARIANTS])
+def test_what_is_stored_of_one_task_does_not_tell_what_the_others_promise(
+    stored: Sequence[str], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another network has that task too, and all of its variants may have been measured for that one."""
+    monkeypatch.setattr(search_run, "_PORTION", 3)
+    monkeypatch.setattr(search_run, "_AT_A_TIME", 1)
+    shared, *others = UNITS
+    search = run(store, RulePool(), tmp_path)
+    known = tuple(each for each in shared.variants if each.descriptor in stored)
+    search.tuner.measure([replace(shared, variants=known)])
+    measured = replace(search, shipped=SHIPPED, settings=replace(INFORMED, rounds=0, until=1.0)).measured()
+    assert [bool(measured[each.key]) for each in others].count(True) >= 2
+
+
 def _is_near(one: Measurement, found: Mapping[str, Measurement]) -> bool:
     """Whether a time is near the least of a task's."""
     return one.time <= 1.5 * min(each.time for each in found.values())
