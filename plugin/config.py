@@ -11,7 +11,7 @@ from platformdirs import user_cache_path
 from sartor.codegen.ir.block_packing import USUAL_BLOCK
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
-from sartor.config_values import SETTINGS
+from sartor.config_values import MEASURING, SETTINGS
 from sartor.errors import UsageError
 from sartor.policies import (
     DEFAULT_PLANS,
@@ -52,8 +52,8 @@ def default_database() -> Path:
 class CompileConfig:
     """Settings of one compilation.
 
-    Every field is checked when the configuration is made. Where the command line takes a text, a text will do:
-    ``CompileConfig(precision="int8", memory_limit="256MiB")``.
+    Every field is checked when the configuration is made. Where the command line takes more than a number, a text will
+    do: ``CompileConfig(precision="int8", memory_limit="256MiB")``.
 
     Attributes:
         target: device and architecture.
@@ -154,6 +154,7 @@ class CompileConfig:
                 "memory is counted on the CPU alone: it cannot be limited or minimised for several devices"
             )
         self._check_workers()
+        self._check_measures()
         if self.precision is Precision.TF32 and not self.precision.types_on(target):
             raise UsageError(
                 f"--precision tf32 is a type of NVIDIA's tensor cores, and {target} has no kernels for them; "
@@ -204,6 +205,16 @@ class CompileConfig:
             raise UsageError("several devices are tuned where they are; leave the workers out, or name one device")
         if self.workers is not None and Quantity.COLD in self.quantities:
             raise UsageError("the first inference reads a disk, and that of workers is not measured; tune for latency")
+
+    def _check_measures(self) -> None:
+        """Make sure that nothing is asked about measuring where nothing is measured."""
+        usual = dict(zip(MEASURING, (None, Search.MODEL, DEFAULT_PLANS), strict=True))
+        asked = [SETTINGS[name].option for name, value in usual.items() if getattr(self, name) != value]
+        if self.time_budget == 0 and asked:
+            raise UsageError(
+                f"--fast, as --time-budget 0, measures nothing, and {asked[0]} is about what is measured; leave one of "
+                "them out"
+            )
 
     def used_files(self, outputs: Iterable[Path]) -> list[tuple[str, Path]]:
         """The files that a compilation uses beside the model, and what each is.

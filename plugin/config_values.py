@@ -1,6 +1,7 @@
 """Declares each setting of a compilation once: what reads its value, and how the command line spells and explains it.
 
-A value is of the setting's own type, or a text as on the command line.
+A value is of the setting's own type. Where the command line takes more than a number, a text as there will do, such as
+``256MiB`` or ``1%``; a number is no text.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sartor.settings.state_patterns import FORM, StatePattern
 from sartor.settings.values import (
     byte_count,
     choice,
+    fraction,
     input_shapes,
     input_values,
     number,
@@ -269,9 +271,7 @@ SETTINGS: Mapping[str, Setting] = {
         is_settled=True,
     ),
     "tune_until": Setting(
-        lambda name, value: number(
-            name, value, "a fraction of the network's time from 0 to 1, such as 0.03", lambda given: 0 <= given <= 1
-        ),
+        lambda name, value: fraction(name, value, "a fraction of the network's time from 0 to 1, such as 0.03"),
         "--tune-until",
         "Tune until what is left to measure promises to save less than this part of the network's time: the rest "
         "keeps predicted routines; with 0 each kind of layer is measured. (default: 1% where the package holds times "
@@ -305,3 +305,5 @@ SETTINGS: Mapping[str, Setting] = {
     "finds_states": Setting(_flag),
 }
 """The settings by the names of their fields in ``CompileConfig``."""
+MEASURING = ("tune_until", "search", "plans")
+"""Settings that say what is measured, which contradict a time budget of 0 unless they are the usual ones."""

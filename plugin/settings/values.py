@@ -1,4 +1,4 @@
-"""Checks the values of a configuration's fields: values of the field's type, or texts as on the command line.
+"""Checks the values of a configuration's fields: values of the field's type, or texts if these say more than a number.
 
 Type hints are not checked at run time. A wrong value would cause an error much later, after minutes of tuning. So every
 field is checked by one of these functions, which name the field in errors.
@@ -22,6 +22,7 @@ from sartor.settings.quantities import read_size
 SAMPLE_SUFFIXES = (".npz", ".npy")
 """Of the files in a folder those whose names end so hold samples."""
 _BYTES = re.compile("[0-9]{1,18}")
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)%|0")
 _Value = TypeVar("_Value")
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -61,6 +62,20 @@ def number(name: str, value: object, expected: str, accepts: Callable[[float], b
     if math.isnan(found) or not accepts(found):
         raise refusal(name, value, expected)
     return found
+
+
+def fraction(name: str, value: object, expected: str) -> float:
+    """A number from 0 to 1, or a text that is a percentage such as ``3%``, or ``0``.
+
+    Raises:
+        UsageError: if it is not; the message names the field and its valid values.
+    """
+    if isinstance(value, str):
+        found = _PERCENT.fullmatch(value)
+        if found is None or float(found[1] or 0) > 100:
+            raise refusal(name, value, "a percentage up to 100% such as 3%, or 0")
+        return float(found[1] or 0) / 100
+    return number(name, value, expected, lambda given: 0 <= given <= 1)
 
 
 def choice(name: str, value: object, choices: type[_Choice]) -> _Choice:

@@ -47,7 +47,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "dump_directory": ("", 1, "a\0b"),
     "jobs": (0, 1.5, None),
     "search": ("half", None),
-    "tune_until": (-0.1, 1.5, NAN, "1%", True),
+    "tune_until": (-0.1, 1.5, NAN, "1", "101%", True),
     "vs_stock": (1, None, "yes"),
     "time_budget": (-1, NAN, float("inf"), "20", True, 10**400),
     "workers": ("", 1),
@@ -77,6 +77,7 @@ TEXTS: Mapping[str, tuple[object, object]] = {
     "external_weights": ("net.irpa", Path("net.irpa")),
     "dump_directory": ("dump", Path("dump")),
     "search": ("full", Search.FULL),
+    "tune_until": ("3%", 0.03),
     "states": (["hn=h", "p.*=q.*"], (StatePattern("hn", "h"), StatePattern("p.*", "q.*"))),
 }
 
@@ -160,6 +161,16 @@ def test_two_devices_are_a_target() -> None:
 def test_memory_is_not_counted_on_two_devices(setting: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="memory is counted on the CPU alone"):
         CompileConfig(target="cpu,vulkan", **setting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("asked", [{"tune_until": 0.0}, {"tune_until": "1%"}, {"plans": 3}, {"search": "full"}])
+def test_what_asks_about_measuring_is_refused_where_nothing_is_measured(asked: dict[str, Any]) -> None:
+    option = SETTINGS[next(iter(asked))].option
+    with pytest.raises(UsageError, match=f"measures nothing, and {option} is about what is measured"):
+        _made(time_budget=0, **asked)
+    for budget in (None, 3.0):
+        _made(time_budget=budget, **asked)
+    assert _made(time_budget=0, plans=1, search="model").time_budget == 0
 
 
 @pytest.mark.parametrize(

@@ -29,20 +29,18 @@ from sartor.cli.options.constraints import (
     FastOption,
     PrecisionOption,
     WeightsOption,
-    check_measures,
     declared,
     read_calibration,
     read_calibration_method,
     read_pins,
     read_precision,
     read_time_budget,
-    read_tune_until,
     read_weight_blocks,
 )
 from sartor.cli.options.several import read_shape_sets, read_targets
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
-from sartor.config_values import SETTINGS, Setting
+from sartor.config_values import MEASURING, SETTINGS, Setting
 from sartor.settings.size_range import OpenShapes
 from sartor.several.settings import Shapes, settings_of
 from sartor.tuning.records.plan import Plan
@@ -53,7 +51,7 @@ _SETTLED = ("save_plan", "weights", "fast", "sizes")
 # The values of these are what one option says; others follow from several, or are checked further.
 _AS_GIVEN = (
     *("double", "max_error", "error_measure", "objective", "memory_limit", "pareto", "selector", "database"),
-    *("external_weights", "dump_directory", "search", "plans", "vs_stock", "workers", "tune_for"),
+    *("external_weights", "dump_directory", "search", "plans", "tune_until", "vs_stock", "workers", "tune_for"),
 )
 
 
@@ -150,11 +148,11 @@ class CompileOptions:
         Raises:
             UsageError: if an option cannot be read, or options contradict each other.
         """
-        check_measures(
-            0.0 if self.fast else self.time_budget,
-            {"--tune-until": self.tune_until, "--search": self.search, "--plans": self.plans},
-        )
         precision = read_precision(self.precision, self.weights)
+        budget, given = read_time_budget(self.time_budget, fast=self.fast), self._as_given()
+        if self.time_budget and not budget:
+            # It was spent before: what is asked about measuring contradicts nothing, but cannot be done.
+            given = {name: value for name, value in given.items() if name not in MEASURING}
         return CompileConfig(
             target=target,
             threads=read_threads(threads),
@@ -166,12 +164,11 @@ class CompileOptions:
             shapes=shapes,
             bindings=read_bindings(self.bind),
             pins=read_pins(self.pin),
-            tune_until=read_tune_until(self.tune_until),
-            time_budget=read_time_budget(self.time_budget, fast=self.fast),
+            time_budget=budget,
             fixes_threads=self.threads is not None,
             states=read_states(self.state, keeps_none=self.no_state),
             finds_states=not self.no_state,
-            **self._as_given(),
+            **given,
         )
 
     def _as_given(self) -> dict[str, Any]:

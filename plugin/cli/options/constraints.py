@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -45,21 +44,6 @@ WeightsOption = Annotated[
 FastOption = Annotated[bool, typer.Option("--fast", help="Predict the plan and measure no layer: --time-budget 0.")]
 _WEIGHTS, _WEIGHTS_IN_BLOCKS = ("int4", "int8", "mixed"), ("int4", "mixed")
 _LOG = logging.getLogger(__name__)
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)%|0")
-
-
-def read_tune_until(text: str | None) -> float | None:
-    """The fraction that a text such as ``1%`` says, or 0; None if there is none.
-
-    Raises:
-        UsageError: if it is no percentage up to 100%.
-    """
-    if text is None:
-        return None
-    found = _PERCENT.fullmatch(text)
-    if found is None or float(found[1] or 0) > 100:
-        raise UsageError(f"--tune-until '{text}' cannot be read, expected a percentage up to 100% such as 3%, or 0")
-    return float(found[1] or 0) / 100
 
 
 def read_time_budget(seconds: float | None, *, fast: bool) -> float | None:
@@ -78,24 +62,6 @@ def read_time_budget(seconds: float | None, *, fast: bool) -> float | None:
     if not left:
         _LOG.warning("the time budget was spent before the compilation began: nothing is measured, as with --fast")
     return left
-
-
-def check_measures(budget: float | None, asked: Mapping[str, object]) -> None:
-    """Make sure that nothing is asked about measuring where nothing is measured.
-
-    Args:
-        budget: the time budget.
-        asked: what options say of it, by name; None of those that are not given.
-
-    Raises:
-        UsageError: if an option would be ignored.
-    """
-    given = [f"{option} {value}" for option, value in asked.items() if value is not None]
-    if budget == 0 and given:
-        raise UsageError(
-            f"--fast, as --time-budget 0, measures nothing, and {given[0]} is about what is measured; leave one of "
-            "them out"
-        )
 
 
 def read_precision(text: str | None, weights: str | None = None) -> Precision:

@@ -12,10 +12,8 @@ from sartor.cli.options import beginning, constraints
 from sartor.cli.options.beginning import begin, elapsed
 from sartor.cli.options.compilation import CompileOptions
 from sartor.cli.options.constraints import (
-    check_measures,
     read_precision,
     read_time_budget,
-    read_tune_until,
     read_weight_blocks,
 )
 from sartor.codegen.ir.target import Target
@@ -41,14 +39,13 @@ def test_other_texts_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "fraction"), [("0", 0.0), ("0%", 0.0), ("1%", 0.01), ("0.5%", 0.005), ("100%", 1.0)])
 def test_a_part_of_the_time_is_a_percentage(text: str, fraction: float) -> None:
-    assert read_tune_until(text) == pytest.approx(fraction)
-    assert read_tune_until(None) is None
+    assert SETTINGS["tune_until"].asked(text) == pytest.approx(fraction)
 
 
 @pytest.mark.parametrize("text", ["1", "00", "-1%", "101%", "", "1 %", "much%"])
 def test_what_is_no_percentage_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected a percentage up to 100% such as 3%"):
-        read_tune_until(text)
+        SETTINGS["tune_until"].asked(text)
 
 
 def test_fast_is_a_budget_of_nothing() -> None:
@@ -104,12 +101,18 @@ def test_a_budget_that_is_none_is_refused_by_the_name_of_its_option(seconds: flo
 @pytest.mark.parametrize("given", [{"fast": True}, {"time_budget": 0.0}])
 def test_what_asks_about_measuring_is_refused_where_nothing_is_measured(given: dict[str, Any]) -> None:
     options = CompileOptions(Path("net.onnx"), Path("net.vmfb"), search="full", **given)
-    with pytest.raises(UsageError, match="measures nothing, and --search full is about what is measured"):
+    with pytest.raises(UsageError, match="measures nothing, and --search is about what is measured"):
         options.config(Target.create("cpu"), {}, 1)
-    asked = {"--tune-until": "3%", "--search": "full", "--plans": 3}
-    check_measures(0.0, dict.fromkeys(asked))
-    for budget in (None, 3.0):
-        check_measures(budget, asked)
+
+
+@pytest.mark.parametrize(("begun", "until"), [(1.0, 0.03), (9.0, None)])
+def test_a_budget_that_was_spent_before_contradicts_nothing(
+    begun: float, until: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "elapsed", lambda: begun)
+    options = CompileOptions(Path("net.onnx"), Path("net.vmfb"), time_budget=3.0, tune_until="3%")
+    config = options.config(Target.create("cpu"), {}, 1)
+    assert (config.time_budget, config.tune_until) == (max(0.0, 3.0 - begun), until)
 
 
 def test_a_command_begins_when_its_entry_point_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
