@@ -34,13 +34,15 @@ class KeptCaches:
     ) -> None:
         self._program, self._entry, self._specs = program, entry, tuple(specs)
         self._axes, self.most = tuple(axes), most
-        self._take_by_pages()
+        # The buffers stay where they are as long as the module is loaded.
+        self._shared = self.places() if program.device.host_memory else []
+        if not self.length:
+            self._take_by_pages()
 
     def _take_by_pages(self) -> None:
         """Let buffers have memory for what lives, and not in huge pages, before anything does."""
-        if not self.length and self._program.device.host_memory:
-            for address, size in self.places():
-                take_by_pages(address, size)
+        for address, size in self._shared:
+            take_by_pages(address, size)
 
     def places(self) -> list[tuple[int, int]]:
         """Addresses and bytes of the whole buffers, as of their copies on a device that does not share memory.
@@ -77,8 +79,14 @@ class KeptCaches:
         return int(from_view(view, self._program.device, _LENGTH).to_host()[0])
 
     def apart(self, outputs: Sequence[DeviceArray]) -> list[DeviceArray]:
-        """Outputs of a call, none of which is a cache."""
-        return list(outputs)
+        """Outputs of a call, which may have given a cache's memory as an output too, with copies of these."""
+        return [upload(each.to_host(), each.device) if self._is_shared(each) else each for each in outputs]
+
+    def _is_shared(self, array: DeviceArray) -> bool:
+        if not self._shared or not array.nbytes:
+            return False
+        begin = array.to_host().ctypes.data
+        return any(begin < start + size and start < begin + array.nbytes for start, size in self._shared)
 
     def truncate(self, length: int) -> None:
         """Forget the positions behind the first ``length``; the module has a function for prompts.

@@ -43,8 +43,11 @@ class PassingProgram:
             given = self._program.invoke(function, [taken[name] for name in _names(self._own.inputs)], fences)
         except DeviceError as error:
             raise self._states.explained(error) from None
-        kept = self._states.save()
-        by_name = dict(zip(_names(self._own.outputs), given, strict=True))
+        kept, specs = self._states.save(), self._own.outputs
+        apart = self._states.apart(
+            [from_view(each, self.device, spec) for each, spec in zip(given, specs, strict=True)]
+        )
+        by_name = {spec.name: each.view for spec, each in zip(specs, apart, strict=True)}
         by_name |= {output: upload(kept[input], self.device).view for output, input in self._outputs.items()}
         return [by_name[name] for name in _names(self._plain.outputs)]
 
