@@ -92,7 +92,7 @@ class CallSizes:
         for index, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             if index == axis or (isinstance(dim, str) and self.is_total(dim)):
                 continue
-            if isinstance(size, SizeRange) and isinstance(dim, str) and _ENCODER in name:
+            if isinstance(size, SizeRange) and isinstance(dim, str) and index > 0 and _ENCODER in name:
                 self.encoded[dim] = size
                 continue
             if isinstance(size, SizeRange):

@@ -151,3 +151,12 @@ def test_lengths_of_what_an_encoder_gave_are_left_open(
     for size in (6, SizeRange(2, 9)):
         given = cut(model(), {name: (*shape[:length], size, *shape[length + 1 :])})
         assert given.shapes.get(name, (1, 6, 6))[length] == size
+
+
+def test_a_range_for_the_number_of_sequences_of_what_an_encoder_gave_is_refused() -> None:
+    model = ONE.model()
+    model.graph.input.append(
+        helper.make_tensor_value_info("encoder_hidden_states", TensorProto.FLOAT, ("batch", "length", 4))
+    )
+    with pytest.raises(UsageError, match=r"'encoder_hidden_states' the range 1\.\.4, but caches .* one number of seq"):
+        cut(model, {"encoder_hidden_states": (SizeRange(1, 4), 6, 4)})
