@@ -126,7 +126,9 @@ class _Decoder:
         }
         self._has_begun = False
         self._inputs = [each for each in session.get_inputs() if each.name not in further]
-        ids = [each for each in self._inputs if "int" in each.type and not _is_place(each.name)]
+        ids = [
+            each for each in self._inputs if "int" in each.type and not (_is_place(each.name) or _is_encoded(each.name))
+        ]
         named = [each for each in ids if each.name == "input_ids"] or ids
         if len(named) != 1 or len(named[0].shape) != 2:
             raise UsageError(f"the model has no input of tokens; its inputs are {[each.name for each in self._inputs]}")
@@ -214,7 +216,13 @@ class _Decoder:
 
 
 def _is_place(name: str) -> bool:
-    return "position" in name or "mask" in name
+    """Whether an input says where a call's tokens are, or which of their positions count."""
+    return ("position" in name or "mask" in name) and not _is_encoded(name)
+
+
+def _is_encoded(name: str) -> bool:
+    """Whether an input is what an encoder gave, or took, of which the length is not that of the caches."""
+    return "encoder" in name
 
 
 def _dtype(value: NodeArg) -> str:

@@ -100,6 +100,28 @@ def test_a_mask_of_rank_four_has_a_row_for_each_token_of_a_call() -> None:
     assert list(generated(MaskDecoder(), [1, 2, 3], 2)) == [4, 5]
 
 
+@pytest.mark.parametrize("name", ["input_ids", "decoder_input_ids"])
+def test_an_encoders_mask_is_not_made_up(name: str) -> None:
+    """It had the decoder's positions."""
+
+    class EncodedDecoder(Decoder):
+        def get_inputs(self) -> list[NodeArg]:
+            mask = NodeArg("encoder_attention_mask", "tensor(int64)", cast(Any, [1, None]))
+            (ids, *others) = super().get_inputs()
+            return [NodeArg(name, ids.type, ids.shape), *others, mask]
+
+        def to_device(self, array: Array) -> Array:
+            return array
+
+        def run(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+            assert feeds["encoder_attention_mask"].shape == (1, 9)
+            return super().run(names, {**feeds, "input_ids": feeds[name]})
+
+    with pytest.raises(UsageError, match=r"takes 'encoder_attention_mask' beside .* give it by inputs="):
+        generated(EncodedDecoder(), [1], 2)
+    assert list(generated(EncodedDecoder(), [1], 2, inputs={"encoder_attention_mask": np.ones((1, 9))})) == [2, 3]
+
+
 def generated(decoder: Decoder, prompt: Any, count: int, **options: Any) -> Any:
     return generate(cast(Session, decoder), prompt, count, **options)
 
