@@ -9,10 +9,10 @@ A model of any size has such memory for each of the sizes that it was called wit
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,11 @@ def _bytes(specs: Sequence[TensorSpec]) -> int | None:
     return sum(math.prod(size or 0 for size in spec.shape) * spec.numpy_dtype.itemsize for spec in specs)
 
 
+def _all_bytes(signature: Signature) -> int:
+    """Of inputs and outputs whose sizes are known."""
+    return _bytes((*signature.inputs, *signature.outputs)) or 0
+
+
 def known_shape(spec: TensorSpec) -> tuple[int, ...]:
     """The shape of a tensor whose sizes are all known."""
     return tuple(size or 0 for size in spec.shape)
@@ -65,7 +70,6 @@ class SmallRuns:
         self._specs = specs
         self._limits = limits
         self._names = {spec.name for spec in specs}
-        self.nbytes = sum(each.nbytes for each in (*inputs, *outputs))
         self._inputs = [each.to_host() for each in inputs]
         self._outputs = [output.to_host() for output in outputs]
 
@@ -96,6 +100,15 @@ class SmallRuns:
         return [self._outputs[index].copy() for index in selected]
 
 
+@dataclass
+class _Kept:
+    """Runs with what memory they take, and when they were used last."""
+
+    runs: SmallRuns
+    nbytes: int
+    used: int
+
+
 class SizedRuns:
     """Small runs of a model of any size, by the shapes of its inputs. They are added by one thread at a time."""
 
@@ -103,17 +116,22 @@ class SizedRuns:
         """For a model with this signature, some of whose sizes are None."""
         self._signature = signature
         self._names = [spec.name for spec in signature.inputs]
-        self._runs: dict[Shapes, SmallRuns] = {}
-        self._once: dict[Shapes, None] = {}
+        self._kept: dict[Shapes, _Kept] = {}
+        self._last: dict[Shapes, int] = {}
+        self._clock = itertools.count()
 
     def of(self, feeds: Mapping[str, Array]) -> SmallRuns | None:
         """What runs the model on inputs of these shapes, if there is such."""
         shapes = self._shapes(feeds)
-        return None if shapes is None else self._runs.get(shapes)
+        kept = None if shapes is None else self._kept.get(shapes)
+        if kept is None:
+            return None
+        kept.used = next(self._clock)
+        return kept.runs
 
     def met(self, feeds: Mapping[str, Array], outputs: Sequence[DeviceArray]) -> Signature | None:
-        """Note the sizes of a run; returns the signature with them if keeping memory pays: if they are small and were
-        met before."""
+        """Note the sizes of a run; returns the signature with them if keeping memory pays: if they are small, were met
+        before, and there is room beside those that were used since."""
         shapes = self._shapes(feeds)
         if shapes is None:
             return None
@@ -125,28 +143,32 @@ class SizedRuns:
         )
         if not is_small(found):
             return None
-        if shapes not in self._once:
-            _make_room(self._once, _MOST_SIZES)
-            self._once[shapes] = None
+        last = self._last.pop(shapes, None)
+        if len(self._last) == _MOST_SIZES:
+            del self._last[next(iter(self._last))]
+        self._last[shapes] = next(self._clock)
+        if last is None:
             return None
-        return found
+        # Sizes in turn that are too many together would drop each other before any is used.
+        return found if self._has_room(found, [each for each in self._kept.values() if each.used > last]) else None
 
     def add(self, signature: Signature, runs: SmallRuns) -> None:
-        """Keep what runs the model with the sizes of a signature, in place of the oldest where there are too many."""
+        """Keep what runs the model with the sizes of a signature, in place of what was not used for longest where there
+        is too much."""
+        while self._kept and not self._has_room(signature, [*self._kept.values()]):
+            oldest = min(self._kept, key=lambda shapes: self._kept[shapes].used)
+            del self._kept[oldest]
+            self._last.pop(oldest, None)
         shapes = tuple(map(known_shape, signature.inputs))
-        _make_room(self._runs, _MOST_SIZES)
-        while self._runs and runs.nbytes + sum(each.nbytes for each in self._runs.values()) > _MOST_BYTES:
-            _make_room(self._runs, len(self._runs))
-        self._runs[shapes] = runs
+        self._kept[shapes] = _Kept(runs, _all_bytes(signature), next(self._clock))
+
+    @staticmethod
+    def _has_room(signature: Signature, beside: Sequence[_Kept]) -> bool:
+        held = sum(each.nbytes for each in beside)
+        return len(beside) < _MOST_SIZES and held + _all_bytes(signature) <= _MOST_BYTES
 
     def _shapes(self, feeds: Mapping[str, Array]) -> Shapes | None:
         if len(feeds) != len(self._names):
             return None
         shapes = tuple(each.shape for name in self._names if type(each := feeds.get(name)) is np.ndarray)
         return shapes if len(shapes) == len(self._names) else None
-
-
-def _make_room(kept: dict[Shapes, Any], most: int) -> None:
-    """Drop the oldest of what is kept, if there are so many already."""
-    while len(kept) >= most:
-        del kept[next(iter(kept))]
