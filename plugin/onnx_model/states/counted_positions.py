@@ -5,12 +5,14 @@ Sizes stay sizes. But numbers that follow from them, and are read as values, bec
 others for each size: rows of a table of positions, or what hides keys. The model is evaluated with a few numbers of
 positions, so what of it is constant then, and how that changes, is seen and not guessed. What neither changes, nor is
 the beginning or the end of what the largest number gives, is computed anew: whole numbers that grow evenly follow from
-the input, and what follows from these is computed as before.
+the input, and what follows from these is computed as before. That is done with two lengths of what an encoder gave, so
+that no number of one length becomes a constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
@@ -47,13 +49,20 @@ _SHAPED_BY_VALUES = frozenset({"Compress", "If", "Loop", "NonMaxSuppression", "N
 _NEAR, _APART = 40, 17
 
 
-def count_positions(model: ModelProto, name: str, shapes_at: ShapesAt, new: int, most: int) -> bool:
+class _Sizes(NamedTuple):
+    """A number of positions, and which of the lengths of what an encoder gave; the first is the largest."""
+
+    number: int
+    length: int
+
+
+def count_positions(model: ModelProto, name: str, shapes_at: Sequence[ShapesAt], new: int, most: int) -> bool:
     """Add an input with the number of positions before a call, int64 of shape [1], if values follow from that number.
 
     Args:
         model: whose caches are inputs with all positions; changed in place.
         name: of the input.
-        shapes_at: of the model's inputs.
+        shapes_at: of the model's inputs, for each of some lengths of what an encoder gave, the largest first.
         new: positions of a call.
         most: positions that there is room for.
 
@@ -64,12 +73,19 @@ def count_positions(model: ModelProto, name: str, shapes_at: ShapesAt, new: int,
     if not _reads_sizes(editor):
         return False
     near = min(most, new + _NEAR)
-    numbers = list(dict.fromkeys((near, max(new, near - _APART))))
-    known = {number: _constants(model, shapes_at(number)) for number in numbers}
+
+    def constants(*numbers: int) -> dict[_Sizes, Values]:
+        return {
+            _Sizes(number, length): _constants(model, shapes(number))
+            for length, shapes in enumerate(shapes_at)
+            for number in dict.fromkeys(numbers)
+        }
+
+    known = constants(near, max(new, near - _APART))
     wanted = [*_Counted(editor, name, known, new).wanted()]
     if not wanted:
         return False
-    known |= {number: _constants(model, shapes_at(number)) for number in (new, most) if number not in known}
+    known |= constants(*{new, most} - {number for number, _ in known})
     counted = _Counted(editor, name, known, new)
     counted.replace(wanted)
     model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, [1]))
@@ -117,11 +133,11 @@ class _Counted:
     Args:
         editor: of the graph.
         input: the name of what has the number.
-        known: constants for each number of positions, those of the call included; the first is the larger of two.
+        known: constants for each number of positions, those of the call included, with each length.
         new: positions of a call.
     """
 
-    def __init__(self, editor: GraphEditor, input: str, known: Mapping[int, Values], new: int) -> None:
+    def __init__(self, editor: GraphEditor, input: str, known: Mapping[_Sizes, Values], new: int) -> None:
         self._editor, self._input, self._new, self._known = editor, input, new, known
         self._written = dict[str, str]()
 
@@ -151,12 +167,12 @@ class _Counted:
 
         self._editor.rewrite(rule)
 
-    def _values(self, name: str) -> dict[int, Array]:
-        return {number: values[name] for number, values in self._known.items() if name in values}
+    def _values(self, name: str) -> dict[_Sizes, Array]:
+        return {sizes: values[name] for sizes, values in self._known.items() if name in values}
 
-    def _at(self, name: str, number: int) -> Array:
-        """What is constant with a number of positions, or with any."""
-        found = self._known[number].get(name)
+    def _at(self, name: str, sizes: _Sizes) -> Array:
+        """What is constant with such sizes, or with any."""
+        found = self._known[sizes].get(name)
         found = self._editor.constant(name) if found is None else found
         if found is None:
             raise self._unknown(name)
@@ -164,18 +180,21 @@ class _Counted:
 
     def _depends(self, name: str) -> bool:
         """Whether a value is another one for each number, and not a part of what it is for the largest."""
-        found = self._values(name)
-        if not found:
-            return False
-        whole = found[max(found)]
-        return not (
-            all(_is_part(whole, part, at_end=False) for part in found.values())
-            or all(_is_part(whole, part, at_end=True) for part in found.values())
-        )
+        values = self._values(name)
+        lengths = {length for _, length in values}
+        return any(_differ({at.number: values[at] for at in values if at.length == one}) for one in lengths)
+
+    def _varies(self, name: str) -> bool:
+        """Whether a value is another one for each length of what an encoder gave, as for a number in ``_depends``."""
+        values = self._values(name)
+        numbers = {number for number, _ in values}
+        return any(_differ({-at.length: values[at] for at in values if at.number == one}) for one in numbers)
 
     def _value(self, name: str, emit: Emitter) -> str:
         """The name of a value that is computed from the input."""
         if not self._depends(name):
+            if self._varies(name):
+                raise self._unknown(name)
             return name
         if name not in self._written:
             self._written[name] = self._evenly(name, emit) or self._as_before(name, emit)
@@ -203,14 +222,15 @@ class _Counted:
             else emit("Cast", total, part="counted", to=helper.np_dtype_to_tensor_dtype(dtype))
         )
 
-    def _line(self, found: Mapping[int, Array]) -> tuple[Array, Array] | None:
+    def _line(self, found: Mapping[_Sizes, Array]) -> tuple[Array, Array] | None:
         """By how much each element grows for a position, and what it is without earlier ones; None if unevenly."""
-        (one, array), (other, twin) = list(found.items())[:2]
-        if any(each.shape != array.shape for each in found.values()):
+        one, other = (choose(found, key=lambda at: at.number) for choose in (max, min))
+        array, twin = found[one], found[other]
+        if one.number == other.number or any(each.shape != array.shape for each in found.values()):
             return None
-        steps, rest = np.divmod(array.astype(np.int64) - twin, one - other)
-        start = array - steps * (one - self._new)
-        fits = all(np.array_equal(each, start + steps * (number - self._new)) for number, each in found.items())
+        steps, rest = np.divmod(array.astype(np.int64) - twin, one.number - other.number)
+        start = array - steps * (one.number - self._new)
+        fits = all(np.array_equal(each, start + steps * (at.number - self._new)) for at, each in found.items())
         return (steps, start) if fits and not rest.any() else None
 
     def _as_before(self, name: str, emit: Emitter) -> str:
@@ -236,7 +256,7 @@ class _Counted:
     def _taken(self, node: NodeProto, emit: Emitter) -> str:
         """As many elements of an operand as a slice has, which begin where the number says."""
         result, taken = self._values(node.output[0]), self._value(node.input[0], emit)
-        whole, starts = ({number: self._at(each, number) for number in result} for each in node.input[:2])
+        whole, starts = ({sizes: self._at(each, sizes) for sizes in result} for each in node.input[:2])
         given = [self._editor.constant(optional_input(node, index)) for index in (3, 4)]
         count = next(iter(starts.values())).size
         axes, steps = (range(count) if given[0] is None else given[0].tolist(), given[1])
@@ -245,8 +265,8 @@ class _Counted:
         for place, axis in enumerate(axes):
             line = self._line(
                 {
-                    number: np.arange(found.shape[axis]) + _begin(starts[number][place], whole[number].shape[axis])
-                    for number, found in result.items()
+                    sizes: np.arange(found.shape[axis]) + _begin(starts[sizes][place], whole[sizes].shape[axis])
+                    for sizes, found in result.items()
                 }
             )
             if line is not None:
@@ -262,16 +282,22 @@ class _Counted:
         return taken
 
     def _unknown(self, name: str) -> UnsupportedModelError:
-        node = self._editor.producer(name)
+        node, varies = self._editor.producer(name), self._varies(name)
         what = f"'{name}'" if node is None else f"what {describe_node(node)} computes"
         return UnsupportedModelError(
-            f"{what} follows from the number of positions in a way that no input can tell, so that the module cannot "
-            "keep the caches; with --no-state callers pass them"
+            f"{what} follows from the number of positions{', and the length of what an encoder gave,' * varies} in a "
+            "way that no input can tell, so that the module cannot keep the caches; with --no-state callers pass them"
         )
 
 
 def _begin(start: int, size: int) -> int:
     return max(0, min(int(start) + (size if start < 0 else 0), size))
+
+
+def _differ(found: Mapping[int, Array]) -> bool:
+    """Whether arrays are no parts of the one with the largest number: all its beginning, or all its end."""
+    whole = found[max(found)]
+    return not any(all(_is_part(whole, part, at_end=at_end) for part in found.values()) for at_end in (False, True))
 
 
 def _is_part(whole: Array, part: Array, *, at_end: bool) -> bool:

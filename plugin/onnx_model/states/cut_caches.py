@@ -91,19 +91,26 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     positions = SizeRange(new, most)
     shapes = {value.name: _bound(value, sizes, axis_of, positions) for value in inputs_of(model)}
     opened = {name: shape for name, shape in shapes.items() if any(isinstance(size, SizeRange) for size in shape)}
-    count_positions(model, BEFORE, partial(_shapes_at, shapes, positions), new, most)
+    # With the largest lengths of what an encoder gave, and small ones.
+    lengths = [False, True] if sizes.encoded else [False]
+    shapes_at = [partial(_shapes_at, shapes, positions, is_small=is_small) for is_small in lengths]
+    count_positions(model, BEFORE, shapes_at, new, most)
     caches = tuple(Cache(each.input, each.output, each.axis) for each in growing)
     told = [f"{POSITIONS}={new}..{most}, {source}", *sizes.told]
     return CutModel(caches, opened, tuple(told), prompt)
 
 
-def _shapes_at(shapes: OpenShapes, positions: SizeRange, number: int) -> dict[str, tuple[int, ...]]:
-    """Shapes with a number of positions, and the largest of what an encoder gave."""
+def _shapes_at(shapes: OpenShapes, positions: SizeRange, number: int, *, is_small: bool) -> dict[str, tuple[int, ...]]:
+    """Shapes with a number of positions, and small or the largest lengths of what an encoder gave."""
 
     def at(size: int | SizeRange) -> int:
         if size is positions:
             return number
-        return size.most if isinstance(size, SizeRange) else size
+        if isinstance(size, SizeRange):
+            # Operators treat a size of 1 in a way of its own.
+            small = size.least if size.least > 1 else size.least + size.multiple
+            return small if is_small else size.most
+        return size
 
     return {name: tuple(map(at, shape)) for name, shape in shapes.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def counting(body: str) -> ModelProto:
 
 def counted(body: str) -> ModelProto:
     model = counting(body)
-    assert count_positions(model, BEFORE, lambda number: {"x": (number, 3)}, 2, MOST)
+    assert count_positions(model, BEFORE, [lambda number: {"x": (number, 3)}], 2, MOST)
     return model
 
 
@@ -106,3 +107,57 @@ def test_a_value_that_no_input_tells_is_refused() -> None:
     double = "d = Add(all, all)  r = Range(all, d, one)  f = Cast<to=1>(r)  u = Unsqueeze(f, ones)  y = Add(u, x)"
     with pytest.raises(UnsupportedModelError, match=r"\(Range\) computes follows from the number of positions .*--no-"):
         counted(double)
+
+
+def beside_an_encoder(body: str) -> ModelProto:
+    """A model of what is computed from the numbers of rows of ``x``, of which one is the call's, and of ``e``."""
+    constants = "int64 zero = {0}, int64 one = {1}, int64[1] axis = {0}, int64[1] new = {1}"
+    text = f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        counting (float[P,3] x, float[E] e) => (float[S] y) <{constants}> {{
+            shape = Shape(x)
+            all = Gather(shape, axis)
+            past = Sub(all, new)
+            length = Shape(e)
+            {body}
+        }}"""
+    return parser.parse_model(text)
+
+
+def counted_beside(body: str) -> ModelProto:
+    model = beside_an_encoder(body)
+    assert count_positions(model, BEFORE, [partial(_shapes_beside, length) for length in (32, 2)], 1, MOST)
+    return model
+
+
+def _shapes_beside(length: int, number: int) -> dict[str, tuple[int, ...]]:
+    return {"x": (number, 3), "e": (length,)}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "w = Expand(past, length)  f = Cast<to=1>(w)  s = Sqrt(f)  y = Mul(s, e)",
+        "f = Cast<to=1>(past)  s = Sqrt(f)  count = Squeeze(length)  r = Range(zero, count, one)  g = Cast<to=1>(r)"
+        "  w = Add(s, g)  y = Mul(w, e)",
+    ],
+)
+def test_values_follow_from_the_input_with_each_length_of_what_an_encoder_gave(body: str) -> None:
+    model = counted_beside(body)
+    for number, length in ((2, 32), (17, 5), (MOST, 1)):
+        feeds: dict[str, Array] = {"x": np.zeros((number, 3), np.float32), "e": np.ones(length, np.float32)}
+        (right,) = outputs(beside_an_encoder(body), feeds).values()
+        (given,) = outputs(model, {**feeds, BEFORE: np.array([number - 1])}).values()
+        np.testing.assert_allclose(given, right, rtol=1e-6)
+
+
+@pytest.mark.parametrize("number", ["Add(past, length)", "Min(past, length)", "Mul(past, length)"])
+def test_values_that_a_length_of_what_an_encoder_gave_changes_are_refused(number: str) -> None:
+    with pytest.raises(UnsupportedModelError, match="of positions, and the length of what an encoder gave, in a way"):
+        counted_beside(f"n = {number}  f = Cast<to=1>(n)  s = Sqrt(f)  y = Mul(s, e)")
+
+
+def test_a_part_of_a_table_as_long_as_what_an_encoder_gave_is_refused() -> None:
+    bounds = "n = Add(all, length)  count = Squeeze(n)  r = Range(zero, count, one)  f = Cast<to=1>(r)"
+    with pytest.raises(UnsupportedModelError, match=r"'s' \(Slice\) computes follows from the number of positions"):
+        counted_beside(f"{bounds}  s = Slice(f, all, n, axis)  y = Mul(s, e)")
