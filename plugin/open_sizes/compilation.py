@@ -141,7 +141,7 @@ def compile_open(
         else:
             source, shapes = model, opened.shapes
             config = config.without_states("for any size")
-        found = import_open(source, shapes, config, bench, opened.log)
+        found = _imported(source, shapes, cut, config, bench, opened.log)
         check_open(found.model)
         check_files(model, output, config, publication.others, found.model.external)
         sources = opened.sources or tuple(map(str, found.symbols))
@@ -154,6 +154,15 @@ def compile_open(
             if plan is None
             else making.replayed(plan)
         )
+
+
+def _imported(
+    path: Path, shapes: OpenShapes, cut: CutFile | None, config: CompileConfig, bench: Bench, log: CallLog | None
+) -> OpenImport:
+    try:
+        return import_open(path, shapes, config, bench, log)
+    except UnsupportedModelError as error:
+        raise (error if cut is None else cut.cut.explained(error)) from None
 
 
 def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -> _Making | None:

@@ -1,11 +1,12 @@
 """What the sizes of a decoder's inputs are whose caches grow, and what its inputs hold after some number of positions.
 
-Sizes that say how many sequences and positions a call has need not be given; others, as the length of what an encoder
-gave, do.
+Sizes that say how many sequences and positions a call has need not be given, nor the length of what an encoder gave,
+which is left open; others do.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -41,6 +42,7 @@ class CallSizes:
         told: which symbols were bound though no one said to what.
         said: symbols whose size the user gives.
         encoded: ranges of lengths of what an encoder gave, which callers choose.
+        joined: which of these symbols are another one.
     """
 
     known: dict[str, int] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class CallSizes:
     told: list[str] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
     encoded: dict[str, SizeRange] = field(default_factory=dict)
+    joined: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CallSizes:
@@ -78,13 +81,39 @@ class CallSizes:
         return sizes
 
     def _leave_encoded(self, dims: Mapping[str, Sequence[int | str]]) -> None:
-        """Leave lengths of what an encoder gave open, which are behind the number of sequences."""
-        symbols = [str(dim) for name, shape in dims.items() if _ENCODER in name for dim in shape[1:]]
-        bound = {*self.known, *self.free, *self.past, *self.totals, *self.encoded}
-        for symbol in dict.fromkeys(symbols):
-            if symbol not in bound and not symbol.isdecimal():
-                self.encoded[symbol] = _ENCODED
-                self.told.append(f"{symbol}={_ENCODED}, the usual bound")
+        """Leave lengths of what an encoder gave open, which are behind the number of sequences.
+
+        Exporters name that of a mask otherwise than that of keys, or have no names: sizes that are the only open one of
+        their input are one length, which the user may give for one of the inputs.
+        """
+        lengths, others = self._encoded_sizes(dims)
+        given = {size for each in lengths if (size := self.known.get(each) or self.encoded.get(each)) is not None}
+        usual = given.pop() if len(given) == 1 else _ENCODED
+        for symbol in (*lengths, *others):
+            if symbol in self.known or symbol in self.encoded:
+                continue
+            size = usual if symbol in lengths else _ENCODED
+            if isinstance(size, int):
+                self.known[symbol] = size
+            else:
+                self.encoded[symbol] = size
+            why = "the usual bound" if size is _ENCODED else "as another input of what an encoder gave"
+            self.told.append(f"{symbol}={size}, {why}")
+        first = dict[SizeRange, str]()
+        for symbol in lengths:
+            if symbol in self.encoded and (known := first.setdefault(self.encoded[symbol], symbol)) != symbol:
+                self.joined[symbol] = known
+
+    def _encoded_sizes(self, dims: Mapping[str, Sequence[int | str]]) -> tuple[list[str], list[str]]:
+        """The open sizes of what an encoder gave: those that are the only one of an input, and the others."""
+        others = {*self.free, *self.past, *self.totals}
+        opened = [
+            [dim for dim in dict.fromkeys(shape[1:]) if isinstance(dim, str) and dim not in others]
+            for name, shape in dims.items()
+            if is_encoded(name)
+        ]
+        lengths = [*dict.fromkeys(symbols[0] for symbols in opened if len(symbols) == 1)]
+        return lengths, [each for each in dict.fromkeys(itertools.chain(*opened)) if each not in lengths]
 
     def _note(self, name: str, dims: Sequence[int | str], shape: Sequence[int | SizeRange], axis: int | None) -> None:
         if len(dims) != len(shape):
@@ -92,7 +121,7 @@ class CallSizes:
         for index, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             if index == axis or (isinstance(dim, str) and self.is_total(dim)):
                 continue
-            if isinstance(size, SizeRange) and isinstance(dim, str) and index > 0 and _ENCODER in name:
+            if isinstance(size, SizeRange) and isinstance(dim, str) and index > 0 and is_encoded(name):
                 self.encoded[dim] = size
                 continue
             if isinstance(size, SizeRange):
@@ -164,12 +193,17 @@ def tokens_of(model: ModelProto) -> str:
 
 def is_mask(name: str) -> bool:
     """Whether an input says which positions count."""
-    return "mask" in name and _ENCODER not in name
+    return "mask" in name and not is_encoded(name)
+
+
+def is_encoded(name: str) -> bool:
+    """Whether an input is what an encoder gave, or took."""
+    return _ENCODER in name
 
 
 def is_own(name: str) -> bool:
     """Whether an input has a call's tokens, or where they are."""
-    return name.endswith((*_TOKENS, *_EMBEDDED, *_PLACES)) and _ENCODER not in name
+    return name.endswith((*_TOKENS, *_EMBEDDED, *_PLACES)) and not is_encoded(name)
 
 
 class CallFeeds:

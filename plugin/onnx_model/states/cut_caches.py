@@ -25,6 +25,7 @@ from sartor.onnx_model.states.call_sizes import (
     CallSizes,
     dims_of,
     inputs_of,
+    is_encoded,
     is_mask,
     is_own,
     tokens_of,
@@ -55,6 +56,7 @@ class CutModel:
         dtypes: numpy's names of the element types that caches have in the model, where they are kept in float32.
         prompt: shapes of inputs with which a call has several tokens in place of one; empty if it cannot.
         fixed: what the model takes by inputs that it no longer has.
+        encoded: inputs that an encoder gave, of lengths that are left open.
     """
 
     caches: tuple[Cache, ...]
@@ -63,6 +65,17 @@ class CutModel:
     prompt: OpenShapes = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
     fixed: tuple[BoundInput, ...] = ()
+    encoded: tuple[str, ...] = ()
+
+    def explained(self, error: UnsupportedModelError) -> UnsupportedModelError:
+        """Why a model that was cut cannot be imported for any size."""
+        if not self.encoded:
+            return error
+        names = ", ".join(f"'{name}'" for name in self.encoded)
+        return UnsupportedModelError(
+            f"{error}; lengths of what an encoder gave are left open, of {names}: if the model needs others of them, "
+            "give each of these inputs fixed sizes by --shape"
+        )
 
 
 def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CutModel:
@@ -97,7 +110,8 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     count_positions(model, BEFORE, shapes_at, new, most)
     caches = tuple(Cache(each.input, each.output, each.axis) for each in growing)
     told = [f"{POSITIONS}={new}..{most}, {source}", *sizes.told]
-    return CutModel(caches, opened, tuple(told), prompt)
+    encoded = tuple(name for name in opened if is_encoded(name) and name not in axis_of)
+    return CutModel(caches, opened, tuple(told), prompt, encoded=encoded)
 
 
 def _shapes_at(shapes: OpenShapes, positions: SizeRange, number: int, *, is_small: bool) -> dict[str, tuple[int, ...]]:
@@ -145,7 +159,7 @@ def _bound(
         if index == axis or (axis is None and isinstance(dim, str) and sizes.is_total(dim)):
             found.append((POSITIONS, positions))
         elif axis is None and dim in sizes.encoded:
-            found.append((dim, sizes.encoded[str(dim)]))
+            found.append((sizes.joined.get(str(dim), dim), sizes.encoded[str(dim)]))
         else:
             size = sizes.size(value.name, dim)
             found.append((size, size))

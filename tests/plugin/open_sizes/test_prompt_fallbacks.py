@@ -1,4 +1,4 @@
-"""What fails of a plan for prompts leaves a decoder its plan for single tokens."""
+"""What fails of a decoder: a plan for prompts, which leaves it that for tokens, and lengths of what an encoder gave."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from typing import Any, cast
 
 import pytest
 
-from sartor.errors import CompileError, DeviceError, ReferenceFailedError, RewriteError, SartorError, UsageError
+from sartor.errors import (
+    CompileError,
+    DeviceError,
+    ReferenceFailedError,
+    RewriteError,
+    SartorError,
+    UnsupportedModelError,
+    UsageError,
+)
+from sartor.onnx_model.states.cut_caches import CutModel
 from sartor.open_sizes import compilation
-from sartor.open_sizes.compilation import _Making, _prompts
+from sartor.open_sizes.caches import CutFile
+from sartor.open_sizes.compilation import _imported, _Making, _prompts
 from sartor.open_sizes.prompts import CheckedPlan
 from sartor.profiling.compilation.tuned_network import Tuned
 from sartor.tuning.records.measurement import Status
@@ -92,3 +102,13 @@ def test_a_joined_file_that_is_wrong_is_not_staged(monkeypatch: pytest.MonkeyPat
     run: Any = own._joined(first, first)
     assert run is wrong
     assert dropped == [own.output]
+
+
+def test_an_import_that_fails_tells_of_lengths_that_an_encoder_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "import_open", fails(UnsupportedModelError("node 'a' contradicts")))
+    cut = CutModel((), {}, (), encoded=("encoder_mask",))
+    for file, said in ((None, "'a' contradicts$"), (CutFile(tmp_path, cut, ()), "'encoder_mask': .* fixed sizes by")):
+        with pytest.raises(UnsupportedModelError, match=said):
+            _imported(tmp_path, {}, file, cast(Any, None), cast(Any, None), None)

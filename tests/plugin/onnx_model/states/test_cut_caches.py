@@ -160,3 +160,48 @@ def test_a_range_for_the_number_of_sequences_of_what_an_encoder_gave_is_refused(
     )
     with pytest.raises(UsageError, match=r"'encoder_hidden_states' the range 1\.\.4, but caches .* one number of seq"):
         cut(model, {"encoder_hidden_states": (SizeRange(1, 4), 6, 4)})
+
+
+def encoded_model(*names: str | None) -> ModelProto:
+    """A model that takes an encoder's mask beside its keys, whose lengths have these names."""
+    model, (mask, keys) = ONE.model(), names
+    for name, kind, dims in (
+        ("encoder_attention_mask", TensorProto.INT64, ("batch", mask)),
+        (ENCODED, TensorProto.FLOAT, ("batch", 1, keys, 4)),
+    ):
+        model.graph.input.append(helper.make_tensor_value_info(name, kind, dims))
+    return model
+
+
+def encoded_dims(model: ModelProto) -> list[int | str]:
+    """The lengths that the model takes."""
+    mask, keys = model.graph.input[-2:]
+    found = mask.type.tensor_type.shape.dim[1], keys.type.tensor_type.shape.dim[2]
+    return [dim.dim_value or dim.dim_param for dim in found]
+
+
+@pytest.mark.parametrize("names", [("encoder_sequence_length", "encoder_sequence_length_out"), (None, None)])
+def test_what_an_encoder_gave_has_one_length(names: tuple[str | None, str | None]) -> None:
+    model = encoded_model(*names)
+    found = cut(model)
+    assert len({*encoded_dims(model)}) == 1
+    assert (found.shapes["encoder_attention_mask"][1], found.shapes[ENCODED][2]) == (SizeRange(1, 2048),) * 2
+    assert found.encoded == ("encoder_attention_mask", ENCODED)
+    for size in (6, SizeRange(2, 9)):
+        given: OpenShapes = {ENCODED: (1, 1, size, 4)}
+        model = encoded_model(*names)
+        found = cut(model, given)
+        assert len({*encoded_dims(model)}) == 1
+        assert found.shapes.get("encoder_attention_mask", (1, 6))[1] == size
+        assert any(f"={size}, as another input of" in source for source in found.sources)
+    model = encoded_model(*names)
+    cut(model, {ENCODED: (1, 1, SizeRange(2, 9), 4), "encoder_attention_mask": (1, SizeRange(1, 9))})
+    assert len({*encoded_dims(model)}) == 2
+
+
+def test_what_contradicts_lengths_of_what_an_encoder_gave_is_told_with_a_way_out() -> None:
+    error = UnsupportedModelError("node 'a' contradicts")
+    explained = cut(encoded_model(None, None)).explained(error)
+    assert "node 'a' contradicts; lengths" in str(explained)
+    assert f"of 'encoder_attention_mask', '{ENCODED}': " in str(explained)
+    assert cut(ONE.model()).explained(error) is error
