@@ -109,10 +109,7 @@ def odd_size(symbol: Symbol, share: float) -> int:
     """A size at a share of the range's octaves, an odd number of multiples if there is one near."""
     if share in (0.0, 1.0):
         return symbol.most if share else symbol.least
-    steps = symbol.multiple
-    middle = symbol.least * math.pow(symbol.most / symbol.least, share)
-    count = max(1, math.floor(middle / steps)) | 1
-    return min(max(count * steps, symbol.least), symbol.most)
+    return symbol.odd_near(symbol.least * math.pow(symbol.most / symbol.least, share))
 
 
 def _sizes(symbols: Sequence[Symbol], share: float) -> Sizes:

@@ -197,5 +197,4 @@ def _other_sizes(check: Check, model: CachingModel) -> Iterator[tuple[tuple[str,
     for name, dims in inputs.items():
         for axis, dim in enumerate(dims):
             if isinstance(dim, Extent) and dim != length and dim.symbol is not None:
-                symbol = dim.symbol
-                yield (name, axis), min(symbol.most, max(symbol.least, symbol.most // _FRACTION) | 1)
+                yield (name, axis), dim.symbol.odd_near(dim.symbol.most / _FRACTION)

@@ -33,7 +33,7 @@ def passed_inputs(manifest: Manifest, given: Mapping[str, int]) -> list[TensorSp
     caches = {cache.input: rows[cache.output] for cache in manifest.caches}
     sizes = dict[tuple[str, int], int]()
     for size in manifest.sizes:
-        chosen = given.get(size.name, min(size.most, max(size.least, _USUAL)))
+        chosen = given.get(size.name, size.nearest(_USUAL))
         if not size.allows(chosen):
             raise UsageError(f"--size gives '{size.name}' the size {chosen}, but the module takes {size}")
         sizes |= {(place.input, place.axis): chosen for place in size.places}

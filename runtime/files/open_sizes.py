@@ -85,6 +85,11 @@ class OpenSize:
         """Whether the size is in the range."""
         return self.least <= size <= self.most and size % self.multiple == 0
 
+    def nearest(self, size: int) -> int:
+        """The largest size in the range that is not above another one, or the smallest of all."""
+        least = -(-self.least // self.multiple) * self.multiple
+        return max(least, min(size, self.most) // self.multiple * self.multiple)
+
     def check(self, shapes: Shapes) -> None:
         """Make sure that inputs of these shapes have the size, within its range, wherever they have it.
 

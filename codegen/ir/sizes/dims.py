@@ -35,6 +35,11 @@ class Symbol:
         """Whether a caller may choose this size."""
         return self.least <= size <= self.most and size % self.multiple == 0
 
+    def odd_near(self, size: float) -> int:
+        """A size near another one that a caller may choose, an odd number of multiples if there is one near."""
+        count = max(1, math.floor(size / self.multiple)) | 1
+        return min(max(count * self.multiple, self.least), self.most)
+
 
 @dataclass(frozen=True, order=True)
 class Extent:

@@ -120,6 +120,21 @@ def test_a_symbol_allows_what_is_in_its_range() -> None:
     assert str(width) == "width=32..96 by 32"
 
 
+@pytest.mark.parametrize(
+    ("symbol", "near", "odd"),
+    [
+        (Symbol("any", 1, 2048), 256, 257),
+        (Symbol("steps", 8, 2048, 8), 256, 264),
+        (Symbol("few", 32, 64, 32), 8, 32),
+        (Symbol("end", 32, 128, 32), 127, 96),
+        (Symbol("even", 32, 64, 32), 64, 64),
+    ],
+)
+def test_an_odd_number_of_multiples_near_a_size_is_allowed(symbol: Symbol, near: int, odd: int) -> None:
+    assert symbol.odd_near(near) == odd
+    assert symbol.allows(odd)
+
+
 def test_types_show_open_sizes_as_mlir_does_and_have_the_largest() -> None:
     tensor = TensorType.of_dims([B, T, 384], "f32")
     assert (str(tensor), tensor.shape, tensor.bytes) == ("tensor<?x?x384xf32>", (8, 512, 384), 8 * 512 * 384 * 4)

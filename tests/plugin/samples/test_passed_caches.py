@@ -61,6 +61,13 @@ def test_a_token_is_behind_the_caches(given: dict[str, int], before: int, length
     np.testing.assert_array_equal(feeds["position_ids"], [[before]])
 
 
+@pytest.mark.parametrize(("least", "most", "length"), [(8, 2048, 16), (24, 2048, 24), (8, 16, 16)])
+def test_usual_sizes_are_multiples(least: int, most: int, length: int) -> None:
+    found = keeping()
+    stepped = replace(found, sizes=(OpenSize("length", least, most, 8, (Place("encoded", 1),)), *found.sizes[1:]))
+    assert {spec.name: spec.shape for spec in passed_inputs(stepped, {})}["encoded"] == (1, length, 16)
+
+
 @pytest.mark.parametrize(
     ("given", "said"), [({"rows": 1}, "names 'rows'; .* length, positions"), ({"positions": 25}, "24")]
 )
