@@ -27,6 +27,9 @@ class KeptCaches:
             None.
         axes: along which these have their positions.
         most: positions that there is room for.
+
+    Attributes:
+        advice: what callers can do where there is no room.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class KeptCaches:
     ) -> None:
         self._program, self._entry, self._specs = program, entry, tuple(specs)
         self._axes, self.most = tuple(axes), most
+        self.advice = "begin again by reset() or restore()"
         # The buffers stay where they are as long as the module is loaded.
         self._shared = self.places() if program.device.host_memory else []
         if not self.length:
@@ -152,6 +156,6 @@ class KeptCaches:
     @property
     def _room(self) -> str:
         return (
-            f"there is room for {self.most} positions; begin again by reset() or restore(), or compile the model with "
-            f"a larger range of --shape for '{self._specs[0].name}', if its tables of positions have more"
+            f"there is room for {self.most} positions; {self.advice}, or compile the model with a "
+            f"larger range of --shape for '{self._specs[0].name}', if its tables of positions have more"
         )

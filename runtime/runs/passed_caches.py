@@ -25,6 +25,8 @@ class PassingProgram:
 
     def __init__(self, program: Program, states: KeptCaches, manifest: Manifest) -> None:
         self.device, self._program, self._states = program.device, program, states
+        # Such a session has neither reset() nor restore().
+        states.advice = "pass shorter caches"
         (self._plain, *_), self._own = manifest.passing_signatures, manifest.stateful_signature
         self._specs = {spec.name: spec for spec in manifest.state_specs}
         self._outputs = {cache.output: cache.input for cache in manifest.caches}

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
-from sartor.runtime.driver.cache import Cache
+from sartor.errors import DeviceError, UsageError
+from sartor.runtime.driver.cache import FULL, Cache
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.native_device import buffer_view
@@ -55,8 +57,7 @@ def test_an_output_that_is_a_cache_is_copied_and_others_are_not() -> None:
     np.testing.assert_array_equal(module.cache.to_host(), np.full((MOST, WIDTH), 2))
 
 
-def test_it_is_copied_where_callers_pass_caches(make_manifest: Callable[..., Manifest]) -> None:
-    module = WholeCache()
+def passing_program(module: WholeCache, make_manifest: Callable[..., Manifest]) -> PassingProgram:
     manifest = make_manifest(
         inputs=(PAST,),
         outputs=(TensorSpec("present", "float32", (1, WIDTH)), HISTORY),
@@ -64,8 +65,32 @@ def test_it_is_copied_where_callers_pass_caches(make_manifest: Callable[..., Man
         caches=(Cache(PAST.name, "present", 0),),
         format=CACHES_FORMAT,
     )
-    passing = PassingProgram(cast("Program", module), module.kept(), manifest)
+    return PassingProgram(cast("Program", module), module.kept(), manifest)
+
+
+def test_it_is_copied_where_callers_pass_caches(make_manifest: Callable[..., Manifest]) -> None:
+    module = WholeCache()
+    passing = passing_program(module, make_manifest)
     taken = upload(np.zeros((0, WIDTH), np.float32), module.device)
     given = from_view(passing.invoke("main_graph$stateful", [taken.view])[1], module.device, HISTORY).to_host()
     module.cache.to_host()[...] = 2
     np.testing.assert_array_equal(given, np.ones((LIVE, WIDTH)))
+
+
+@pytest.mark.parametrize("length", [MOST, MOST + 1])
+def test_callers_who_pass_caches_without_room_are_told_to_pass_shorter_ones(
+    make_manifest: Callable[..., Manifest], length: int
+) -> None:
+    """They were told to call reset() or restore(), which such sessions refuse."""
+
+    class FullCache(WholeCache):
+        def invoke(self, function: str, views: Sequence[Any], fences: object = None) -> list[Any]:
+            if function == "main_graph$stateful":
+                raise DeviceError(FULL)
+            return super().invoke(function, views, fences)
+
+    module = FullCache()
+    taken = upload(np.zeros((length, WIDTH), np.float32), module.device)
+    with pytest.raises(UsageError, match=f"room for {MOST} positions; pass shorter caches, or compile"):
+        passing_program(module, make_manifest).invoke("main_graph$stateful", [taken.view])
+    assert "; begin again by reset() or restore(), or compile" in str(module.kept().explained(DeviceError(FULL)))
