@@ -36,7 +36,7 @@ test: $(VENV)/.installed
 
 # Tests that CI has no time for rely on what others of their files leave, so that all are run.
 thorough: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "thorough or not thorough" --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest -m "thorough or not thorough" --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
 conformance: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.conformance

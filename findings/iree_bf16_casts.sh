@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# IREE compiles ONNX's Cast from integers to bfloat16 for no common x86 CPU, though it compiles the same Cast in two steps.
+# IREE compiles ONNX's Cast from integers to bfloat16 for no common x86 CPU, nor by way of float32.
 #
 # Versions: iree-base-compiler 3.13.0, onnx 1.23.2, on x86-64.
-# Behaviour: the conversion of an integer to bfloat16 becomes a call of a function of LLVM's library, which IREE does not
-# link: the module is refused. CPUs of the levels x86-64-v3 and x86-64-v4 have no instruction for it. From float32 the
+# Behaviour: the conversion of an integer to bfloat16 becomes a call of a function of LLVM's library, which IREE does
+# not link: the module is refused. CPUs of the levels x86-64-v3 and x86-64-v4 have no instruction for it. From float32 the
 # same compiles, as IREE writes that rounding out. By way of float32 it compiles only where something stands between
 # the two casts: alone they are folded into the one that does not link. Masks of tokens in bfloat16 are such casts.
 # Output seen: "v3: int64 refused (__truncsfbf2), by way of float32 refused (__truncsfbf2), with a sum between them

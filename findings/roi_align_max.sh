@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The largest sample of RoiAlign's mode max, by ONNX Runtime and ONNX's reference.
+# ONNX Runtime and ONNX's reference take the largest weighted corner for the largest sample in RoiAlign's mode max.
 #
 # Versions: onnx 1.23.2, onnxruntime 1.32.0.
 # Behaviour: RoiAlign (since version 10) samples each bin by bilinear interpolation and pools the samples, by their

@@ -199,7 +199,8 @@ class CompileConfig:
     def _check_workers(self) -> None:
         if self.tune_for is not None and self.workers is None:
             raise UsageError(
-                "tune_for names a kind of the workers' machines, and there are no workers; name a scheduler"
+                "--tune-for names a kind of the workers' machines, and there are no workers; name their scheduler by "
+                "--workers"
             )
         if self.workers is not None and self.target.others:
             raise UsageError("several devices are tuned where they are; leave the workers out, or name one device")

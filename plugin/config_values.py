@@ -170,7 +170,7 @@ SETTINGS: Mapping[str, Setting] = {
         "--precision",
         "What layers may be computed in besides f32, where that is faster; tf32 is NVIDIA's; int8-weights and "
         "int4-weights are --weights int8 and int4. "
-        "(default: f32, and products in 8 bits that the model permits by an accuracy_level of 4)",
+        "(default: f32, and products in 8 or 16 bits that the model permits by an accuracy_level of 4)",
         is_settled=True,
     ),
     "weight_blocks": Setting(_weight_blocks),

@@ -124,7 +124,7 @@ TESTS = (
         for shape in ("wide", "turned")
         for dtype in (None, "tf32", "f16")
     ),
-    # GPUs of sm_86 have the same limits, and take the same kernels.
+    # GPUs of sm_80 have as many registers, and take these kernels in CI.
     *(
         f"codegen/kernels/cuda/test_{test}]"
         for test in (
@@ -262,7 +262,7 @@ TESTS = (
         f"plugin/test_quantised_networks.py::test_code_without_vnni_gives_the_bits_of_code_with_it[{form}]"
         for form in forms()
         if form.layout == "qoperator"
-        or form.activations == "int8"
+        or (form.activations == "int8" and form.layout != "qdq")
         or form.symmetric
         or form.reduced
         or not form.by_channel
@@ -293,10 +293,8 @@ TESTS = (
         f"plugin/test_faults.py::test_a_full_temporary_folder_is_said_and_leaves_no_verdict[{kibibytes}]"
         for kibibytes in (24, 160)
     ),
-    *(f"plugin/test_faults.py::test_who_is_asked_to_end_leaves_nothing[{signal}]" for signal in ("1-129", "2-130")),
+    "plugin/test_faults.py::test_who_is_asked_to_end_leaves_nothing[1-129]",
     "plugin/test_linking_faults.py::test_a_worker_that_ends_while_it_links_leaves_nothing[abort]",
-    # Images whose products are of the other kind are tried.
-    "codegen/routines/test_narrow_winograd.py::test_quantised_images_are_what_they_stand_for[bytes]",
     "plugin/test_faults.py::test_who_is_asked_twice_at_once_still_cleans_up",
     "plugin/test_faults.py::test_two_compilations_share_a_database",
     "plugin/test_full_places.py::test_a_database_that_may_only_be_read_is_read",
