@@ -16,6 +16,7 @@ from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.check_inputs import check_inputs
 from sartor.onnx_model.reading.load import load_model
+from sartor.onnx_model.states.cache_branch import CHOICE, take_cached_branch
 from sartor.reference.expected_outputs import Expectation
 from sartor.reference.random_inputs import sample_inputs
 from sartor.reference.sample_styles import dependent_outputs, silent_outputs
@@ -43,6 +44,7 @@ class Question:
         narrow: whether the module computes in narrower types than the model.
         bound: the model's inputs whose values were fixed when the module was compiled.
         widens: whether it computes half precision in float32.
+        caches: inputs that are caches which the module keeps.
     """
 
     model: Path
@@ -53,6 +55,7 @@ class Question:
     narrow: bool
     bound: tuple[BoundInput, ...] = ()
     widens: bool = False
+    caches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,41 @@ def right_outputs(question: Question) -> Answer | WorkerError:
         return WorkerError(error)
 
 
-def _answer(question: Question) -> Answer:
+@dataclass(frozen=True)
+class AskedModel:
+    """The model of which a module was compiled.
+
+    Attributes:
+        model: that of the file, or of two decoders that were merged the one whose caches the module keeps.
+        bindings: values of its inputs that were fixed.
+        left_out: outputs of the file that it has not.
+    """
+
+    model: ModelProto
+    bindings: Bindings
+    left_out: frozenset[str]
+
+
+def asked_model(question: Question) -> AskedModel:
+    """Read the model that a question is about.
+
+    Raises:
+        UsageError: if the file cannot be read, or has no input of which the module fixed the value.
+        UnsupportedModelError: if it is not a model.
+    """
     model = load_model(question.model)
-    bindings = {each.spec.name: each.values for each in question.bound}
+    bindings = {bound.spec.name: bound.values for bound in question.bound}
     _check_bound(model, bindings)
+    names = {value.name for value in model.graph.output}
+    if question.caches and CHOICE in bindings:
+        fixed = {bound.spec.name for bound in take_cached_branch(model)}
+        bindings = {name: values for name, values in bindings.items() if name not in fixed}
+    return AskedModel(model, bindings, frozenset(names - {value.name for value in model.graph.output}))
+
+
+def _answer(question: Question) -> Answer:
+    asked_for = asked_model(question)
+    model, bindings = asked_for.model, asked_for.bindings
     check_inputs(model, {*bindings, *(spec.name for spec in question.signature.inputs)})
     shapes = bound_shapes(model, question.signature, bindings)
     names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
@@ -113,7 +147,9 @@ def _answer(question: Question) -> Answer:
     prepared = prepare(model, shapes, bindings=bindings, widens=question.widens).model
     asked = without_weights(prepared)
     take_out_quantisation(prepared)
-    expectation = Expectation((question.model,), prepared, narrow=question.narrow, bound=question.bound)
+    expectation = Expectation(
+        (question.model,), prepared, narrow=question.narrow, bound=question.bound, left_out=asked_for.left_out
+    )
     expected = expectation(question.feeds)
     if question.max_error is None:
         spread = 0.0

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, helper
 
-from sartor.comparison.compare_job import Answer, Question
+from sartor.comparison.compare_job import Answer, Question, asked_model
 from sartor.errors import SartorError
 from sartor.onnx_model.graphs.held_data import serialised
 from sartor.onnx_model.graphs.prepared import Change
 from sartor.onnx_model.preparing.prepare import prepare
-from sartor.onnx_model.reading.load import load_model
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.signature import Array
@@ -62,9 +61,8 @@ def followed(question: Question, right: Answer) -> list[FollowedRewrite] | Worke
     """Worker side of ``follow_rewrites``."""
     try:
         follower = _Follower({**question.feeds, **bound_feeds(question.bound)}, right)
-        bindings = {each.spec.name: each.values for each in question.bound}
-        loaded, widens = load_model(question.model), question.widens
-        prepare(loaded, right.shapes, bindings=bindings, watch=follower.watch, widens=widens)
+        asked, widens = asked_model(question), question.widens
+        prepare(asked.model, right.shapes, bindings=asked.bindings, watch=follower.watch, widens=widens)
         return follower.found
     except SartorError as error:
         return WorkerError(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -135,6 +135,7 @@ class Expectation:
         narrow: whether the compared module computes in narrower types than the model.
         optimises: as for ``ReferenceModel``.
         bound: inputs with a fixed value, which the user's file takes and the prepared model does not.
+        left_out: outputs of the user's file that the prepared model has not.
 
     Attributes:
         refused: the reasons why earlier models were not loaded, one sentence each.
@@ -152,6 +153,7 @@ class Expectation:
         narrow: bool,
         optimises: bool = True,
         bound: Sequence[BoundInput] = (),
+        left_out: Collection[str] = (),
     ) -> None:
         self.refused: list[str] = []
         known = prepared if isinstance(prepared, ModelProto) else prepared_model(prepared)
@@ -160,7 +162,8 @@ class Expectation:
             self._reference = _first_loaded(models, load, self.refused)
         except UnsupportedModelError as error:
             raise naming_refused_node(error, known) from None
-        taken = self._reference.input_names
+        taken, given = self._reference.input_names, self._reference.output_names
+        self._kept = [index for index, name in enumerate(given) if name not in left_out]
         self._bound = {name: value for name, value in bound_feeds(bound).items() if name in taken}
         self._disturbed = Disturbed(known, threads=threads, narrow=narrow)
         self._sigmoids = sigmoid_outputs(known)
@@ -176,7 +179,8 @@ class Expectation:
         Raises:
             UsageError: if the feeds do not fit the model, or running it fails.
         """
-        outputs, runs = self._reference({**feeds, **self._bound}), self._disturbed(feeds)
+        given, runs = self._reference({**feeds, **self._bound}), self._disturbed(feeds)
+        outputs = [given[index] for index in self._kept]
         if runs:
             pairs = zip(outputs, runs[0], self._sigmoids, strict=True)
             outputs = [refined(right, exact) if sigmoid else right for right, exact, sigmoid in pairs]

@@ -170,6 +170,7 @@ def _question(compared: _Compared, usual: float, bound: float | None) -> Questio
         narrow=usual > DEFAULT_MAX_ERROR,
         bound=bound_inputs(compared.module),
         widens=manifest is not None and widens_halves(manifest.devices),
+        caches=() if manifest is None else tuple(cache.input for cache in manifest.caches),
     )
 
 

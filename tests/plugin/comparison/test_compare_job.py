@@ -11,8 +11,12 @@ from onnx import ModelProto, numpy_helper
 
 from sartor.comparison.compare_job import Answer, Question, right_outputs
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.runtime.driver.signature import Signature, TensorSpec
+from sartor.onnx_model.states.cache_branch import take_cached_branch
+from sartor.runtime.driver.bound_input import bound_feeds
+from sartor.runtime.driver.signature import Array, Signature, TensorSpec
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.workers.protocol import WorkerError
+from tests.exported_decoders import HEADS, WIDTH, merged_whisper
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
 
 SIGNATURE = Signature("main_graph", (TensorSpec("x", "float32", (2, 4)),), ())
@@ -80,6 +84,25 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     found = right_outputs(Question(tmp_path / "model.onnx", SIGNATURE, X, 1e-3, None, narrow=False))
     assert isinstance(found, WorkerError)
     assert isinstance(found.error, UnsupportedModelError)
+
+
+def test_of_merged_decoders_the_one_is_asked_whose_caches_the_module_keeps(tmp_path: Path) -> None:
+    """The other one alone computes some outputs, and reads an input that a module which keeps caches has fixed."""
+    random, cached, path = np.random.default_rng(0), merged_whisper(), tmp_path / "merged.onnx"
+    onnx.save(cached, path)
+    fixed = take_cached_branch(cached)
+    names = [value.name for value in cached.graph.input]
+    feeds: dict[str, Array] = {"input_ids": np.array([[3]])}
+    feeds |= {name: random.standard_normal((1, HEADS, 5, WIDTH)).astype(np.float32) for name in names[1:]}
+    specs = tuple(TensorSpec(name, feeds[name].dtype.name, feeds[name].shape) for name in names)
+    caches = tuple(name for name in names if ".decoder." in name)
+    found = right_outputs(Question(path, Signature("main", specs, ()), feeds, 1e-3, None, False, fixed, caches=caches))
+    assert isinstance(found, Answer), found
+    assert found.names == tuple(value.name for value in cached.graph.output)
+    reference = OnnxRuntimeReference(path, threads=1)
+    given = dict(zip(reference.output_names, reference({**feeds, **bound_feeds(fixed)}), strict=True))
+    for name, array in zip(found.names, found.outputs, strict=True):
+        np.testing.assert_allclose(array, given[name], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
