@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
@@ -69,6 +69,7 @@ class Answer:
         shapes: of inputs with open dimensions, as ``bound_shapes`` finds them.
         allowed: the largest relative error of a right module.
         amplifies: whether a module with a larger error may be right by its layers, and the user gave no bound.
+        rounded: the caches that the reference took rounded to a narrower type of the model's, in the module's type.
         unchecked: outputs that are constant or arbitrary on these inputs, so that they cannot be compared.
         reference: who computed the outputs, as messages say it.
     """
@@ -81,6 +82,7 @@ class Answer:
     unchecked: tuple[str, ...]
     reference: str
     amplifies: bool = False
+    rounded: Mapping[str, Array] = field(default_factory=dict)
 
 
 def ask(pool: WorkerPool, question: Question) -> Answer:
@@ -112,11 +114,13 @@ class AskedModel:
     Attributes:
         model: that of the file, or of two decoders that were merged the one whose caches the module keeps.
         bindings: values of its inputs that were fixed.
+        feeds: one array per input of the module, of which caches have the model's type.
         left_out: outputs of the file that it has not.
     """
 
     model: ModelProto
     bindings: Bindings
+    feeds: Mapping[str, Array]
     left_out: frozenset[str]
 
 
@@ -134,12 +138,21 @@ def asked_model(question: Question) -> AskedModel:
     if question.caches and CHOICE in bindings:
         fixed = {bound.spec.name for bound in take_cached_branch(model)}
         bindings = {name: values for name, values in bindings.items() if name not in fixed}
-    return AskedModel(model, bindings, frozenset(names - {value.name for value in model.graph.output}))
+    left_out = frozenset(names - {value.name for value in model.graph.output})
+    return AskedModel(model, bindings, {**question.feeds, **_stored_caches(model, question)}, left_out)
+
+
+def _stored_caches(model: ModelProto, question: Question) -> dict[str, Array]:
+    """Caches that the module keeps in a wider type than the model has them, in that of the model."""
+    types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+    dtypes = {name: helper.tensor_dtype_to_np_dtype(types[name]) for name in question.caches if name in types}
+    arrays = {name: question.feeds[name] for name in dtypes}
+    return {name: array.astype(dtypes[name]) for name, array in arrays.items() if array.dtype != dtypes[name]}
 
 
 def _answer(question: Question) -> Answer:
     asked_for = asked_model(question)
-    model, bindings = asked_for.model, asked_for.bindings
+    model, bindings, feeds = asked_for.model, asked_for.bindings, asked_for.feeds
     check_inputs(model, {*bindings, *(spec.name for spec in question.signature.inputs)})
     shapes = bound_shapes(model, question.signature, bindings)
     names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
@@ -150,11 +163,11 @@ def _answer(question: Question) -> Answer:
     expectation = Expectation(
         (question.model,), prepared, narrow=question.narrow, bound=question.bound, left_out=asked_for.left_out
     )
-    expected = expectation(question.feeds)
+    expected = expectation(feeds)
     if question.max_error is None:
         spread = 0.0
         if is_rounding:
-            alike = [question.feeds, *(sample_inputs(asked, seed) for seed in range(TIE_SAMPLES))]
+            alike = [feeds, *(sample_inputs(asked, seed) for seed in range(TIE_SAMPLES))]
             spread = tie_spread(b"".join(serialised(prepared)), alike)
         allowed = tolerance(model, question.usual, spread)
     else:
@@ -163,8 +176,19 @@ def _answer(question: Question) -> Answer:
     unchecked = tuple(name for name in silent if name in dependent)
     reference = expectation.described
     amplifies = question.max_error is None and (is_rounding or has_half_precision(model))
+    rounded = {
+        name: array.astype(question.feeds[name].dtype) for name, array in _stored_caches(model, question).items()
+    }
     return Answer(
-        names, tuple(expected.outputs), tuple(expected.scales), shapes, allowed, unchecked, reference, amplifies
+        names,
+        tuple(expected.outputs),
+        tuple(expected.scales),
+        shapes,
+        allowed,
+        unchecked,
+        reference,
+        amplifies,
+        rounded,
     )
 
 

@@ -60,8 +60,8 @@ def follow_rewrites(pool: WorkerPool, question: Question, right: Answer) -> list
 def followed(question: Question, right: Answer) -> list[FollowedRewrite] | WorkerError:
     """Worker side of ``follow_rewrites``."""
     try:
-        follower = _Follower({**question.feeds, **bound_feeds(question.bound)}, right)
         asked, widens = asked_model(question), question.widens
+        follower = _Follower({**asked.feeds, **bound_feeds(question.bound)}, right)
         prepare(asked.model, right.shapes, bindings=asked.bindings, watch=follower.watch, widens=widens)
         return follower.found
     except SartorError as error:

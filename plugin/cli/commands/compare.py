@@ -91,11 +91,13 @@ def compare(
     if keeping is not None:
         known = known._replace(inputs=tuple(replace(spec, shape=feeds[spec.name].shape) for spec in known.inputs))
     compared = _Compared(module, model, choice, threads, known, feeds)
-    outputs = _outputs(compared)
     question = _question(compared, usual, bound)
     with open_pool(1) as (pool, _):
         right = ask(pool, question)
         followed = follow_rewrites(pool, question, right) if rewrites else None
+    # The module takes what the reference took.
+    compared = replace(compared, feeds={**feeds, **right.rounded})
+    outputs = _outputs(compared)
     _warn(right.unchecked)
     _warn_of_what_is_not_finite(compared.feeds, right)
     errors = OutputErrors(outputs, right)

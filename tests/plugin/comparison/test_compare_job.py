@@ -16,6 +16,7 @@ from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.workers.protocol import WorkerError
+from tests.cache_models import Decoder, halved
 from tests.exported_decoders import HEADS, WIDTH, merged_whisper
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
 
@@ -103,6 +104,24 @@ def test_of_merged_decoders_the_one_is_asked_whose_caches_the_module_keeps(tmp_p
     given = dict(zip(reference.output_names, reference({**feeds, **bound_feeds(fixed)}), strict=True))
     for name, array in zip(found.names, found.outputs, strict=True):
         np.testing.assert_allclose(array, given[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_of_half_precision_takes_caches_that_the_module_keeps_in_float32(tmp_path: Path) -> None:
+    random, path = np.random.default_rng(0), tmp_path / "half.onnx"
+    onnx.save(halved(Decoder(layers=1).model()), path)
+    feeds: dict[str, Array] = {"input_ids": np.array([[3]]), "position_ids": np.array([[5]])}
+    caches = tuple(f"past_key_values.0.{kind}" for kind in ("key", "value"))
+    feeds |= {name: random.standard_normal((1, 2, 5, 8)).astype(np.float32) for name in caches}
+    specs = tuple(TensorSpec(name, array.dtype.name, array.shape) for name, array in feeds.items())
+    signature = Signature("main", specs, ())
+    found = right_outputs(Question(path, signature, feeds, 1e-3, None, False, widens=True, caches=caches))
+    assert isinstance(found, Answer), found
+    assert {*found.rounded} == {*caches}
+    for name, array in found.rounded.items():
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, feeds[name].astype(np.float16))
+    (given,) = (array for name, array in zip(found.names, found.outputs, strict=True) if name == "present.0.key")
+    np.testing.assert_array_equal(given[:, :, :5], found.rounded[caches[0]])
 
 
 @pytest.mark.parametrize(
