@@ -63,14 +63,14 @@ class AttentionRoutine(KernelRoutine):
     Parameters: ``rows`` of a tile, ``vectors`` of keys, and ``groups``, workgroups that partition the work.
 
     Attributes:
-        kernel: the class of its kernels.
+        code: the class of its kernels.
     """
 
-    kernel: ClassVar[type[AttentionKernel]]
+    code: ClassVar[type[AttentionKernel]]
 
     def parts(self, task: Task, parameters: Parameters, machine: Machine) -> tuple[Sequence[Rewrite], KernelCode]:
         form, rewrites = attention_form(task)
         rows, vectors, groups = (integer(parameters[name]) for name in ("rows", "vectors", "groups"))
-        code = self.kernel(form, rows, vectors, machine.lanes, groups)
+        code = self.code(form, rows, vectors, machine.lanes, groups)
         code.check()
         return rewrites, code

@@ -42,7 +42,7 @@ class OpenAttentionKernel(AttentionRoutine):
     """
 
     name: str = "open_attention"
-    kernel = OpenAttention
+    code = OpenAttention
 
     @property
     def traits(self) -> Traits:

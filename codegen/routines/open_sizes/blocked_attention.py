@@ -34,7 +34,7 @@ class BlockedAttentionKernel(AttentionRoutine):
     """
 
     name: str = "blocked_attention"
-    kernel = BlockedAttention
+    code = BlockedAttention
 
     @property
     def traits(self) -> Traits:
