@@ -30,13 +30,14 @@ demo: $(VENV)/.installed
 # Tests are distributed by file, so that fixtures that a file shares are made once, in the order of tests/conftest.py,
 # which knows better than the number of a file's tests how long it takes. A process that a test ends is not replaced:
 # pytest-xdist may wait for what it had left for ever.
+TESTS = SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.installed
 	.ci/vulkan
-	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+	$(TESTS)
 
 # Tests that CI has no time for rely on what others of their files leave, so that all are run.
 thorough: $(VENV)/.installed
-	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest -m "thorough or not thorough" --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+	$(TESTS) -m "thorough or not thorough"
 
 conformance: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.conformance
