@@ -164,7 +164,7 @@ class Refiner:
         if not self.budget.is_spent and self._doubts_reserve(profiled, tried):
             tried = (*tried, *self.reserve)
             profiled = self.profiler.profile(tried)
-        self._warn_of_broken(tried)
+        self._warn_of_lost(tried, profiled.recipe)
         return self._told(profiled, state.tables, state.found, tried)
 
     def _doubts_reserve(self, profiled: Profiled, tried: Sequence[Recipe]) -> bool:
@@ -173,11 +173,15 @@ class Refiner:
             return False
         return not is_far_slower(self.stock_estimate, profiled.seconds)
 
-    def _warn_of_broken(self, tried: Sequence[Recipe]) -> None:
-        """Say which selected plans were lost: another is shipped, perhaps the stock model, which may be far slower."""
+    def _warn_of_lost(self, tried: Sequence[Recipe], shipped: Recipe) -> None:
+        """Say which selected plans were lost: another is shipped, perhaps the stock model, which may be far slower.
+
+        A plan that rounds too much is usual where types are narrowed, so it is told only where the stock model ships.
+        """
+        lost = (*BROKEN, Status.WRONG_RESULT) if shipped.plan.unsplit else BROKEN
         for recipe in tried:
             run = None if recipe.plan.unsplit else self.profiler.run_of(recipe)
-            if run is not None and run.status in BROKEN:
+            if run is not None and run.status in lost:
                 reason = run.message.partition("\n")[0]
                 _LOG.warning("a selected plan is left out, as it ended as %s: %s", run.status.value, reason)
 

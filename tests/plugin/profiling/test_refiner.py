@@ -173,6 +173,22 @@ def test_a_selected_plan_that_does_not_compile_is_named(
     assert types(found.recipe) == ({"f32"} if broken == "bf16" else {"bf16"})
 
 
+@pytest.mark.parametrize("is_stock", [True, False])
+def test_a_wrong_plan_is_named_where_the_stock_model_ships(
+    imported_of: ImportedOf, caplog: pytest.LogCaptureFixture, is_stock: bool
+) -> None:
+    """Another plan in its place is what narrowed types lead to; stock code may be far slower."""
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
+    (other, *_), _ = select.select(tables_of(select.imported, by_type(f32=UNIT)), UNLIMITED)
+    other = replace(other, plan=replace(other.plan, unsplit=is_stock))
+    profiler = FakeProfiler(alone, error=lambda recipe: float(not recipe.is_same_as(other)), allowed=0.5)
+    Refiner(cast(Profiler, profiler), select).refine(tables, [recipes[0], other])
+    named = [record.getMessage() for record in caplog.records if "ended as wrong_result" in record.getMessage()]
+    assert len(named) == is_stock
+
+
 def slow_in_network(imported_of: ImportedOf) -> tuple[Callable[[str, str], float], Callable[[str, str], float]]:
     """Return times alone and in the network: one bf16 routine per layer is fast, but slow in the network's layer 0."""
     imported, slow = imported_of("residual"), first_task(imported_of)
