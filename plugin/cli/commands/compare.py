@@ -88,8 +88,8 @@ def compare(
     if (keeping := _keeping_caches(module)) is not None:
         (known, *_) = keeping.passing_signatures
     feeds = _feeds(module, known, inputs, size)
-    if keeping is not None:
-        known = known._replace(inputs=tuple(replace(spec, shape=feeds[spec.name].shape) for spec in known.inputs))
+    # The reference's model is prepared for the sizes that are compared, of which a signature for any size has none.
+    known = known._replace(inputs=tuple(replace(spec, shape=feeds[spec.name].shape) for spec in known.inputs))
     compared = _Compared(module, model, choice, threads, known, feeds)
     question = _question(compared, usual, bound)
     with open_pool(1) as (pool, _):

@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from sartor.artifact import Artifact
-from sartor.cli.commands.compare import compare
+from sartor.cli.commands import compare as compare_command
 from sartor.cli.commands.inspect import inspect
 from sartor.cli.commands.run import run
 from sartor.cli.tables.compile_summary import summary
@@ -99,13 +100,19 @@ def test_layers_are_measured_with_several_sizes_whose_mean_counts(made: Made) ->
     assert shown["calls"][1]["sizes"] == {"rows": 1}
 
 
-def test_commands_make_inputs_up_of_the_sizes_that_are_given(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_make_inputs_up_of_the_sizes_that_are_given(
+    made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(made.artifact.path, size=["rows=7"], threads=1, json=True)
     assert json.loads(capsys.readouterr().out)["outputs"][0]["shape"] == [7, 19]
     inspect(made.artifact.path, size=["rows=7"])
     assert f"float32[7, {WIDTH}]" in capsys.readouterr().out
-    compare(made.artifact.path, made.model, size=["rows=11"], threads=1, json=True)
+    asked = Mock(wraps=compare_command.ask)
+    monkeypatch.setattr(compare_command, "ask", asked)
+    compare_command.compare(made.artifact.path, made.model, size=["rows=11"], threads=1, json=True)
     assert json.loads(capsys.readouterr().out)["outputs"]
+    # The reference is prepared for this size: with a size of 0, as a signature for any size has, windows fit no input.
+    assert [spec.shape for spec in asked.call_args.args[1].signature.inputs] == [(11, WIDTH)]
 
 
 @pytest.mark.parametrize(
