@@ -22,6 +22,7 @@ from sartor.cli.tables.compile_summary import summary
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import small_sizes, twin_sizes
 from sartor.codegen.ir.target import Target
+from sartor.comparison.compare_job import ask
 from sartor.config import CompileConfig
 from sartor.errors import CompileError, UnsupportedModelError, UsageError
 from sartor.open_sizes.checking import checked_sizes
@@ -107,7 +108,7 @@ def test_commands_make_inputs_up_of_the_sizes_that_are_given(
     assert json.loads(capsys.readouterr().out)["outputs"][0]["shape"] == [7, 19]
     inspect(made.artifact.path, size=["rows=7"])
     assert f"float32[7, {WIDTH}]" in capsys.readouterr().out
-    asked = Mock(wraps=compare_command.ask)
+    asked = Mock(wraps=ask)
     monkeypatch.setattr(compare_command, "ask", asked)
     compare_command.compare(made.artifact.path, made.model, size=["rows=11"], threads=1, json=True)
     assert json.loads(capsys.readouterr().out)["outputs"]
