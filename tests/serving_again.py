@@ -18,10 +18,10 @@ from sartor.onnx_model.preparing.simplify_worker import simplify_bytes
 class SimplifyHere(simplify.SimplifyProcess):
     """onnxslim in this process, in its main thread, where it can be interrupted; elsewhere in one of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, copies: bool = False) -> None:
         self._is_main = threading.current_thread() is threading.main_thread()
         if not self._is_main:
-            super().__init__()
+            super().__init__(copies=copies)
 
     def __exit__(self, *_: object) -> None:
         if not self._is_main:

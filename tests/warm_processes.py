@@ -110,7 +110,7 @@ def warm_processes() -> Iterator[None]:
     Commands start no interpreter ahead of their work: with one at hand, theirs would stay until all tests end.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interpreters, "start_early", lambda *needs, later=(): None)
+        patch.setattr(interpreters, "start_early", lambda *needs, later=(), copies=False: None)
         patch.setattr(pool, "WorkerProcess", _WAITING.take)
         patch.setattr(WorkerProcess, "kill", lambda worker: _WAITING.leave(worker))
         patch.setattr(simplify, "SimplifyProcess", SimplifyHere)

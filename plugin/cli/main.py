@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sartor.cli.options.beginning import begin
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     import typer
 
 _HELP = {"--help", "--version"}
+_IMPORTING = "sartor.frontend.import_job"
+# What the worker that imports the model will need, too.
+_LATER = ("sartor.tuning.networks.build_job", "sartor.codegen.routines", "sartor.tuning.networks.profile_job")
+# One for ONNX Runtime, and one that compiles variants beside the first.
+_OTHERS = 2
 
 
 def main() -> None:
@@ -27,17 +33,14 @@ def main() -> None:
 
 def compile_main() -> None:
     """Entry point of ``compile-to-vmfb``."""
-    _run(_compile_app, compiles=True)
+    _run(_compile_app)
 
 
-def _run(choose: Callable[[], typer.Typer], *, compiles: bool = False) -> None:
+def _run(choose: Callable[[], typer.Typer]) -> None:
     begin()
     open_missing()
     say_warnings()
     with ending_at_once():
-        # Before all else, as the import waits for this worker, whose modules take longer to load than this process's.
-        if compiles or _command() == "compile":
-            _begin_compiling()
         from sartor.cli.options.empty_arguments import check_arguments
         from sartor.cli.output.terminal import refused, run_app, unloaded
 
@@ -72,6 +75,8 @@ def _app() -> typer.Typer:
     if command in RUNTIME_COMMANDS or (command is None and lacking()):
         return runtime_app
     check_compiling(f"sartor {command or ''}".strip())
+    if command == "compile":
+        _begin_compiling()
     from sartor.cli.apps import app
 
     return app
@@ -81,18 +86,20 @@ def _compile_app() -> typer.Typer:
     from sartor.cli.runtime_app import check_compiling
 
     check_compiling("compile-to-vmfb")
+    _begin_compiling()
     from sartor.cli.compile_app import compile_app
 
     return compile_app
 
 
 def _begin_compiling() -> None:
-    """Start the worker that imports the model, so that it loads what it needs while this process does."""
+    """Load what importing a model takes, which this process needs, too, and start the workers that will need it: copies
+    of this process, which has no other thread yet. One of them imports the model, one runs ONNX Runtime beside it.
+    """
     if any(not each.startswith("-") for each in sys.argv[1:]) and not _HELP & {*sys.argv}:
+        import_module(_IMPORTING)
         from sartor.tuning.workers.starting.interpreters import start_early
 
-        start_early(
-            "sartor.frontend.import_job",
-            "sartor.frontend.import_job:get_going",
-            later=("sartor.tuning.networks.build_job", "sartor.codegen.routines", "sartor.tuning.networks.profile_job"),
-        )
+        start_early(f"{_IMPORTING}:get_going", later=_LATER, copies=True)
+        for _ in range(_OTHERS):
+            start_early(copies=True)

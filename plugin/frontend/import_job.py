@@ -47,6 +47,7 @@ from sartor.reference.trusted.oracles.table import is_vouched_by_definitions
 from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.state import State
 from sartor.tuning.workers.protocol import WorkerError
+from sartor.tuning.workers.starting.copies import may_copy
 
 _SAMPLE_SEED = 0
 _DOUBLE_RECORD = "sartor.double"
@@ -57,7 +58,7 @@ _SIMPLIFYING: list[SimplifyProcess] = []
 def get_going() -> None:
     """Begin what the first import needs, whatever the model: the process that simplifies it, and what the compiler says
     of this machine."""
-    _SIMPLIFYING.append(SimplifyProcess())
+    _SIMPLIFYING.append(SimplifyProcess(copies=may_copy()))
     get_ready(Target.create("cpu"))
 
 

@@ -198,9 +198,13 @@ class _Server:
 
 def main() -> None:
     """Run jobs from the connection whose file descriptor is the first argument."""
-    _detach()
     descriptor, *needs = sys.argv[1:]
-    connection = socket.socket(fileno=int(descriptor))
+    serve(socket.socket(fileno=int(descriptor)), needs)
+
+
+def serve(connection: socket.socket, needs: Sequence[str]) -> None:
+    """Run jobs from a connection until its other end is gone; ``needs`` are as the program is given them."""
+    _detach()
     connection.set_inheritable(False)
     server = _Server(connection, needs)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):

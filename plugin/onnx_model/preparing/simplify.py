@@ -19,6 +19,7 @@ from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.preparing import simplify_worker
 from sartor.onnx_model.rewrites.control_flow import resolve_sequences
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
+from sartor.tuning.workers.starting.copies import Copy, copied
 
 _log = logging.getLogger(__name__)
 
@@ -86,20 +87,20 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
 
     It serves one model. Leaving the context ends it.
 
+    Args:
+        copies: whether it is a copy of this process; see ``may_copy``.
+
     Attributes:
         has_failed: whether a model was left as it was, because it could not be simplified.
     """
 
     has_failed = False
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        command = [sys.executable, "-m", simplify_worker.__name__]
+    def __init__(self, *, copies: bool = False) -> None:
+        self._process: subprocess.Popen[bytes] | Copy | None = None
         # If the process cannot be started, ``simplified`` warns.
         with suppress(OSError):
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-            )
+            self._process = copied(simplify_worker.serve_copy, leads=False) if copies else _program()
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
@@ -139,6 +140,11 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
                 last = printed.decode(errors="replace").strip().rpartition("\n")[2]
                 raise OnnxslimError(last[:_MOST_SAID] or str(code))
             return ModelProto.FromString(Path(folder, simplify_worker.TARGET).read_bytes())
+
+
+def _program() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", simplify_worker.__name__]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def _run_worker(model: ModelProto) -> ModelProto | None:

@@ -1,4 +1,7 @@
-"""Interpreters that start before it is known what they will do, and get meanwhile what they will surely need."""
+"""Processes that start before it is known what they will do, and get meanwhile what they will surely need.
+
+They are interpreters, or copies of this process, which need not import again what it has imported.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+
+from sartor.tuning.workers.program import serve
+from sartor.tuning.workers.starting.copies import Copy, copied, may_copy
 
 _PROGRAM = "sartor.tuning.workers.program"
-# Others may be read when a library is loaded, which has happened in an interpreter that waits.
+# Others may be read when a library is loaded, which has happened in a process that waits.
 _SETTABLE = {"TMPDIR"}
 
 
@@ -19,7 +26,7 @@ _SETTABLE = {"TMPDIR"}
 class Interpreter:
     """A process that runs the program of workers, and this process's end of the connection to it."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Copy
     connection: socket.socket
     owner: int
 
@@ -39,25 +46,40 @@ class Interpreter:
             )
         return Interpreter(process, own, os.getpid())
 
+    @staticmethod
+    def copied(*needs: str) -> Interpreter:
+        """Copy this process to run that program; see ``may_copy``."""
+        files = (
+            file for waiting in _WAITING for file in (waiting.connection, waiting.process.stdout) if file is not None
+        )
+        process = copied(partial(serve, needs=needs), *files, leads=True)
+        return Interpreter(process, process.stdin, os.getpid())
+
 
 _WAITING: list[Interpreter] = []
 """They end when this process closes their connections, which it does at its end."""
 
 
-def start_early(*needs: str, later: Sequence[str] = ()) -> None:
-    """Start an interpreter in the thread that will take it: it ends with this thread.
+def start_early(*needs: str, later: Sequence[str] = (), copies: bool = False) -> None:
+    """Start a process in the thread that will take it: it ends with this thread.
 
     It imports modules and calls functions (``package.module:name``) that its jobs need, before the first one as long as
     that does not arrive, and what they need ``later`` after it.
 
     That it cannot start is seen, and said, where one is needed.
+
+    Args:
+        needs, later: as above.
+        copies: whether it may be a copy of this process.
     """
+    listed = [*needs, *(["--", *later] if later else [])]
     with suppress(OSError):
-        _WAITING.append(Interpreter.started({}, *needs, *(["--", *later] if later else [])))
+        is_copy = copies and may_copy()
+        _WAITING.append(Interpreter.copied(*listed) if is_copy else Interpreter.started({}, *listed))
 
 
 def taken(env: Mapping[str, str]) -> Interpreter:
-    """An interpreter that waits, or a new one; what is in ``env`` is yet to be set in one that waited."""
+    """A process that waits, or a new interpreter; what is in ``env`` is yet to be set in one that waited."""
     while _WAITING and env.keys() <= _SETTABLE:
         waiting = _WAITING.pop(0)
         if waiting.owner == os.getpid() and waiting.process.poll() is None:
