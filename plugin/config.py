@@ -27,7 +27,7 @@ from sartor.policies import (
 )
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
 from sartor.runtime.driver.bound_input import Bindings
-from sartor.runtime.driver.device import device_settings, physical_cores
+from sartor.runtime.driver.device import default_threads, device_settings, physical_cores, threads_on_all_cores
 from sartor.settings.state_patterns import StatePattern
 from sartor.settings.values import (
     SAMPLE_SUFFIXES,
@@ -90,7 +90,8 @@ class CompileConfig:
         workers: Dask scheduler whose workers measure, by address (``tcp://host:8786``) or file; None for this machine.
         tune_for: the kind of machine that the module is tuned for, if the workers are of several: the beginning of its
             digits, or a part of its description.
-        fixes_threads: whether workers measure with ``threads``, rather than with as many as they have physical cores.
+        fixes_threads: whether sessions shall have at most ``threads``, and workers measure with as many: without it
+            workers measure with one for each physical core, and a module may be faster with efficiency cores, too.
         heeds_permissions: whether layers that the model permits to round may be rounded if ``precision`` is f32.
         states: outputs and the inputs that are the same storage across calls, such as ``present.*=past_key_values.*``;
             a value in ``bindings`` is what such an input begins with.
@@ -282,7 +283,12 @@ class CompileConfig:
             selector=self.selector,
             plans=self.plans,
             blocks=self.weight_blocks,
+            most_threads=threads_on_all_cores() if self._has_usual_threads else self.threads,
         )
+
+    @property
+    def _has_usual_threads(self) -> bool:
+        return not self.fixes_threads and self.workers is None and self.threads == default_threads()
 
     @property
     def header(self) -> ModuleHeader:

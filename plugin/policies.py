@@ -194,6 +194,7 @@ class PlanPolicy:
         selector: name of the solver.
         plans: number of plans that are compiled and measured whole if the tables cannot tell which is the fastest.
         blocks: rows of a block that weights may be rounded in.
+        most_threads: with which networks are timed beside the number that layers are tuned for, if it is larger.
     """
 
     target: Target
@@ -205,6 +206,7 @@ class PlanPolicy:
     selector: str
     plans: int
     blocks: tuple[int, ...] = (USUAL_BLOCK,)
+    most_threads: int = 0
 
 
 @dataclass(frozen=True)

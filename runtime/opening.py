@@ -278,7 +278,7 @@ def _choose_device(place: Place, manifest: Manifest | None) -> NativeDevice:
         device = manifest.devices[0] if manifest and manifest.devices else "cpu"
     if threads is None and device == "cpu" and manifest is not None and manifest.workers is not None:
         # Found where it was compiled, which may not be this container.
-        threads = find_cores(allowed_cpus()).within_quota(manifest.workers)
+        threads = min(manifest.workers, find_cores(allowed_cpus()).processes)
     return open_device(device, threads, spin_us)
 
 

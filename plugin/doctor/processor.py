@@ -40,13 +40,19 @@ def _cores(cores: Cores, logical: int) -> Iterator[Finding]:
     """How many cores there are, and how many workers a session starts on them."""
     kinds = [f"{cores.physical} that this process may use", f"{logical} logical ones in all"]
     if cores.performance < cores.physical:
-        kinds.append(f"{cores.physical - cores.performance} efficiency cores, which get no worker")
+        kinds.append(f"{cores.physical - cores.performance} efficiency cores, which get {_use_of_slow(cores)}")
     if cores.nodes > 1:
         kinds.append(f"{cores.node} on one of {cores.nodes} NUMA nodes, where workers stay")
     yield Finding(_TOPIC, "cores", ", ".join(kinds))
     if cores.quota is not None:
         found = f"a quota of {cores.quota:g} processors' time, which {cores.workers} workers keep within"
         yield Finding(_TOPIC, "quota", found, State.LIMITED, "give the container more; --threads overrides it")
+
+
+def _use_of_slow(cores: Cores) -> str:
+    if cores.workers_on_all == cores.workers:
+        return "no worker"
+    return f"workers for modules that ran faster with {cores.workers_on_all} than with {cores.workers} when compiled"
 
 
 def _instruction_set(machine: Hardware) -> Finding:

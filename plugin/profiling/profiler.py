@@ -53,7 +53,7 @@ class Profiled:
         recipe: the recipe to ship.
         seconds: typical time of one inference.
         error: of the outputs against ONNX Runtime.
-        baseline: the unsplit model's time in the same run, or with fewer threads if that is less; None if it was not
+        baseline: the unsplit model's time in the same run, or with other threads if that is less; None if it was not
             among the recipes, or wrong.
         memory: bytes of weights, activations, inputs and outputs; None if not known.
         first: seconds until the end of the first inference, None if they do not matter.
@@ -223,10 +223,11 @@ class Profiler:
         return {each: symbols[each].in_network(known[key].samples) for each, key in keys.items() if key in known}
 
     def with_best_threads(self, best: Profiled, recipes: Sequence[Recipe]) -> Profiled:
-        """The best network with its times by number of threads, or one that is faster with fewer threads.
+        """The best network with its times by number of threads, or one that is faster with another number.
 
         A short inference may be faster with fewer threads than it was tuned for, as handing work to another thread may
-        take longer than the work, and then another network may be the best.
+        take longer than the work, and any may be faster with threads on efficiency cores too, and then another network
+        may be the best.
         """
         runs = [(recipe, self.run_of(recipe)) for recipe in recipes if self.is_right(recipe)]
         right = [each for each, run in runs if run is not None and self._keeps_limits(each, run)]
@@ -247,11 +248,10 @@ class Profiler:
         return best
 
     def _thread_times(self, recipe: Recipe) -> dict[int, float]:
-        """Seconds of one inference with 1, 2, 4 … threads and with all, timed in turn; empty if they do not matter."""
-        threads, is_warm = self._policy.target.threads, self._policy.objective is Objective.LATENCY
-        if "cpu" not in recipe.devices or threads == 1 or not is_warm or self._seconds(recipe) > _SHORT:
+        """Seconds of one inference by number of threads, timed in turn; empty if they do not matter."""
+        counts = self._thread_counts(recipe)
+        if len(counts) == 1:
             return {}
-        counts = [*takewhile(lambda each: each < threads, (2**power for power in count())), threads]
         known = self._records.thread_times(recipe, counts)
         if len(known) < len(counts):
             self._records.ask_threads(recipe, counts)
@@ -264,6 +264,16 @@ class Profiler:
                 _LOG.warning("the best number of threads of a plan is not known: %s", error)
             known = self._records.thread_times(recipe, counts)
         return known
+
+    def _thread_counts(self, recipe: Recipe) -> list[int]:
+        """The number of threads that a network is tuned for; before it 1, 2, 4 … if it is short, and behind it the
+        number with efficiency cores, if there are some."""
+        threads, most = self._policy.target.threads, self._policy.most_threads
+        if "cpu" not in recipe.devices or self._policy.objective is not Objective.LATENCY:
+            return [threads]
+        powers = (2**power for power in count())
+        fewer = takewhile(lambda each: each < threads, powers) if self._seconds(recipe) <= _SHORT else ()
+        return [*fewer, threads, *([most] if most > threads else [])]
 
     def _seconds(self, recipe: Recipe) -> float:
         """Seconds of one inference of a network that ran."""

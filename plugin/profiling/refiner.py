@@ -320,7 +320,7 @@ class Refiner:
 
     def _told(self, profiled: Profiled, tables: Tables, found: InNetworkTimes, tried: tuple[Recipe, ...]) -> Refined:
         if self._has_time():
-            # A module that runs best with fewer threads is built again, as its manifest says so.
+            # A module that runs best with another number of threads is built again, as its manifest says so.
             profiled = self.profiler.with_best_threads(profiled, tried)
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
@@ -330,7 +330,7 @@ class Refiner:
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
                 # The module contains the prediction, which should be accurate, so it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
-        workers = _fastest(profiled.by_threads)
+        workers = _fastest(profiled.by_threads, self.selector.policy.target.threads)
         recipe = replace(recipe, plan=replace(recipe.plan, workers=workers))
         plan = replace(
             recipe.plan,
@@ -364,11 +364,11 @@ def is_far_slower(expected: float, seconds: float) -> bool:
     return expected > _HOPELESS * seconds
 
 
-def _fastest(by_threads: Mapping[int, float]) -> int | None:
-    """The number of threads if it is faster than the largest by enough to matter, else None."""
+def _fastest(by_threads: Mapping[int, float], usual: int) -> int | None:
+    """The number of threads if it is faster than the usual one by enough to matter, else None."""
     if not by_threads:
         return None
-    usual, best = max(by_threads), min(by_threads, key=lambda by_thread: by_threads[by_thread])
+    best = min(by_threads, key=lambda by_thread: by_threads[by_thread])
     return best if by_threads[best] < WORTHWHILE * by_threads[usual] else None
 
 

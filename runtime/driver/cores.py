@@ -13,7 +13,8 @@ from pathlib import Path
 
 _CPUS, _NODES = Path("sys/devices/system/cpu"), Path("sys/devices/system/node")
 # Intel's kinds of cores, as performance counters list them.
-_FAST, _SLOW = Path("sys/devices/cpu_core/cpus"), Path("sys/devices/cpu_atom/cpus")
+_FAST = Path("sys/devices/cpu_core/cpus")
+_SLOW = (Path("sys/devices/cpu_atom/cpus"), Path("sys/devices/cpu_lowpower/cpus"))
 _GROUPS, _MOUNTS = Path("proc/self/cgroup"), Path("proc/self/mountinfo")
 _USUAL_MOUNTS = {"cgroup2": ("sys/fs/cgroup",), "cgroup": ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct")}
 # Arm's cores have a capacity, the fastest ones 1024. Prime and big cores differ by less, big and little ones by more.
@@ -31,6 +32,7 @@ class Cores:
         node: how many of the latter are on one NUMA node, the one with most.
         nodes: number of NUMA nodes with such cores.
         quota: processors' worth of time that its groups may take; None for no limit.
+        efficiency: how many efficiency cores are on the node of ``node``.
     """
 
     physical: int
@@ -38,11 +40,17 @@ class Cores:
     node: int
     nodes: int
     quota: float | None = None
+    efficiency: int = 0
 
     @property
     def workers(self) -> int:
         """Number of workers for which each has a fast core of its own, with memory in common, and is never stopped."""
         return self.within_quota(self.node)
+
+    @property
+    def workers_on_all(self) -> int:
+        """The same number with a worker on each efficiency core, too."""
+        return self.within_quota(self.node + self.efficiency)
 
     @property
     def processes(self) -> int:
@@ -64,9 +72,11 @@ def find_cores(allowed: Iterable[int], root: Path = Path("/")) -> Cores:
     cores: dict[tuple[str, str], int] = {}
     for cpu in sorted(allowed):
         cores.setdefault(_core_of(cpu, root), cpu)
-    fast = _performance(set(cores.values()), root)
-    nodes = Counter(map(_nodes_by_cpu(root), fast))
-    return Cores(len(cores), len(fast), max(nodes.values()), len(nodes), cpu_quota(root))
+    fast, node_of = _performance(set(cores.values()), root), _nodes_by_cpu(root)
+    nodes = Counter(map(node_of, sorted(fast)))
+    (node, most), *_ = nodes.most_common(1)
+    slow_there = [cpu for cpu in cores.values() if cpu not in fast and node_of(cpu) == node]
+    return Cores(len(cores), len(fast), most, len(nodes), cpu_quota(root), len(slow_there))
 
 
 def allowed_cpus() -> set[int]:
@@ -91,7 +101,7 @@ def _core_of(cpu: int, root: Path) -> tuple[str, str]:
 
 def _performance(cpus: set[int], root: Path) -> set[int]:
     """Those that are no efficiency cores; all, if the system tells no difference or allows no others."""
-    slow = _listed(_text(root / _SLOW)) if _text(root / _FAST) else set()
+    slow = {cpu for kind in _SLOW for cpu in _listed(_text(root / kind))} if _text(root / _FAST) else set()
     capacities = {cpu: _number(root / _CPUS / f"cpu{cpu}" / "cpu_capacity") for cpu in cpus}
     most = max((capacity for capacity in capacities.values() if capacity is not None), default=0)
     slow |= {cpu for cpu, capacity in capacities.items() if capacity is not None and capacity < _PERFORMANCE * most}

@@ -203,20 +203,27 @@ def default_threads() -> int:
     return min(find_cores(allowed_cpus()).workers, MAX_THREADS)
 
 
+def threads_on_all_cores() -> int:
+    """Number of CPU workers with one per efficiency core, too; that of ``default_threads`` where there are none."""
+    return min(find_cores(allowed_cpus()).workers_on_all, MAX_THREADS)
+
+
 def _topology_flags(threads: int) -> tuple[str, ...]:
     # Pinned workers have a core each. Workers that are not pinned were observed to share one for whole runs (2 threads
     # on 2 cores: median 2.4 instead of 1.5 ms). IREE pins by the machine's cores and ignores taskset.
     allowed = allowed_cpus()
     cores = find_cores(allowed)
     restricted = len(allowed) < (os.cpu_count() or 1)
-    if restricted or threads > cores.physical:
+    # IREE takes cores by their number, and efficiency cores may have the lowest: the system then places workers better.
+    leaves_some = cores.performance < threads < cores.physical
+    if restricted or leaves_some or threads > cores.physical:
         return (f"--task_topology_group_count={threads}", "--task_topology_nodes=current")
-    where = "current" if threads <= cores.node else "all"
-    # Kernels divide their work evenly, so that all wait for an efficiency core.
-    is_mixed = threads <= cores.performance < cores.physical
+    where = "current" if threads <= cores.node + cores.efficiency else "all"
+    # Kernels divide their work evenly, so that all wait for an efficiency core. Flags hold until they are set again.
+    level = "high" if threads <= cores.performance < cores.physical else "any"
     return (
         "--task_topology_group_count=0",
-        *(("--task_topology_performance_level=high",) if is_mixed else ()),
+        f"--task_topology_performance_level={level}",
         f"--task_topology_max_group_count={threads}",
         f"--task_topology_nodes={where}",
     )

@@ -151,6 +151,15 @@ def test_a_bound_input_has_no_shape_of_its_own() -> None:
         _made(shapes={"x": (1,)}, bindings={"x": 3})
 
 
+def test_efficiency_cores_are_tried_where_nobody_chose_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sartor.config.default_threads", lambda: 2)
+    monkeypatch.setattr("sartor.config.threads_on_all_cores", lambda: 6)
+    assert CompileConfig(threads=2).planning.most_threads == 6
+    assert CompileConfig(threads=2, fixes_threads=True).planning.most_threads == 2
+    assert CompileConfig(threads=3).planning.most_threads == 3
+    assert CompileConfig(threads=2, workers="tcp://127.0.0.1:9").planning.most_threads == 2
+
+
 def test_two_devices_are_a_target() -> None:
     target = CompileConfig(target="cpu,vulkan:ampere", threads=2).target  # type: ignore[arg-type]
     assert (str(target), target.threads) == ("cpu:host,vulkan:ampere", 2)

@@ -14,6 +14,7 @@ import pytest
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime import opening
+from sartor.runtime.driver.cores import Cores
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest
@@ -52,6 +53,16 @@ def test_by_default_a_session_has_the_threads_with_which_its_module_is_fastest(
     assert _choose_device(Place(None, None, 0), fastest_alone) is open_device("cpu", 1)
     assert _choose_device(Place("cpu", 3, 0), fastest_alone) is open_device("cpu", 3)
     assert _choose_device(Place(None, None, 0), unknown) is open_device("cpu")
+
+
+def test_a_session_has_no_more_threads_than_there_are_cores_for(
+    make_manifest: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_efficiency_cores = make_manifest(plan={"workers": 6})
+    monkeypatch.setattr(opening, "find_cores", lambda _: Cores(6, 2, 2, 1, efficiency=4))
+    assert _choose_device(Place(None, None, 0), with_efficiency_cores) is open_device("cpu", 6)
+    monkeypatch.setattr(opening, "find_cores", lambda _: Cores(6, 2, 2, 1, quota=3.5, efficiency=4))
+    assert _choose_device(Place(None, None, 0), with_efficiency_cores) is open_device("cpu", 3)
 
 
 @pytest.fixture(scope="module")

@@ -55,13 +55,16 @@ def test_what_the_processor_means_for_quantised_models_is_said(tmp_path: Path) -
         assert ("saturate" in found.advice) == (state is State.LIMITED)
 
 
-def test_cores_that_get_no_worker_and_a_quota_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_efficiency_cores_and_a_quota_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(processor, "find_cores", lambda _: Cores(24, 16, 8, 2, quota=3.5))
     findings = list(processor.examine_processor(MACHINE, tmp_path))
     cores, quota = _named(findings, "cores"), _named(findings, "quota")
     assert "8 efficiency cores, which get no worker" in cores.found
     assert "8 on one of 2 NUMA nodes" in cores.found
     assert (quota.state, "3.5 processors" in quota.found, "3 workers" in quota.found) == (State.LIMITED, True, True)
+    monkeypatch.setattr(processor, "find_cores", lambda _: Cores(24, 16, 16, 1, efficiency=8))
+    cores = _named(list(processor.examine_processor(MACHINE, tmp_path)), "cores")
+    assert "8 efficiency cores, which get workers for modules that ran faster with 24 than with 16" in cores.found
 
 
 def test_caches_are_listed_by_level(tmp_path: Path) -> None:

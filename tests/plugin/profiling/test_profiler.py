@@ -239,10 +239,12 @@ def test_a_disturbed_check_is_no_verdict(setting: Setting) -> None:
     assert found.status is Status.OK
 
 
-def threaded(setting: Setting, threads: int, *by_threads: dict[int, float], seconds: float = SECONDS) -> Profiler:
+def threaded(
+    setting: Setting, threads: int, *by_threads: dict[int, float], seconds: float = SECONDS, most: int = 0
+) -> Profiler:
     """A profiler for several threads, with times of the two plans by the number of threads."""
     old = setting.profiler
-    policy = replace(old._policy, target=replace(old._policy.target, threads=threads))
+    policy = replace(old._policy, target=replace(old._policy.target, threads=threads), most_threads=most)
     profiler = Profiler(old._store, old._builder, old._runner, policy)
     for recipe, known in zip(setting.recipes, by_threads, strict=True):
         old._store.put(Measurement(profiler._records.key(recipe), Status.OK, (seconds,)))
@@ -259,6 +261,17 @@ def test_another_plan_may_be_faster_with_fewer_threads(setting: Setting) -> None
     again = profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, 2.0), setting.recipes)
     assert again == best
     assert len(setting.runner.threaded) == 2, "times are stored"
+
+
+@pytest.mark.parametrize(("threads", "seconds", "counts"), [(2, 1e-3, (1, 2, 6)), (2, 1.0, (2, 6)), (1, 1.0, (1, 6))])
+def test_efficiency_cores_are_tried_however_long_an_inference_takes(
+    setting: Setting, threads: int, seconds: float, counts: tuple[int, ...]
+) -> None:
+    all_times = {1: 1.0, 2: 0.9, 6: 0.5}
+    profiler = threaded(setting, threads, all_times, all_times, seconds=seconds, most=6)
+    best = profiler.with_best_threads(Profiled(setting.recipes[0], seconds, None, None), setting.recipes)
+    assert best.recipe is setting.recipes[0]
+    assert best.by_threads == {count: all_times[count] for count in counts}
 
 
 def test_times_beside_other_programs_are_stored_as_such(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:

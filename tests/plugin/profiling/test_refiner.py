@@ -369,21 +369,27 @@ def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(importe
 
 
 @pytest.mark.parametrize(
-    ("by_threads", "workers"),
+    ("by_threads", "usual", "workers"),
     [
-        ({}, None),
-        ({1: 2e-5, 2: 3e-5}, 1),
-        ({1: 3e-5, 2: 2e-5}, None),
-        ({1: 1.995e-5, 2: 2e-5}, None),
-        ({1: 5.0, 2: 3.0, 4: 4.0}, 2),
+        ({}, 2, None),
+        ({1: 2e-5, 2: 3e-5}, 2, 1),
+        ({1: 3e-5, 2: 2e-5}, 2, None),
+        ({1: 1.995e-5, 2: 2e-5}, 2, None),
+        ({1: 5.0, 2: 3.0, 4: 4.0}, 4, 2),
+        # With efficiency cores.
+        ({2: 3.0, 6: 2.0}, 2, 6),
+        ({2: 3.0, 6: 2.99}, 2, None),
+        ({1: 2.0, 2: 1.0, 6: 3.0}, 2, None),
     ],
 )
 def test_a_plan_says_with_which_threads_it_is_fastest(
-    imported_of: ImportedOf, by_threads: dict[int, float], workers: int | None
+    imported_of: ImportedOf, by_threads: dict[int, float], usual: int, workers: int | None
 ) -> None:
     alone = by_type(f32=UNIT)
     select = selector(imported_of("residual"), FakeTuner())
     recipes, tables = select.select(tables_of(select.imported, alone), UNLIMITED)
+    policy = replace(select.policy, target=replace(select.policy.target, threads=usual))
+    select = replace(select, solver=replace(select.solver, policy=policy))
     profiler = FakeProfiler(alone, by_threads=by_threads)
     found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes)
     assert found.recipe.plan.workers == found.plan.workers == workers

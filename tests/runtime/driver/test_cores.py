@@ -45,8 +45,14 @@ def test_efficiency_cores_get_no_worker(tmp_path: Path) -> None:
     kinds = {"sys/devices/cpu_core/cpus": "0-3", "sys/devices/cpu_atom/cpus": "4-7"}
     _written(tmp_path, {**_cpus(cores), **kinds})
     found = find_cores(range(8), tmp_path)
-    assert (found.physical, found.performance, found.workers) == (6, 2, 2)
-    assert find_cores([4, 5, 6], tmp_path).workers == 3, "where nothing else is allowed"
+    assert (found.physical, found.performance, found.workers, found.workers_on_all) == (6, 2, 2, 6)
+    alone = find_cores([4, 5, 6], tmp_path)
+    assert (alone.workers, alone.workers_on_all) == (3, 3), "where nothing else is allowed"
+    _written(tmp_path, {"sys/devices/cpu_atom/cpus": "4-5", "sys/devices/cpu_lowpower/cpus": "6-7"})
+    assert find_cores(range(8), tmp_path) == found, "some of them are of a third kind"
+    _written(tmp_path, {**_unified("/"), f"{GROUPS}/cpu.max": "400000 100000"})
+    limited = find_cores(range(8), tmp_path)
+    assert (limited.workers, limited.workers_on_all) == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,16 @@ def test_efficiency_cores_get_no_worker(tmp_path: Path) -> None:
 def test_arm_cores_are_told_apart_by_their_capacity(capacities: list[int], workers: int, tmp_path: Path) -> None:
     files = {f"{CPU}/cpu{cpu}/cpu_capacity": str(capacity) for cpu, capacity in enumerate(capacities)}
     _written(tmp_path, {**_cpus([(0, cpu) for cpu in range(4)]), **files})
-    assert find_cores(range(4), tmp_path).workers == workers
+    found = find_cores(range(4), tmp_path)
+    assert (found.workers, found.workers_on_all) == (workers, 4)
+
+
+def test_efficiency_cores_of_other_nodes_get_no_worker(tmp_path: Path) -> None:
+    files = {f"{CPU}/cpu{cpu}/cpu_capacity": str(capacity) for cpu, capacity in enumerate([400, 1024, 1024, 400, 400])}
+    nodes = {f"{NODE}/node0/cpulist": "0-2", f"{NODE}/node1/cpulist": "3-4"}
+    _written(tmp_path, {**_cpus([(0, cpu) for cpu in range(5)]), **files, **nodes})
+    found = find_cores(range(5), tmp_path)
+    assert (found.workers, found.workers_on_all, found.nodes) == (2, 3, 1)
 
 
 def test_workers_stay_on_the_node_with_most_cores(tmp_path: Path) -> None:

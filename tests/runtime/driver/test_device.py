@@ -20,6 +20,7 @@ from sartor.runtime.driver.device import (
     list_devices,
     open_device,
     physical_cores,
+    threads_on_all_cores,
     tool_device,
 )
 
@@ -129,6 +130,20 @@ def test_workers_are_on_fast_cores_of_one_node_where_these_are_enough(monkeypatc
     assert high in device_settings(threads=16).flags
     assert here not in device_settings(threads=16).flags
     assert high not in device_settings(threads=24).flags
+
+
+def test_workers_on_all_cores_have_one_each_and_others_go_where_the_system_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """IREE takes cores by number, the little ones of an Arm first, and keeps a flag until it is set again."""
+    _on(monkeypatch, Cores(24, 8, 8, 1, efficiency=16), 32)
+    high, every = "--task_topology_performance_level=high", "--task_topology_performance_level=any"
+    assert (device_settings().threads, threads_on_all_cores()) == (8, 24)
+    assert high in device_settings().flags
+    assert {every, "--task_topology_max_group_count=24", "--task_topology_nodes=current"} <= {
+        *device_settings(threads=24).flags
+    }
+    assert "--task_topology_group_count=20" in device_settings(threads=20).flags
 
 
 def test_a_quota_limits_the_usual_number_of_threads_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
