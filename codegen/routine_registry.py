@@ -16,6 +16,7 @@ from sartor.codegen.ir.target import DEVICES
 from sartor.codegen.ir.variants.descriptor import CHILDNET, Descriptor
 from sartor.codegen.ir.variants.routine import OPERATIONS, Rounding, Routine, Storing
 from sartor.codegen.ir.variants.traits import LOWERED, DescribedVariant, Traits
+from sartor.errors import UsageError
 
 _HEAD_SIGNS = frozenset(":/.")
 
@@ -87,6 +88,23 @@ def may_name(glob: str) -> bool:
     cuts = [glob[: index + (glob[index] == "*")] for index in ends]
     fits = re.compile("|".join(fnmatch.translate(each) for each in (*cuts, glob)))
     return any(fits.match(head) for head in _heads())
+
+
+def check_glob(glob: str, asked: str) -> None:
+    """Make sure that a glob may fit some routine.
+
+    Args:
+        glob: as of ``may_name``.
+        asked: what has it, with which the message begins.
+
+    Raises:
+        UsageError: if it fits none.
+    """
+    if not may_name(glob):
+        raise UsageError(
+            f"{asked} fits no routine; a routine is named like cpu:f32/conv2d.direct{{tile=4}}, '*direct*' fits that, "
+            "and 'sartor routines MODEL.onnx' lists all"
+        )
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from platformdirs import user_cache_path
 from sartor.codegen.ir.block_packing import USUAL_BLOCK
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
-from sartor.config_values import MEASURING, SETTINGS
+from sartor.config_values import MEASURING, SETTINGS, check_ranges_are_used
 from sartor.errors import UsageError
 from sartor.policies import (
     DEFAULT_PLANS,
@@ -156,6 +156,8 @@ class CompileConfig:
             )
         self._check_workers()
         self._check_measures()
+        if self.calibration_method is not CalibrationMethod.MIN_MAX:
+            check_ranges_are_used("calibration_method", self.calibration_method, self.precision)
         if self.precision is Precision.TF32 and not self.precision.types_on(target):
             raise UsageError(
                 f"--precision tf32 is a type of NVIDIA's tensor cores, and {target} has no kernels for them; "
@@ -170,6 +172,11 @@ class CompileConfig:
             raise UsageError(
                 f"input '{twice[0]}' is given both a shape and a value to be bound to; leave its shape out"
             )
+
+    def for_plan(self, threads: int, precision: Precision) -> CompileConfig:
+        """The same settings for a plan that was made with others, whose ranges are known."""
+        method = self.calibration_method if precision.quantises_values else CalibrationMethod.MIN_MAX
+        return replace(self, threads=threads, precision=precision, calibration_method=method)
 
     @property
     def until(self) -> float | None:

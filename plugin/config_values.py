@@ -15,6 +15,7 @@ from typing import Any
 
 from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.target import DEVICES, Target
+from sartor.errors import UsageError
 from sartor.policies import DEFAULT_MAX_ERROR, DEFAULT_PLANS, LOW_PRECISION_MAX_ERROR, Double, Precision, Search
 from sartor.runtime.driver.device import MAX_THREADS
 from sartor.settings.state_patterns import FORM, StatePattern
@@ -100,8 +101,16 @@ def _pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
     return first, second
 
 
+def _precision(name: str, value: object) -> Precision:
+    """A precision that a user can name: ``permitted`` is what f32 becomes for a model."""
+    found = choice(name, value, Precision)
+    if found is Precision.PERMITTED and not isinstance(value, Precision):
+        raise refusal(name, value, f"one of {', '.join(each for each in Precision if each is not Precision.PERMITTED)}")
+    return found
+
+
 def _selector(name: str, value: object) -> str:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or value not in SELECTORS:
         raise refusal(name, value, f"one of {', '.join(SELECTORS)}")
     return value
 
@@ -124,6 +133,19 @@ def _states(name: str, value: object) -> tuple[StatePattern, ...]:
     return tuple(
         parsed(name, each, StatePattern, StatePattern.parse, expected) for each in several(name, value, expected)
     )
+
+
+def check_ranges_are_used(name: str, method: str, precision: Precision) -> None:
+    """Make sure that a calibration method is named where there are ranges to find.
+
+    Raises:
+        UsageError: if not; the message names the setting.
+    """
+    if not precision.quantises_values:
+        raise UsageError(
+            f"{name} {method} finds ranges for 8 bits, which --precision {precision} does not use; give --precision "
+            "int8 or mixed"
+        )
 
 
 def _chosen_from(choices: type[StrEnum]) -> Reader:
@@ -166,7 +188,7 @@ SETTINGS: Mapping[str, Setting] = {
         f"(default: {DEFAULT_MAX_ERROR:g}, with a --precision below f32 {LOW_PRECISION_MAX_ERROR:g})",
     ),
     "precision": Setting(
-        _chosen_from(Precision),
+        _precision,
         "--precision",
         "What layers may be computed in besides f32, where that is faster; tf32 is NVIDIA's; int8-weights and "
         "int4-weights are --weights int8 and int4. "

@@ -178,7 +178,7 @@ def replay_plan(
     with part_of(whole) as publication:
         check_files(model, output, config, publication.others)
         check_plan(plan, config.target, config.fixed)
-        fitting = replace(config, threads=plan.threads, precision=precision_of(plan))
+        fitting = config.for_plan(plan.threads, precision_of(plan))
         return _replay(model, plan, output, fitting, progress, publication)
 
 

@@ -15,7 +15,7 @@ from sartor.codegen.ir.block_packing import block_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.candidates import Candidates, Filter, Rejection
 from sartor.codegen.ir.variants.routine import Routine
-from sartor.codegen.routine_registry import fused_routines, low_precision, routines_for
+from sartor.codegen.routine_registry import check_glob, fused_routines, low_precision, routines_for
 from sartor.costing.filters.shortlist import best_guesses, shortlisted, superfluous
 from sartor.costing.filters.useful_views import with_useful_views
 from sartor.costing.listing import Narrow, all_of, list_candidates, never
@@ -49,7 +49,12 @@ def find_candidates(
             not worth measuring, are dropped, which takes half as long. In any case weights are in blocks as the policy
             has them.
         narrow: as for ``list_candidates``.
+
+    Raises:
+        UsageError: if no routine can ever fit a pin.
     """
+    for pin in policy.pins:
+        check_glob(pin.routines, f"pins '{pin}'")
     candidates = _all(imported, policy, narrow) if everything else _worthwhile(imported, policy, narrow)
     if dump is not None:
         dumper = Dumper(dump, count=len(list(dump.glob("*.mlir"))))

@@ -39,7 +39,9 @@ class StatePattern:
         Raises:
             UsageError: if the text has another form.
         """
-        output, _, input = text.partition("=")
+        output, equals, input = text.partition("=")
+        if not equals:
+            raise UsageError(f"the state '{text}' cannot be read, expected {FORM}")
         return StatePattern(output, input)
 
     def __str__(self) -> str:

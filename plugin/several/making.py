@@ -88,7 +88,7 @@ def replayed_plan(
         LimitError: if they exceed the user's error bound.
     """
     check_plan(plan, config.target, config.fixed)
-    config = replace(config, threads=plan.threads, precision=precision_of(plan))
+    config = config.for_plan(plan.threads, precision_of(plan))
     importing = replace(config.importing, named=tuple(layer.layer for layer in plan.layers), exponents=plan.exponents)
     imported = import_network(model, importing, bench.pool, bench.progress, bench.directory)
     check_files(model, output, config, others, imported.external)

@@ -28,11 +28,11 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "target": ("tpu", "", "cpu:", "cpu,", "cpu,cpu", "vulkan,cuda", None, 1, Target("tpu", "host")),
     "threads": (0, -1, 257, 1.5, "2", True, None, NAN),
     "max_error": (-1e-3, NAN, "1e-3", True, [1e-3], 10**400),
-    "precision": ("int9", 8, None, "INT8", Search.FULL),
+    "precision": ("int9", 8, None, "INT8", "permitted", Search.FULL),
     "weight_blocks": ("32", 32, (), (33,), (32, "64"), ([32],), None),
     "double": ("f16", 64, None, "F64"),
     "calibration": ("", 1, b"samples", "a\0b"),
-    "calibration_method": ("mean", None, 0),
+    "calibration_method": ("mean", None, 0, "mse"),
     "error_measure": ("accuracy", None, abs, "nowhere.py:error", "a\0.py:error"),
     "objective": ("speed", None, Quantity.ERROR),
     "memory_limit": (-1, "-1MiB", "256 apples", 1.5, True, "much"),
@@ -100,7 +100,8 @@ def test_a_value_without_sense_names_its_field(name: str, value: object) -> None
 
 @pytest.mark.parametrize(("name", "text", "value"), [(name, *pair) for name, pair in TEXTS.items()])
 def test_a_text_stands_for_what_the_command_line_reads_it_as(name: str, text: object, value: object) -> None:
-    found = getattr(_made(**{name: text}), name)
+    beside = {"precision": "int8"} if name == "calibration_method" else {}
+    found = getattr(_made(**{**beside, name: text}), name)
     assert found == (replace(value, threads=1) if isinstance(value, Target) else value)
     assert type(found) is type(value)
 

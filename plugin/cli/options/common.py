@@ -17,8 +17,8 @@ from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.cuda_capability import compute_capability
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import SIGNATURE_EXAMPLE
-from sartor.settings.state_patterns import StatePattern
-from sartor.settings.values import input_values
+from sartor.settings.state_patterns import FORM, StatePattern
+from sartor.settings.values import input_values, parsed
 
 Value = TypeVar("Value")
 
@@ -230,7 +230,7 @@ def read_states(texts: Sequence[str] | None, *, keeps_none: bool) -> tuple[State
     """
     if texts and keeps_none:
         raise UsageError(f"--no-state keeps nothing, and --state {texts[0]} something; leave one of the two out")
-    return tuple(StatePattern.parse(text) for text in texts or ())
+    return tuple(parsed("--state", text, StatePattern, StatePattern.parse, FORM) for text in texts or ())
 
 
 def read_sources(texts: Sequence[str] | None, names: Collection[str]) -> dict[str, str]:

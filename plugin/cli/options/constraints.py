@@ -12,8 +12,8 @@ from typer.models import OptionInfo
 
 from sartor.cli.options.beginning import elapsed
 from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK
-from sartor.codegen.routine_registry import may_name
-from sartor.config_values import SETTINGS
+from sartor.codegen.routine_registry import check_glob
+from sartor.config_values import SETTINGS, check_ranges_are_used
 from sartor.errors import UsageError
 from sartor.policies import Precision
 from sartor.tuning.calibration.methods import CalibrationMethod
@@ -121,11 +121,8 @@ def read_calibration_method(text: str | None, precision: Precision) -> Calibrati
     Raises:
         UsageError: if a method is named and the precision does not allow 8 bits.
     """
-    if text is not None and not precision.quantises_values:
-        raise UsageError(
-            f"--calibration-method {text} finds ranges for 8 bits, which --precision {precision} does not use; "
-            "give --precision int8 or mixed"
-        )
+    if text is not None:
+        check_ranges_are_used("--calibration-method", text, precision)
     return CalibrationMethod(text or CalibrationMethod.MIN_MAX)
 
 
@@ -135,11 +132,7 @@ def read_pins(texts: Sequence[str] | None) -> tuple[Pin, ...]:
     Raises:
         UsageError: if a text has another form, or no routine can ever fit it.
     """
-    pins = tuple(map(Pin.parse, texts or ()))
+    pins: tuple[Pin, ...] = SETTINGS["pins"].asked(texts or ())
     for pin in pins:
-        if not may_name(pin.routines):
-            raise UsageError(
-                f"--pin '{pin.layers}={pin.routines}' fits no routine; a routine is named like "
-                "cpu:f32/conv2d.direct{tile=4}, '*direct*' fits that, and 'sartor routines MODEL.onnx' lists all"
-            )
+        check_glob(pin.routines, f"--pin '{pin}'")
     return pins

@@ -20,6 +20,7 @@ from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import Precision, Search
 from sartor.tuning.search.shipped.foreseen import Foreseen
+from sartor.tuning.selection.problem.pin import Pin
 from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, ints, model, node, weights
 
@@ -96,6 +97,12 @@ def test_the_ledger_says_by_whom(imported: ImportedModel) -> None:
     names = [costed.variant.descriptor for costed in conv.candidates]
     assert names[0] == "cpu:f32/conv2d.stock"
     assert conv.candidates[0].seconds > min(costed.seconds for costed in conv.candidates) > 0
+
+
+def test_a_pin_that_fits_no_routine_is_refused(imported: ImportedModel) -> None:
+    policy = replace(CONFIG.planning, pins=(Pin("conv", "cpu:f32/conv2d.direkt*"),))
+    with pytest.raises(UsageError, match=r"pins 'conv=cpu:f32/conv2d.direkt\*' fits no routine; a routine is named"):
+        find_candidates(imported, policy)
 
 
 def test_a_software_driver_measures_two_guesses_of_a_routine(imported: ImportedModel) -> None:

@@ -59,7 +59,7 @@ def test_patterns_pair_what_is_the_same_in_both() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("h", "the state 'h=' cannot be read, expected OUTPUT=INPUT"),
+        ("h", "the state 'h' cannot be read, expected OUTPUT=INPUT"),
         ("=h", "cannot be read"),
         ("p.*=q", "another number of \\* on each side"),
         ("hm=h", "--state hm=h: the model has no output 'hm'; its outputs are 'hn', 'p.1', 'p.2', 'y'"),

@@ -30,3 +30,6 @@ class Pin:
         if not (layers and equals and routines):
             raise UsageError(f"'{text}' is no pin, expected LAYER-GLOB=ROUTINE-GLOB such as 'conv1=*nhwc*'")
         return Pin(layers, routines)
+
+    def __str__(self) -> str:
+        return f"{self.layers}={self.routines}"
