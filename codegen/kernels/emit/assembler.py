@@ -302,16 +302,22 @@ class Assembler(ControlFlow):
             return rounded
         return arith.truncf(kind, value)
 
+    def integers_of(self, value: ir.Value, scale: Scale) -> ir.Value | None:
+        """Integers, as floats, that a vector is known to be times a scale; None if none are known."""
+        multiple = self.known.multiples.get(value)
+        is_known = multiple is not None and self.known.constants[multiple.factor] == scale.known
+        return multiple.number if multiple is not None and is_known else None
+
     def _numbers(self, value: ir.Value, scale: Scale) -> ir.Value:
         """Quantise a vector of f32, rounding to nearest: added to a large number, the integer is in its last bits.
 
         If the vector is known to be integers times the same scale, these integers are used.
         """
         real, byte = ir.F32Type.get(), self.vector_type(ir.IntegerType.get_signless(8))
-        multiple = self.known.multiples.get(value)
-        if multiple is not None and self.known.constants[multiple.factor] == scale.known:
+        number = self.integers_of(value, scale)
+        if number is not None:
             word = ir.IntegerType.get_signless(32)
-            words = arith.fptosi(self.vector_type(word), multiple.number)
+            words = arith.fptosi(self.vector_type(word), number)
             words = arith.addi(words, vector.broadcast(self.vector_type(word), arith.extsi(word, scale.number)))
             # A model that clips does not need it, and CPUs saturate as they narrow.
             low, high = (self.splat(ir.IntegerAttr.get(word, int(each))) for each in _LIMITS)

@@ -11,6 +11,7 @@ from sartor.codegen.ir.size_text import SizeText
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.byte_stores import ByteAssembler, packs_bytes
 from sartor.codegen.kernels.emit.gpu.invocations import InvocationAssembler
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -106,8 +107,11 @@ class Kernel:
         if self._is_invocation(target):
             (lane,) = (op.results[0] for op in ops if op.name == _LANE)
             return InvocationAssembler(block, self.lanes, lane)
-        assembler = Assembler if self.threads is None else ThreadAssembler
-        return assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough)
+        features = cpu_features(executable_target(target))
+        assembler = ThreadAssembler if self.threads is not None else Assembler
+        if self.threads is None and packs_bytes(self.lanes, features):
+            assembler = ByteAssembler
+        return assembler(block, self.lanes, features, is_rough=self.is_rough)
 
     def dispatch(self, arguments: Sequence[str]) -> str:
         """The lines that run the kernel; its result is ``%r``, or ``%r#0`` if it has a workspace or flags.

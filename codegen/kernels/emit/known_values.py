@@ -34,6 +34,7 @@ class Known:
     Attributes:
         constants: the value of all elements.
         integers: vectors whose elements are all integers.
+        rounded: vectors that were rounded to nearest, by what they became.
         scaled: sums of integers, and the vector that multiplies them.
         multiples: integers, and the constant that multiplies them.
         clipped: vectors that are bounded on one side.
@@ -41,6 +42,7 @@ class Known:
 
     constants: dict[ir.Value, float] = field(default_factory=dict)
     integers: set[ir.Value] = field(default_factory=set)
+    rounded: dict[ir.Value, ir.Value] = field(default_factory=dict)
     scaled: dict[ir.Value, Scaled] = field(default_factory=dict)
     multiples: dict[ir.Value, Scaled] = field(default_factory=dict)
     clipped: dict[ir.Value, Clipped] = field(default_factory=dict)

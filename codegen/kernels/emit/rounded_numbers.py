@@ -145,6 +145,7 @@ def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
     else:
         nearest = llvm.call_intrinsic(number.type, "llvm.roundeven", [number], [], [])
     asm.known.integers.add(nearest)
+    asm.known.rounded[nearest] = number
     return nearest
 
 

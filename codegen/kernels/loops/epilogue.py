@@ -71,17 +71,24 @@ class TileOrigin:
 
     def offset(self, asm: Assembler, access: Access, tile_vector: TileVector) -> Index:
         """Offset of a vector of the tile, in elements."""
-        step = access.vector or 0
+        return asm.add(self.base(asm, access), self.distance(access, tile_vector))
+
+    def base(self, asm: Assembler, access: Access) -> Index:
+        """Offset of the tile, in elements."""
         if access not in self.bases:
             self.bases[access] = asm.add(
                 asm.mul(self.batch, access.batch),
                 asm.mul(self.inside if access.is_local else self.row, access.row),
                 asm.mul(self.column, access.column),
-                asm.mul(self.vector, step),
+                asm.mul(self.vector, access.vector or 0),
                 access.base,
             )
-        inside = tile_vector.line * access.row + tile_vector.column * access.column + tile_vector.vector * step
-        return asm.add(self.bases[access], inside)
+        return self.bases[access]
+
+    def distance(self, access: Access, tile_vector: TileVector) -> int:
+        """Elements from the beginning of the tile to one of its vectors."""
+        vectors = tile_vector.vector * (access.vector or 0)
+        return tile_vector.line * access.row + tile_vector.column * access.column + vectors
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.byte_stores import Part, stores_to
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.epilogue import Epilogue, TileOrigin, TileVector
@@ -324,12 +325,13 @@ class _Writer:
                 return self._early_starts(tile)
             return [nest.epilogue.start(asm, memories, origin, tile_vector) for tile_vector in tile_vectors]
 
-        totals = self._accumulate(tile, starts)
+        totals, result = self._accumulate(tile, starts), nest.result
+        stores = stores_to(asm, memories[result.memory])
         for tile_vector, total in zip(tile_vectors, totals, strict=True):
             value = nest.epilogue.finish(asm, memories, origin, tile_vector, total)
-            asm.store(
-                value, memories[nest.result.memory], origin.offset(asm, nest.result, tile_vector), tile_vector.channels
-            )
+            place, distance = origin.base(asm, result), origin.distance(result, tile_vector)
+            stores.add(Part(value, place, distance, tile_vector.channels))
+        stores.finish()
 
     def _early_starts(self, tile: Tile) -> list[ir.Value]:
         """Initial values that all pixels share, before the loops over these."""
