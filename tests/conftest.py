@@ -12,6 +12,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.variants import routine
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
@@ -78,6 +80,21 @@ def nothing_kept() -> Iterator[None]:
         patch.setattr(KeptCode, "of_user", lambda: KeptCode(Path(_CACHE.name) / "code", limit=0))
         with ending_processes():
             yield
+
+
+NOTE_FAULT = routine.note_fault
+
+
+@pytest.fixture(scope="session", autouse=True)
+def faults_end_tests() -> Iterator[None]:
+    """A routine that fails by a fault of its own is not left out, as it is for users, but fails the test."""
+
+    def end(_name: str, _task: Task, error: ValueError) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routine, "note_fault", end)
+        yield
 
 
 # What processes do when they start, end or are disturbed is their subject.

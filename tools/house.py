@@ -22,21 +22,13 @@ LISTED_ONCE: Mapping[frozenset[str], str] = {
 }
 """Operators that are listed together in one file, from which others take the list."""
 
-REJECTS_BY_EXCEPTION = frozenset(
-    {
-        "codegen/analysis/matmul.py",
-        "codegen/kernels/layers/kernel_layer.py",
-        "codegen/lowerings/im2col.py",
-        "codegen/mlir/rewriting/rewrite.py",
-        "codegen/mlir/rewriting/widened.py",
-        "codegen/routines/cuda/attention.py",
-        "codegen/routines/open_sizes/patches.py",
-        "codegen/routines/open_sizes/window.py",
-        "codegen/routines/vector/recurrent.py",
-        "codegen/routines/vector/separable.py",
-    }
-)
-"""Files that still take a ValueError for a rejection, so that a fault of their own looks like one."""
+NOTES_FAULTS = "codegen/ir/variants/routine.py"
+"""The file that takes a ValueError of any routine for a fault, tells the user, and leaves the routine out."""
+
+REJECTING = ("codegen/analysis", "codegen/kernels", "codegen/lowerings", "codegen/mlir/rewriting", "codegen/routines")
+"""Folders whose code rejects layers: by ``Rejected``, or from within by ``RejectionError``, never by ValueError."""
+
+_NO_REJECTION = "codegen/kernels/cuda/costs.py"
 
 _OWN = "tools/house.py"
 
@@ -88,11 +80,11 @@ def complaints_about(path: str, source: str) -> Iterator[str]:
     for operators, table in LISTED_ONCE.items():
         if path not in (table, _OWN) and any(operators <= _texts_of(node) for node in ast.walk(tree)):
             yield f"{path} lists {', '.join(sorted(operators))}: take the set from {table}"
-    takes = any(_takes_for_rejection(node) for node in ast.walk(tree))
-    if takes and path not in REJECTS_BY_EXCEPTION:
-        yield f"{path} takes a ValueError for a rejection: return Rejected(reason) where the reason is known"
-    if not takes and path in REJECTS_BY_EXCEPTION:
-        yield f"{path} takes no exception for a rejection any more: take it out of REJECTS_BY_EXCEPTION"
+    if path != NOTES_FAULTS and any(_takes_for_rejection(node) for node in ast.walk(tree)):
+        yield f"{path} takes a ValueError for a rejection: a fault of our own would look like one"
+    rejects = path.startswith(REJECTING) and path != _NO_REJECTION
+    if rejects and any(_raises_value_error(node) for node in ast.walk(tree)):
+        yield f"{path} raises ValueError: raise RejectionError, or return Rejected(reason) where the reason is known"
     if path in FREE_OF_THEM or path.rpartition("/")[0] in FREE_OF_THEM:
         for name in sorted(GONE & {*_variables(tree)}):
             yield f"{path} has a variable '{name}': name the thing"
@@ -134,6 +126,11 @@ def _takes_for_rejection(node: ast.AST) -> bool:
     is_value_error = "ValueError" in {inner.id for inner in ast.walk(node.type) if isinstance(inner, ast.Name)}
     calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
     return is_value_error and any(isinstance(called, ast.Name) and called.id == "Rejected" for called in calls)
+
+
+def _raises_value_error(node: ast.AST) -> bool:
+    raised = node.exc if isinstance(node, ast.Raise) else None
+    return isinstance(raised, ast.Call) and isinstance(raised.func, ast.Name) and raised.func.id == "ValueError"
 
 
 def _variables(tree: ast.AST) -> Iterator[str]:

@@ -14,6 +14,7 @@ from sartor.codegen.analysis.convolution import convolution_of
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.packing import Reshape, Transpose
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import copies, defining_op, indexing_maps, loop_sizes
@@ -56,8 +57,8 @@ def product_rewrite(task: Task) -> Rewrite | Rejected:
         return rewrite
     try:
         flatten(rewrite)
-    except ValueError as error:
-        return Rejected(str(error))
+    except RejectionError as error:
+        return Rejected(error.reason)
     return rewrite
 
 
@@ -99,7 +100,7 @@ def flatten(rewrite: Rewrite) -> None:
     """Rewrite a layer, in place, as a matrix product; an RHS that is a weight is stored ``[K, N]``.
 
     Raises:
-        ValueError: if its root is no product of matrices.
+        RejectionError: if its root is no product of matrices.
     """
     _fold_broadcasts(rewrite)
     rewrite.run_passes(*_FLATTEN)
@@ -159,12 +160,12 @@ def turn_weight(rewrite: Rewrite) -> None:
     """Transpose the RHS, which has to be a weight.
 
     Raises:
-        ValueError: if it is no weight.
+        RejectionError: if it is no weight.
     """
     root = rewrite.root
     index = rewrite.weight_index(root.operands[1])
     if index is None:
-        raise ValueError("the RHS is not a weight")
+        raise RejectionError("the RHS is not a weight")
     maps = indexing_maps(root)
     *outer, first, second = list(maps[1].results)
     shape, element = tensor_parts(root.operands[1])
@@ -181,26 +182,26 @@ def shape_of(root: ir.Operation) -> MatmulShape:
     """Extents of a flattened root.
 
     Raises:
-        ValueError: if it is no product of matrices.
+        RejectionError: if it is no product of matrices.
     """
     kinds = ["reduction" in str(kind) for kind in ir.ArrayAttr(root.attributes["iterator_types"])]
     sizes = loop_sizes(root)
     lhs, rhs, result = ([_loop(each) for each in map_.results] for map_ in indexing_maps(root))
     parallel = len(kinds) - 1
     if sum(kinds) != 1 or not kinds[-1] or result != list(range(parallel)):
-        raise ValueError("the root is not a matrix product")
+        raise RejectionError("the root is not a matrix product")
     column, depth = parallel - 1, parallel
     if sorted(rhs[-2:]) != [column, depth] or depth not in lhs or column in lhs:
-        raise ValueError("the root's operands are not the LHS and the RHS of a matrix product")
+        raise RejectionError("the root's operands are not the LHS and the RHS of a matrix product")
     batches = sorted(loop for loop in rhs if loop not in (column, depth))
     common = [loop for loop in lhs if loop in batches]
     rows = [loop for loop in range(column) if loop not in batches]
     if len(rows) > 1 or batches != list(range(len(batches))):
-        raise ValueError("the root has more than one loop over rows")
+        raise RejectionError("the root has more than one loop over rows")
     if sorted(lhs) != sorted([*common, *rows, depth]) or len(rhs) != len(batches) + 2:
-        raise ValueError("the root's operands are not the LHS and the RHS of a matrix product")
+        raise RejectionError("the root's operands are not the LHS and the RHS of a matrix product")
     if common and common != batches:
-        raise ValueError("one LHS is multiplied by some of several matrices")
+        raise RejectionError("one LHS is multiplied by some of several matrices")
     extent = sizes[rows[0]] if rows else None
     extents = tuple(sizes[loop] for loop in batches)
     return MatmulShape(extents, extent, sizes[column], sizes[depth], shares_lhs=common != batches)
@@ -208,5 +209,5 @@ def shape_of(root: ir.Operation) -> MatmulShape:
 
 def _loop(expression: ir.AffineExpr) -> int:
     if not isinstance(expression, ir.AffineDimExpr):
-        raise ValueError("the root is not a matrix product")
+        raise RejectionError("the root is not a matrix product")
     return int(expression.position)

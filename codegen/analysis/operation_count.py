@@ -6,6 +6,7 @@ import functools
 import math
 
 from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.mlir.operations import loop_sizes
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
@@ -33,6 +34,6 @@ def operation_count(task: Task) -> int:
     with rewrite.module.context:
         try:
             iterations = math.prod(loop_sizes(rewrite.root))
-        except ValueError:
+        except RejectionError:
             return 0
     return _PER_ITERATION[task.kind] * iterations

@@ -10,6 +10,7 @@ from sartor.codegen.analysis.operation_count import operation_count
 from sartor.codegen.analysis.task_bounds import Numbers, read_facts
 from sartor.codegen.analysis.task_facts import extents_of, task_facts, write_facts
 from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.fit import Fit
 
 Sizes = Mapping[str, int]
@@ -47,7 +48,7 @@ def _operations_at(task: Task, fit: Fit, sizes: Sizes) -> int:
     assert task.opened is not None
     try:
         dim = fit.dim(most, operation_count(task.opened.twin))
-    except ValueError:
+    except RejectionError:
         return round(most * _share(task.results[0], sizes))
     return dim if isinstance(dim, int) else dim.at(sizes)
 
@@ -72,7 +73,7 @@ def _range_at(one: range | None, other: range | None, fit: Fit, sizes: Sizes) ->
         return one
     try:
         ends = [fit.dim(*pair) for pair in ((one.start, other.start), (one.stop, other.stop))]
-    except ValueError:
+    except RejectionError:
         return range(1)
     start, stop = (end if isinstance(end, int) else end.at(sizes) for end in ends)
     return range(start, stop)

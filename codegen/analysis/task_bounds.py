@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sartor.codegen.ir.machines.core import WIDE, Core
+from sartor.codegen.ir.rejection import RejectionError
 
 Numbers = dict[str, int]
 
@@ -23,14 +24,14 @@ def read_facts(text: str) -> tuple[str, Numbers]:
     """Kind and numbers of a line that ``task_facts`` wrote.
 
     Raises:
-        ValueError: if the line has another form.
+        RejectionError: if the line has another form.
     """
     kind, *pairs = text.split(" ")
     numbers = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise ValueError(f"'{pair}' is not a fact about a task")
+            raise RejectionError(f"'{pair}' is not a fact about a task")
         numbers[name] = int(value)
     return kind, numbers
 
@@ -41,12 +42,12 @@ def kind_and_sizes(facts: str) -> tuple[str, Mapping[str, int]]:
     """Kind and numbers of a task.
 
     Raises:
-        ValueError: if ``facts`` cannot be read, or a number is missing.
+        RejectionError: if ``facts`` cannot be read, or a number is missing.
     """
     kind, numbers = read_facts(facts)
     missing = {*SIZES, *_OTHERS} - numbers.keys()
     if missing:
-        raise ValueError(f"'{facts}' lacks {sorted(missing)[0]}")
+        raise RejectionError(f"'{facts}' lacks {sorted(missing)[0]}")
     return kind, MappingProxyType(numbers)
 
 
@@ -54,7 +55,7 @@ def ideal_seconds(facts: str, core: Core = WIDE) -> float:
     """About the least time that a task can take on a core: that of its operations or of its bytes, whichever is longer.
 
     Raises:
-        ValueError: if ``facts`` cannot be read.
+        RejectionError: if ``facts`` cannot be read.
     """
     return ideal_cycles(kind_and_sizes(facts)[1], core) / core.hertz
 
@@ -63,7 +64,7 @@ def weight_bytes(facts: str) -> int:
     """Bytes of a task's weights.
 
     Raises:
-        ValueError: if ``facts`` cannot be read.
+        RejectionError: if ``facts`` cannot be read.
     """
     return kind_and_sizes(facts)[1]["weights"]
 

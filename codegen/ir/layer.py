@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol, at_most
 from sartor.codegen.ir.sizes.fit import Fit
 
@@ -102,10 +103,13 @@ class TensorType:
         """Read ``tensor<1x3xf32>``.
 
         Raises:
-            ValueError: if a dimension is dynamic or the type carries an encoding.
+            RejectionError: if a dimension is dynamic or the type carries an encoding.
         """
         *sizes, dtype = text.removeprefix("tensor<").removesuffix(">").split("x")
-        return TensorType(tuple(int(size) for size in sizes), dtype)
+        try:
+            return TensorType(tuple(int(size) for size in sizes), dtype)
+        except ValueError:
+            raise RejectionError(f"{text} is no tensor of known sizes") from None
 
 
 class LayerKind(StrEnum):

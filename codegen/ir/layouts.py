@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Packing, Reshape, Transpose
+from sartor.codegen.ir.rejection import RejectionError
 
 IMAGE_RANK = 4
 PLAIN_IMAGE = "nchw"
@@ -37,7 +38,7 @@ class ImageLayout:
         """Type of ``image`` as it lies in memory.
 
         Raises:
-            ValueError: if the channels do not divide into blocks.
+            RejectionError: if the channels do not divide into blocks.
         """
         return self.packing(image).type_of(image)
 
@@ -45,13 +46,13 @@ class ImageLayout:
         """Steps from ONNX's layout to this one.
 
         Raises:
-            ValueError: if the channels do not divide into blocks.
+            RejectionError: if the channels do not divide into blocks.
         """
         if self.block is None:
             return Packing(() if self.order == (0, 1, 2, 3) else (Transpose(self.order),))
         batch, channels, height, width = image.shape
         if channels % self.block:
-            raise ValueError(f"{channels} channels do not divide into blocks of {self.block}")
+            raise RejectionError(f"{channels} channels do not divide into blocks of {self.block}")
         split = (batch, channels // self.block, self.block, height, width)
         return Packing((Reshape(split), Transpose((0, 1, 3, 4, 2))))
 
@@ -64,7 +65,7 @@ def image_layout(name: str) -> ImageLayout:
     """The layout called ``name``.
 
     Raises:
-        ValueError: for an unknown name.
+        RejectionError: for an unknown name.
     """
     if name == PLAIN_IMAGE:
         return NCHW
@@ -72,7 +73,7 @@ def image_layout(name: str) -> ImageLayout:
         return NHWC
     match = re.fullmatch(r"nchw(\d+)c", name)
     if match is None:
-        raise ValueError(f"there is no image layout '{name}'")
+        raise RejectionError(f"there is no image layout '{name}'")
     return ImageLayout(name, (0, 1, 2, 3), int(match.group(1)))
 
 
@@ -80,7 +81,7 @@ def in_layout(logical: TensorType, layout: str) -> TensorType:
     """Type in memory of a tensor of type ``logical`` in a layout.
 
     Raises:
-        ValueError: if the layout does not fit the tensor.
+        RejectionError: if the layout does not fit the tensor.
     """
     return layout_packing(logical, layout).type_of(logical)
 
@@ -89,12 +90,12 @@ def layout_packing(logical: TensorType, layout: str) -> Packing:
     """Steps from ONNX's layout of a tensor to another.
 
     Raises:
-        ValueError: if the layout does not fit the tensor.
+        RejectionError: if the layout does not fit the tensor.
     """
     if layout == PLAIN:
         return Packing()
     if len(logical.shape) != IMAGE_RANK:
-        raise ValueError(f"layout {layout} needs an image, not {logical}")
+        raise RejectionError(f"layout {layout} needs an image, not {logical}")
     return image_layout(layout).packing(logical)
 
 

@@ -14,6 +14,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from sartor.codegen.ir.rejection import RejectionError
+
 KERNEL = 3
 """Taps along a side of the filters that ``lowerings/winograd_layer.py`` supports; our own kernels take others too."""
 
@@ -63,12 +65,12 @@ def transforms(output_tile: int, kernel: int = KERNEL, *, rounded: bool = False)
         rounded: whether transformed images and filters are rounded to a narrower type.
 
     Raises:
-        ValueError: if more points would be needed than there are.
+        RejectionError: if more points would be needed than there are.
     """
     size = output_tile + kernel - 1
     chosen = _POINTS_OF_ROUNDED if rounded else _POINTS
     if not 0 < size <= len(chosen) + 1 or min(output_tile, kernel) < 1:
-        raise ValueError(f"F({output_tile}, {kernel}) does not have 1 to {len(chosen) + 1} points")
+        raise RejectionError(f"F({output_tile}, {kernel}) does not have 1 to {len(chosen) + 1} points")
     points = [Fraction(point) for point in chosen[: size - 1]]
     image, filters = [], []
     for point in points:
@@ -114,7 +116,7 @@ def transform_filter(weights: np.ndarray, output_tile: tuple[int, int], *, round
         ``[NH, NW, IC, OC]``, n of both dimensions.
 
     Raises:
-        ValueError: if more points would be needed than there are.
+        RejectionError: if more points would be needed than there are.
     """
     channels, depth, *kernel = weights.shape
     rows, columns = (
@@ -132,7 +134,7 @@ def integer_transform(output_tile: int, kernel: int = KERNEL) -> tuple[tuple[tup
     """G of one dimension times the least factor that makes its elements integers, and that factor.
 
     Raises:
-        ValueError: if more points would be needed than there are.
+        RejectionError: if more points would be needed than there are.
     """
     matrix = transforms(output_tile, kernel).filter
     factor = math.lcm(*(value.denominator for row in matrix for value in row))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.lowerings.lowering_config import root_config
 from sartor.codegen.lowerings.slices import linear_form
 from sartor.codegen.mlir.iree_compiler import ir
@@ -24,12 +25,12 @@ def split_input_blocks(rewrite: Rewrite, columns: int, depth: int) -> None:
         depth: input channels per step.
 
     Raises:
-        ValueError: if the convolution has another form.
+        RejectionError: if the convolution has another form.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         root = next(op for op in nested(rewrite.function) if "compilation_info" in op.attributes)
         if len(ir.ArrayAttr(root.attributes["iterator_types"])) != _LOOPS:
-            raise ValueError("the convolution is not of the form N, OCo, H, W, OCi, ICo, KH, KW, ICi")
+            raise RejectionError("the convolution is not of the form N, OCo, H, W, OCi, ICo, KH, KW, ICi")
         text = _text(root, columns, depth)
         (result,) = inline(text, list(root.operands), ir.InsertionPoint(root))
         root.results[0].replace_all_uses_with(result)

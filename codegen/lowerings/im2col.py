@@ -7,6 +7,7 @@ from sartor.codegen.analysis.matmul import flatten
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.packing import Reshape
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
@@ -28,8 +29,8 @@ def patches_rewrite(task: Task) -> Rewrite | Rejected:
         if not convolution.is_product:
             gather_patches(rewrite, convolution)
         flatten(rewrite)
-    except ValueError as error:
-        return Rejected(str(error))
+    except RejectionError as error:
+        return Rejected(error.reason)
     return rewrite
 
 
@@ -37,13 +38,13 @@ def gather_patches(rewrite: Rewrite, convolution: Convolution) -> None:
     """Replace the NHWC convolution at a layer's root by a gather of patches and a matrix product.
 
     Raises:
-        ValueError: if the filter is not a weight.
+        RejectionError: if the filter is not a weight.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         root = rewrite.root
         index = rewrite.weight_index(root.operands[1])
         if index is None:
-            raise ValueError("the filter is not a weight")
+            raise RejectionError("the filter is not a weight")
         channels, inner, *kernel = convolution.filter.shape
         flat = (kernel[0] * kernel[1] * inner, channels)
         rewrite.pack(index, (Reshape(flat),), tensor_type(flat, convolution.filter.dtype))

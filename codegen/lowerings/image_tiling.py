@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, pair
 from sartor.codegen.lowerings.workgroups import WorkgroupTiling
@@ -39,5 +40,5 @@ def tiled_images(
 def _tile(rewrite: Rewrite, tiling: WorkgroupTiling, loops: Sequence[str]) -> None:
     with rewrite.module.context:
         if len(loop_sizes(rewrite.root)) != len(loops):
-            raise ValueError(f"the convolution is not of the form {', '.join(loops)}")
+            raise RejectionError(f"the convolution is not of the form {', '.join(loops)}")
     tiling.apply(rewrite)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sartor.codegen.analysis.matmul import MatmulShape, shape_of
 from sartor.codegen.ir.packing import cut
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine, MatmulTile
 from sartor.codegen.mlir.rewriting.initial import initial_of
@@ -17,17 +18,17 @@ def use_mmt4d(rewrite: Rewrite, machine: Machine) -> None:
     The root's initial value is added afterwards. Rows and columns that do not fill tiles are padded with zeros.
 
     Raises:
-        ValueError: if the RHS is no weight, there is a batch of products, or IREE has no tile for them.
+        RejectionError: if the RHS is no weight, there is a batch of products, or IREE has no tile for them.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         root = rewrite.root
         shape = shape_of(root)
         tile = machine.tile if shape.rows else machine.vector_tile
         if tile is None:
-            raise ValueError("IREE has no matrix tile for this target")
+            raise RejectionError("IREE has no matrix tile for this target")
         index = rewrite.weight_index(root.operands[1])
         if index is None or shape.batches:
-            raise ValueError("the RHS is not a weight, or there is a batch of products")
+            raise RejectionError("the RHS is not a weight, or there is a batch of products")
         packed = _pack_weight(rewrite, index, shape, tile, tensor_parts(root.operands[1])[1])
         text = _text(shape, tile, packed, *(tensor_parts(value)[1] for value in (root.operands[0], root.results[0])))
         (product,) = inline(text, list(root.operands)[:2], ir.InsertionPoint(root))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.mlir.iree_compiler import ir
 
 
@@ -37,7 +38,8 @@ class LoopTiles:
         """The slice of an operand that is indexed by ``expressions``.
 
         Raises:
-            ValueError: if an index is no sum of multiples of loops, or depends on two loops that workgroups partition.
+            RejectionError: if an index is no sum of multiples of loops, or depends on two loops that workgroups
+                partition.
         """
         offsets: list[tuple[int, int] | None] = []
         sizes: list[int] = []
@@ -45,7 +47,7 @@ class LoopTiles:
             factors = linear_form(expression)
             moving = [(loop, factor * self.extents[loop]) for loop, factor in factors.items() if loop in self.moving]
             if len(moving) > 1:
-                raise ValueError("an operand is indexed by two distributed loops at once")
+                raise RejectionError("an operand is indexed by two distributed loops at once")
             offsets.append(moving[0] if moving else None)
             sizes.append(1 + sum(factor * (self.extents[loop] - 1) for loop, factor in factors.items()))
         return Slice(tuple(offsets), tuple(sizes))
@@ -55,7 +57,7 @@ def linear_form(expression: ir.AffineExpr) -> dict[int, int]:
     """Factor of each loop in an index such as ``2 * d1 + d4``.
 
     Raises:
-        ValueError: if the index has another form or a constant part.
+        RejectionError: if the index has another form or a constant part.
     """
     if isinstance(expression, ir.AffineDimExpr):
         return {expression.position: 1}
@@ -68,4 +70,4 @@ def linear_form(expression: ir.AffineExpr) -> dict[int, int]:
         return factors
     if isinstance(expression, ir.AffineMulExpr) and isinstance(expression.rhs, ir.AffineConstantExpr):
         return {loop: factor * expression.rhs.value for loop, factor in linear_form(expression.lhs).items()}
-    raise ValueError(f"an operand is indexed by {expression}")
+    raise RejectionError(f"an operand is indexed by {expression}")

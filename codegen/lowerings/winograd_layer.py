@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.packing import Packing, Reshape, WinogradFilter
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.winograd import transforms
 from sartor.codegen.lowerings.winograd_text import Tiling, image_transform, result_transform
 from sartor.codegen.mlir.iree_compiler import ir
@@ -25,7 +26,7 @@ def use_own_transforms(rewrite: Rewrite, convolution: Convolution, tiling: Tilin
     The batched product is the new root; the initial value of the old root is added at the end.
 
     Raises:
-        ValueError: if the filter is not a weight.
+        RejectionError: if the filter is not a weight.
     """
     channels, inner = convolution.filter.shape[:2]
     matrices = transforms(tiling.output_tile)
@@ -46,7 +47,7 @@ def use_iree_ops(rewrite: Rewrite, convolution: Convolution, tiling: Tiling) -> 
     Their code for Vulkan does not compile if tiles do not fill the image.
 
     Raises:
-        ValueError: if the filter is not a weight.
+        RejectionError: if the filter is not a weight.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         root = rewrite.root
@@ -60,7 +61,7 @@ def use_iree_ops(rewrite: Rewrite, convolution: Convolution, tiling: Tiling) -> 
 def _transform_weight(rewrite: Rewrite, root: ir.Operation, convolution: Convolution, tiling: Tiling) -> ir.Value:
     index = rewrite.weight_index(root.operands[1])
     if index is None:
-        raise ValueError("the filter is not a weight")
+        raise RejectionError("the filter is not a weight")
     channels, inner = convolution.filter.shape[:2]
     shape = (tiling.size**2, inner, channels)
     rewrite.packings[index] = Packing()

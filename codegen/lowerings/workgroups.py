@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sartor.codegen.ir.packing import Reshape, Transpose
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.lowerings.dispatch_text import LOADS, STORE, Grid, Operand, dispatch_text
 from sartor.codegen.lowerings.lowering_config import follower_config, root_config
 from sartor.codegen.lowerings.slices import LoopTiles, Slice
@@ -55,7 +56,7 @@ class WorkgroupTiling:
         into panels along the last of these.
 
         Raises:
-            ValueError: if an op cannot be sliced.
+            RejectionError: if an op cannot be sliced.
         """
         with rewrite.module.context as context, ir.Location.unknown(context):
             simplify_initial(rewrite.root)
@@ -114,7 +115,7 @@ class _Dispatch:
         extents, rank = loop_sizes(op), len(self._grid.counts)
         leading = ir.AffineMap.get(len(extents), 0, [ir.AffineDimExpr.get(loop) for loop in range(rank)])
         if indexing_maps(op)[-1] != leading:
-            raise ValueError("the result's dimensions are not the first loops")
+            raise RejectionError("the result's dimensions are not the first loops")
         return LoopTiles((*self._tiling.workgroup, *extents[rank:]), frozenset(self._moving))
 
     def _pack(self) -> None:

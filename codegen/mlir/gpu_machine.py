@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from sartor.codegen.ir.machines.core import Core
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.dispatches import executable_target
 from sartor.codegen.mlir.machine import Machine
@@ -41,7 +42,7 @@ def gpu_machine(target: Target) -> Machine:
 
     Raises:
         CompileError: if the compiler rejects the target.
-        ValueError: if it does not tell the size of a subgroup.
+        RejectionError: if it does not tell the size of a subgroup.
     """
     return _machine(executable_target(target))
 
@@ -51,7 +52,7 @@ def _machine(attribute: str) -> Machine:
     # With the smallest of several sizes a workgroup is never more than one subgroup.
     found = re.search(r"subgroup_size_choices = \[([\d, ]+)\]", attribute)
     if found is None:
-        raise ValueError("the target does not tell the size of a subgroup")
+        raise RejectionError("the target does not tell the size of a subgroup")
     width = min(int(part) for part in found[1].split(",")) * _FLOAT_BYTES
     features = frozenset(_features(attribute))
     if f'arch = "{_SOFTWARE}"' in attribute:

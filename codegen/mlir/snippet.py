@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, remap
 
@@ -20,12 +21,12 @@ def inline(text: str, operands: Sequence[ir.Value], point: ir.InsertionPoint) ->
             The values that the function returns.
 
     Raises:
-        ValueError: if the text is not valid MLIR.
+        RejectionError: if the text is not valid MLIR.
     """
     try:
         module = ir.Module.parse(text)
     except ir.MLIRError as error:
-        raise ValueError(first_error(error)) from None
+        raise RejectionError(first_error(error)) from None
     block = body_of(module.body.operations[0].operation)
     mapping = dict(zip(block.arguments, operands, strict=True))
     *ops, terminator = [view.operation for view in block.operations]

@@ -18,6 +18,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count, Dim, Extent, Symbol, adjacent_counts, count_of
 
 _MOST_OFFSET = 64
@@ -27,7 +28,7 @@ _MOST_FACTORS = 2
 _Formula = TypeVar("_Formula", bound=Count)
 
 
-class SeveralFitError(ValueError):
+class SeveralFitError(RejectionError):
     """Several formulas fit two sizes."""
 
 
@@ -78,7 +79,7 @@ class Fit:
         No offset is guessed, as no third import tells whether it is one.
 
         Raises:
-            ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
+            RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
         counted = [count for count in self.counts if self._values(count) == (one, other)]
         if one != other and counted:
@@ -89,7 +90,7 @@ class Fit:
         """The size that is ``one`` in the first import and ``other`` in the second.
 
         Raises:
-            ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
+            RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
         return self._first(one, other, (self._known, self._multiples, self._sums))
 
@@ -98,7 +99,7 @@ class Fit:
         index, of a product, too.
 
         Raises:
-            ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
+            RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
         return self._first(one, other, (self._known, self._multiples, self._lasts, self._sums))
 
@@ -108,7 +109,7 @@ class Fit:
         Rounded sizes are factors of such a number, and of no other.
 
         Raises:
-            ValueError: if no formula fits, or several do, which is a ``SeveralFitError``.
+            RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
         if one != other:
             pairs = (count_of(pair) for pair in itertools.combinations_with_replacement(self.known, 2))
@@ -125,7 +126,7 @@ class Fit:
             if fitting := tuple(dict.fromkeys(candidates(one, other))):
                 break
         else:
-            raise ValueError(f"a size that is {one} or {other} is no product of them")
+            raise RejectionError(f"a size that is {one} or {other} is no product of them")
         return self._only(fitting, one, other)
 
     @staticmethod

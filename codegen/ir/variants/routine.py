@@ -5,14 +5,16 @@ A routine is found by its descriptor ``device:dtype/op.algorithm{parameters}`` (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.target import Target
@@ -21,6 +23,8 @@ from sartor.codegen.ir.variants.traits import PLAIN_TRAITS, DescribedVariant, Tr
 
 Parameters = Mapping[str, tuple[int, ...] | int]
 
+_LOG = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 _OP_NAMES = {
     LayerKind.CONVOLUTION: "conv2d",
     LayerKind.DEPTHWISE: "depthwise",
@@ -205,7 +209,7 @@ def choices_of(routine: Routine, task: Task, target: Target) -> list[Parameters]
     """The parameter sets of a routine for a task, best guess first; the reason if there are none."""
     if task.opened is not None and not routine.traits.opens:
         return Rejected("it has no code for sizes that are known only when it runs")
-    return routine.parameters(task, target)
+    return _without_fault(lambda: routine.parameters(task, target), routine.name, task)
 
 
 def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Variant | Rejected]:
@@ -220,7 +224,7 @@ def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Varian
 
 def variant_of(routine: Routine, task: Task, parameters: Parameters, target: Target) -> Variant | Rejected:
     """The variant of a routine for one of its parameter sets; the reason if there is none."""
-    built = routine.build(task, parameters, target)
+    built = _without_fault(lambda: routine.build(task, parameters, target), routine.name, task)
     if isinstance(built, Rejected):
         return built
     return Variant(
@@ -228,6 +232,26 @@ def variant_of(routine: Routine, task: Task, parameters: Parameters, target: Tar
         traits=routine.traits,
         routine=routine.name,
         parameters=tuple(parameters.items()),
+    )
+
+
+def _without_fault(answer: Callable[[], _Answer], name: str, task: Task) -> _Answer | Rejected:
+    """What a routine answers. A fault of its own is said to be one, and costs this candidate, not the compilation."""
+    try:
+        return answer()
+    except RejectionError as error:
+        return Rejected(error.reason)
+    except ValueError as error:
+        note_fault(name, task, error)
+        return Rejected(f"it failed by a fault of its own, {error}")
+
+
+def note_fault(name: str, task: Task, error: ValueError) -> None:
+    """Tell the user that a routine failed on a layer by a fault of its own."""
+    _LOG.warning(
+        "the routine %s failed on the layer %s by a fault of its own, and is left out: please report it",
+        *(name, task.key),
+        exc_info=error,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.amx.interleaving import Interleaving
 from sartor.codegen.kernels.amx.tilings import TileTiling
 from sartor.codegen.kernels.isa.amx import ROWS, TILES, TileElement
@@ -73,13 +74,13 @@ class TileContraction:
         """Check the sizes.
 
         Raises:
-            ValueError: if blocks are larger than the result, or need too many or too large tiles.
+            RejectionError: if blocks are larger than the result, or need too many or too large tiles.
         """
         sizes, tile_positions = self.tiling, len(self.tile_positions)
         if sizes.pixels > min(ROWS, self.columns.output) or sizes.lines > self.rows.output:
-            raise ValueError("tiles are larger than the result")
+            raise RejectionError("tiles are larger than the result")
         if tile_positions * sizes.vectors + tile_positions + 1 > TILES or sizes.depth > self.element.depth:
-            raise ValueError("blocks are larger than AMX's tiles")
+            raise RejectionError("blocks are larger than AMX's tiles")
 
     @property
     def groups(self) -> tuple[int, int, int]:

@@ -31,7 +31,7 @@ def tile_contraction(
         is_read_as_is: whether the image is stored in the type that is multiplied.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     check_sums(math.prod(convolution.filter.shape[1:]), is_quantised=element.is_quantised)
     merged = is_merged(convolution)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.amx.emitter import TileKernel
 from sartor.codegen.kernels.amx.interleaving import Interleaving
 from sartor.codegen.kernels.amx.packing import pack_matrix
@@ -16,7 +17,7 @@ def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) 
     """The kernel of a product with AMX; an RHS that is a weight is packed into tiles, others are interleaved.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     depth = layer.shape.depth
     check_sums(depth, is_quantised=element.is_quantised)
@@ -51,11 +52,11 @@ def _interleaving(layer: ProductLayer, tiling: TileTiling, element: TileElement)
     """How an RHS that is no weight is copied.
 
     Raises:
-        ValueError: if its columns are not adjacent, or integers are multiplied, or too few rows read the copy.
+        RejectionError: if its columns are not adjacent, or integers are multiplied, or too few rows read the copy.
     """
     if element.is_quantised:
-        raise ValueError("integers are multiplied by weights only")
+        raise RejectionError("integers are multiplied by weights only")
     if layer.rows == 1:
-        raise ValueError("a single row does not justify a copy of the RHS")
+        raise RejectionError("a single row does not justify a copy of the RHS")
     batch, row = layer.rhs_strides()
     return Interleaving(batch, row, layer.shape.depth, element.group, layer.lanes, tiling)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sartor.codegen.ir.layer import Stage, Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.attention.attention_layer import attention_stages, computes_softmax
@@ -90,13 +91,13 @@ def attention_form(task: Task) -> tuple[AttentionForm, tuple[Rewrite, ...]]:
     """The form of a fused task, for any size if those are known only when it runs, with the rewrites that hold its ops.
 
     Raises:
-        ValueError: if it is no attention that the kernels compute.
+        RejectionError: if it is no attention that the kernels compute.
     """
     one, rewrites = _known_form(task)
     if task.opened is None:
         return one, rewrites
     if task.weights:
-        raise ValueError("a weight beside its scores may be a table of which a call reads a part")
+        raise RejectionError("a weight beside its scores may be a table of which a call reads a part")
     other, others = _known_form(task.opened.twin)
     with rewrites[0].module.context:
         return _open_form(one, other, task.opened.fit), (*rewrites, *others)
@@ -106,7 +107,7 @@ def _known_form(task: Task) -> tuple[AttentionForm, tuple[Rewrite, ...]]:
     """The form of a fused task for the sizes of its code."""
     stages = attention_stages(task)
     if len(stages) not in (_STAGES, _STAGES + 1):
-        raise ValueError("not a product, a softmax and a product")
+        raise RejectionError("not a product, a softmax and a product")
     rewrites = tuple(Rewrite.plain(stage.task) for stage in stages)
     with rewrites[0].module.context:
         return _form(task, stages, rewrites), rewrites
@@ -128,12 +129,12 @@ class _Code:
         """Position of the buffer of an argument.
 
         Raises:
-            ValueError: if the value is none.
+            RejectionError: if the value is none.
         """
         arguments = list(body_of(self.rewrite.function).arguments)
         position = self.memories[arguments.index(value)] if value in arguments else None
         if position is None:
-            raise ValueError("an operand is computed in the layer")
+            raise RejectionError("an operand is computed in the layer")
         return position
 
 
@@ -151,32 +152,32 @@ def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> A
     _, middle, last = stages[:_STAGES]
     first, _, second, *_ = _codes(task, stages, rewrites)
     if middle.inputs != (None,) or not computes_softmax(row_form(rewrites[1].function), middle.task.results[0]):
-        raise ValueError("there is no softmax between the products")
+        raise RejectionError("there is no softmax between the products")
     scores, context = rewrites[0].root, rewrites[2].root
     if not all(map(_is_product, (scores, context))):
-        raise ValueError("the products are not of a matrix for each head")
+        raise RejectionError("the products are not of a matrix for each head")
     shape = middle.task.inputs[0].shape
     if len(shape) not in (_RANK - 1, _RANK):
-        raise ValueError("the scores are not by batches, heads, queries and keys")
+        raise RejectionError("the scores are not by batches, heads, queries and keys")
     # Without a dimension of their own, heads are taken for batches.
     extents = shape if len(shape) == _RANK else (shape[0], 1, *shape[1:])
     columns, depth = (tensor_parts(operand)[0][-1] for operand in (context.results[0], scores.operands[0]))
     if _joined(extents) != tensor_parts(scores.results[0])[0]:
-        raise ValueError("the softmax is over other batches, heads or queries than the first product's")
+        raise RejectionError("the softmax is over other batches, heads or queries than the first product's")
     if (*_joined(extents)[:-1], columns) != tensor_parts(context.results[0])[0]:
-        raise ValueError("the softmax is over other batches, heads or queries than the second product's")
+        raise RejectionError("the softmax is over other batches, heads or queries than the second product's")
     product, steps, ended = _steps(scores, first, extents)
     if ended != _returned(rewrites[0]) or tensor_parts(ended)[0] != shape:
-        raise ValueError("other code follows the scores")
+        raise RejectionError("other code follows the scores")
     queries, keys = (_of_batches(operand, first, extents) for operand in list(scores.operands)[:2])
     values = _of_batches(context.operands[1], second, extents)
     if _unfolded(context.operands[0]) != list(body_of(rewrites[2].function).arguments)[last.inputs.index(None)]:
-        raise ValueError("the second product does not multiply what the softmax computes")
+        raise RejectionError("the second product does not multiply what the softmax computes")
     if 1 not in keys.steps[-2:] or values.steps[-1] != 1 or queries.steps[-1] != 1:
-        raise ValueError("elements of a query or a value, or keys, are not adjacent")
+        raise RejectionError("elements of a query or a value, or keys, are not adjacent")
     result = Strided(len(task.inputs) + len(task.weights), _stored(context.results[0], rewrites[2:], extents))
     if result.steps[-1] != 1:
-        raise ValueError("elements of a result are not adjacent")
+        raise RejectionError("elements of a result are not adjacent")
     return AttentionForm(extents, depth, columns, queries, keys, values, product, tuple(steps), result)
 
 
@@ -206,7 +207,7 @@ def _stored(product: ir.Value, rewrites: Sequence[Rewrite], extents: Sequence[in
         apart = _expanded(product, value, shape)
         return _apart(stored_as(product, value), heads) if apart is None else stored_as(apart, value)
     if tensor_parts(value)[0] != shape or _unfolded(value) != product:
-        raise ValueError("what is transposed is not by batches and heads")
+        raise RejectionError("what is transposed is not by batches and heads")
     return stored_as(body_of(rewrites[1].function).arguments[0], _returned(rewrites[1]))
 
 
@@ -226,14 +227,14 @@ def _apart(steps: Sequence[int], heads: int) -> tuple[int, ...]:
     if len(steps) == _RANK:
         return tuple(steps)
     if len(steps) != _RANK - 1:
-        raise ValueError("a product is not by batches and heads")
+        raise RejectionError("a product is not by batches and heads")
     return (heads * steps[0], *steps)
 
 
 def _returned(rewrite: Rewrite) -> ir.Value:
     returned = list(body_of(rewrite.function).operations)[-1].operation.operands
     if len(returned) != 1:
-        raise ValueError("a stage has several results")
+        raise RejectionError("a stage has several results")
     return returned[0]
 
 
@@ -268,7 +269,7 @@ def _steps(root: ir.Operation, code: _Code, extents: Sequence[int]) -> tuple[ir.
             current = op.results[0]
             aliases[current] = current
         else:
-            raise ValueError(f"{op.name} is no elementwise op on scores")
+            raise RejectionError(f"{op.name} is no elementwise op on scores")
     return root.results[0], steps, current
 
 
@@ -277,14 +278,14 @@ def _operands(
 ) -> list[Operand]:
     shape, operands = tensor_parts(op.results[0])[0], list[Operand]()
     if shape not in (tuple(extents), _joined(extents)):
-        raise ValueError("an op on the scores is not by their batches, heads and queries")
+        raise RejectionError("an op on the scores is not by their batches, heads and queries")
     for value, indexing in zip(list(op.operands)[:-1], indexing_maps(op), strict=False):
         constant = constant_of(value)
         if constant is not None:
             operands.append(constant)
         elif value in aliases:
             if not keeps_order(indexing, shape):
-                raise ValueError("an op reads the scores in another order")
+                raise RejectionError("an op reads the scores in another order")
             operands.append(aliases[value])
         else:
             operands.append(_beside(value, indexing, code, extents[1]))
@@ -298,7 +299,7 @@ def _beside(value: ir.Value, indexing: ir.AffineMap, code: _Code, heads: int) ->
         if isinstance(dimension, ir.AffineDimExpr) and size > 1:
             steps[dimension.position] = step
     if steps[-1] not in (0, 1):
-        raise ValueError("an operand beside the scores is not adjacent along keys")
+        raise RejectionError("an operand beside the scores is not adjacent along keys")
     return Strided(code.memory(view.origin), _apart(steps, heads))
 
 
@@ -306,10 +307,10 @@ def _open_form(one: AttentionForm, other: AttentionForm, fit: Fit) -> AttentionF
     """The form for any size, by those for the two sizes of ``fit``.
 
     Raises:
-        ValueError: if they differ in more than numbers of batches, queries and keys.
+        RejectionError: if they differ in more than numbers of batches, queries and keys.
     """
     if (one.depth, one.columns, one.extents[1]) != (other.depth, other.columns, other.extents[1]):
-        raise ValueError("the number of heads or their elements are known only when it runs")
+        raise RejectionError("the number of heads or their elements are known only when it runs")
 
     twins = {one.product: other.product}
     steps = []
@@ -330,7 +331,7 @@ def _open_form(one: AttentionForm, other: AttentionForm, fit: Fit) -> AttentionF
 
 def _open_strides(one: Strided, other: Strided, fit: Fit) -> Strided:
     if one.memory != other.memory:
-        raise ValueError("attention does not read alike for all sizes")
+        raise RejectionError("attention does not read alike for all sizes")
     return Strided(one.memory, _fitted(one.steps, other.steps, fit))
 
 
@@ -340,7 +341,7 @@ def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Valu
     is_same_value = isinstance(one, ir.Value) and twins.get(one) == other
     if is_same_value or (isinstance(one, ir.Attribute) and str(one) == str(other)):
         return one
-    raise ValueError("scores are not computed alike for all sizes")
+    raise RejectionError("scores are not computed alike for all sizes")
 
 
 def _fitted(one: Sequence[Count], other: Sequence[Count], fit: Fit) -> tuple[Count, ...]:

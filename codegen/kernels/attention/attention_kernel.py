@@ -49,7 +49,7 @@ class AttentionKernel(ABC):
         """Make sure that a workgroup's memory is large enough.
 
         Raises:
-            ValueError: if it is not.
+            RejectionError: if it is not.
         """
 
     @abstractmethod

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
 from sartor.codegen.ir.layer import LayerKind, Stage, Task, TensorType
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.attention.fused_attention import FusedAttention
@@ -93,7 +94,7 @@ def _is_softmax(stage: Stage, scores: MatmulShape) -> bool:
     with rewrite.module.context:
         try:
             form = row_form(rewrite.function)
-        except ValueError:
+        except RejectionError:
             return False
         return form.length == scores.columns and computes_softmax(form, stage.task.results[0])
 
@@ -128,15 +129,15 @@ def attention_layer(
     """The kernel of an attention.
 
     Raises:
-        ValueError: if there is none.
+        RejectionError: if there is none.
     """
     found = attention_of(task)
     if isinstance(found, Rejected):
-        raise ValueError(found.reason)
+        raise RejectionError(found.reason)
     first, _, last = attention_stages(task)
     one, other = (product_rewrite(each.task) for each in (first, last))
     if isinstance(one, Rejected) or isinstance(other, Rejected):
-        raise ValueError("its products cannot be flattened")
+        raise RejectionError("its products cannot be flattened")
     with one.module.context:
         scores, context = ProductLayer.of(one, _PAIR), ProductLayer.of(other, _PAIR)
         code = _code(task, found, scores, context, (warps, block), instruction)
@@ -158,10 +159,10 @@ def _code(
     probabilities, place = context.memories
     values = taken[place]
     if max(queries, keys, values) >= len(task.inputs) or attention_stages(task)[-1].inputs[probabilities] is not None:
-        raise ValueError("it does not multiply activations, the last by what the softmax computes")
+        raise RejectionError("it does not multiply activations, the last by what the softmax computes")
     _check_between(found, scores, context, probabilities)
     if scores.shape.columns % _PAIR and any(each.vector is not None for each in _read(scores.epilogue)):
-        raise ValueError("its keys are an odd number, and an operand beside the scores has a number for each")
+        raise RejectionError("its keys are an odd number, and an operand beside the scores has a number for each")
     shape = context.shape
     tile = ROWS, found.value_columns
     sums = WarpSums(context.rows, shape.columns, tile, (sizes[0] * ROWS, found.value_columns), _PAIR)
@@ -203,7 +204,7 @@ def _check_between(found: Attention, scores: ProductLayer, context: ProductLayer
     """Check that both products see the scores in one order, and that nothing else reads them.
 
     Raises:
-        ValueError: if not.
+        RejectionError: if not.
     """
     columns = found.scores.columns
     written, read = scores.result, context.lhs
@@ -211,9 +212,9 @@ def _check_between(found: Attention, scores: ProductLayer, context: ProductLayer
     in_order = scores.rows == 1 or written.column == read.column == columns
     in_batches = scores.batches == 1 or written.batch == read.batch == scores.rows * columns
     if not (in_rows or scores.rows == 1) or not in_order or not in_batches:
-        raise ValueError("the products see the scores in different orders")
+        raise RejectionError("the products see the scores in different orders")
     if len(list(list(body_of(context.rewrite.function).arguments)[argument].uses)) != 1:
-        raise ValueError("what the softmax computes is read twice")
+        raise RejectionError("what the softmax computes is read twice")
 
 
 def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -236,12 +237,12 @@ def _layouts(task: Task, first: Rewrite, last: Rewrite) -> tuple[str, ...]:
     """The layout of each activation.
 
     Raises:
-        ValueError: if the products read an activation in different layouts.
+        RejectionError: if the products read an activation in different layouts.
     """
     found: dict[int, str] = {}
     of_scores, _, of_context = attention_stages(task)
     for stage, rewrite in ((of_scores, first), (of_context, last)):
         for position, layout in zip(stage.inputs, rewrite.inputs, strict=True):
             if position is not None and found.setdefault(position, layout) != layout:
-                raise ValueError("the products read an activation in different layouts")
+                raise RejectionError("the products read an activation in different layouts")
     return tuple(found[position] for position in range(len(task.inputs)))

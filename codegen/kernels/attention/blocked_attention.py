@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import most_of
 from sartor.codegen.kernels.attention.attention_kernel import FLOAT_BYTES, AttentionKernel
 from sartor.codegen.kernels.attention.head_code import HeadCode
@@ -64,7 +65,7 @@ class BlockedAttention(AttentionKernel):
 
     def check(self) -> None:
         if self.queries <= 0 or self.block <= 0:
-            raise ValueError(f"keys of {self.form.depth} elements do not fit a workgroup")
+            raise RejectionError(f"keys of {self.form.depth} elements do not fit a workgroup")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         scratch = _Scratch.of(asm, self)

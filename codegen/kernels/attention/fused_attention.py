@@ -119,7 +119,7 @@ class FusedAttention:
         """Make sure that the code can be emitted.
 
         Raises:
-            ValueError: if it cannot.
+            RejectionError: if it cannot.
         """
         self.query_copies.check()
         self.key_stages.check()

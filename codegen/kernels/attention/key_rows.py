@@ -45,7 +45,7 @@ class KeyRows:
         """Make sure that the code can be emitted.
 
         Raises:
-            ValueError: if it cannot.
+            RejectionError: if it cannot.
         """
         self._copies.check()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import most_of
 from sartor.codegen.kernels.attention.attention_kernel import FLOAT_BYTES, AttentionKernel
 from sartor.codegen.kernels.attention.head_code import HeadCode
@@ -40,7 +41,7 @@ class OpenAttention(AttentionKernel):
 
     def check(self) -> None:
         if self.rows * self.padded_keys * FLOAT_BYTES > _MOST_SCRATCH_BYTES:
-            raise ValueError(f"scores of {self.rows} queries with {self.padded_keys} keys do not fit a workgroup")
+            raise RejectionError(f"scores of {self.rows} queries with {self.padded_keys} keys do not fit a workgroup")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         scratch = asm.scratch(self.rows * self.padded_keys, ir.F32Type.get())

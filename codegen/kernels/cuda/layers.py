@@ -86,7 +86,7 @@ def convolution_product(
         computed: computes rows of a 1x1 convolution's image; None if it is in memory.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     channels, depth, *_ = convolution.filter.shape
     packing = pack_filters(convolution, tiling, instruction)
@@ -134,7 +134,7 @@ def weight_product(product: ProductLayer, tiling: BlockTiling, instruction: Matr
     """The product of a layer by a weight; extends the packing of the weight.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     shape = product.shape
     check_sums(shape.depth, is_quantised=instruction.is_integer)
@@ -150,7 +150,7 @@ def activation_product(product: ProductLayer, tiling: BlockTiling, instruction: 
     """The product of a layer of two activations, in batches.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     shape = product.shape
     batch, row = product.rhs_strides()

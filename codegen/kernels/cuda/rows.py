@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sartor.codegen.ir.machines.cuda import WARP
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
@@ -51,10 +52,10 @@ class WarpRows:
         """Make sure that rows fit registers.
 
         Raises:
-            ValueError: if they do not.
+            RejectionError: if they do not.
         """
         if self.vectors * self.lanes * max(1, len(self.form.kept)) > MOST_ELEMENTS:
-            raise ValueError(f"rows of {self.form.length} elements do not fit the registers of a warp")
+            raise RejectionError(f"rows of {self.form.length} elements do not fit the registers of a warp")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit the code of one thread."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
@@ -64,12 +65,12 @@ class ComputedRows:
         """Make sure that all threads compute equally many vectors, each thread of the same channels.
 
         Raises:
-            ValueError: if not.
+            RejectionError: if not.
         """
         if self.window.nest.channels % self._lanes:
-            raise ValueError(f"{self.window.nest.channels} channels do not divide into vectors of {self._lanes}")
+            raise RejectionError(f"{self.window.nest.channels} channels do not divide into vectors of {self._lanes}")
         if self.tiling.threads % self._per_row or (self.tiling.rows * self._per_row) % self.tiling.threads:
-            raise ValueError("the windows of a stage are not divided equally among threads")
+            raise RejectionError("the windows of a stage are not divided equally among threads")
 
     def places(self, asm: ThreadAssembler, thread: Index, first: Index) -> list[Place]:
         """Where the thread's pixels lie; those beyond the last are the last, and their sums are not stored."""
@@ -153,7 +154,7 @@ class ComputedRows:
     def _filter(self, asm: ThreadAssembler, vector: Index, tap: Index, column: int) -> ir.Value:
         taps = self.window.taps
         if taps is None:
-            raise ValueError("the window has no filters")
+            raise RejectionError("the window has no filters")
         offset = asm.add(asm.mul(vector, taps.vector), asm.mul(tap, taps.row), column * taps.column)
         return asm.load(self.memories[self.window.filters], offset, self._lanes)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import Window
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
@@ -42,10 +43,10 @@ class ThreadWindow:
         """The window of a layer; sets the packing of its filters.
 
         Raises:
-            ValueError: if the layer cannot be computed so.
+            RejectionError: if the layer cannot be computed so.
         """
         if window.kernel[1] > _WIDEST:
-            raise ValueError(f"a window of {window.kernel[1]} columns is too wide to be written out")
+            raise RejectionError(f"a window of {window.kernel[1]} columns is too wide to be written out")
         return ThreadWindow(window_sliding(layer, window, Tiling(1, 1, 1, 1, 1, 1)), pixels)
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.machines.cuda import WARP
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.size_text import SizeText
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.target import Target, cpu_features
@@ -73,7 +74,7 @@ class Kernel:
                 workgroup's position. A tied result has a buffer of its own in the memory of an input.
 
             Raises:
-                ValueError: if ``write`` emits invalid code.
+                RejectionError: if ``write`` emits invalid code.
         """
         with shared_context() as context, ir.Location.unknown(context):
             module = ir.Module.parse(self._shell(target))
@@ -95,7 +96,7 @@ class Kernel:
             try:
                 module.operation.verify()
             except ir.MLIRError as error:
-                raise ValueError(first_error(error)) from None
+                raise RejectionError(first_error(error)) from None
             return str(module.body.operations[0].operation.get_asm(use_local_scope=True))
 
     def _is_invocation(self, target: Target) -> bool:

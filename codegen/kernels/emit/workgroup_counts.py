@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.dispatches import executable_target
 
@@ -20,12 +21,12 @@ def check_groups(groups: tuple[int, int, int], target: Target) -> None:
     IREE's code for CPUs counts those along the last dimension in 16 bits; CUDA and Vulkan have limits of their own.
 
     Raises:
-        ValueError: if there are more.
+        RejectionError: if there are more.
     """
     limits = _OF_CPU if target.device == "cpu" else _declared(executable_target(target))
     for count, most in zip(groups, limits, strict=True):
         if count > most:
-            raise ValueError(
+            raise RejectionError(
                 f"{count} workgroups along one dimension are more than the {most} that {target.device} counts"
             )
 

@@ -10,6 +10,7 @@ from sartor.codegen.ir.block_packing import InBlocks
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
@@ -83,19 +84,19 @@ class BlockRoutine(ABC):
         """The kernel of a product.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         weight = encoded_weight(task)
         if isinstance(weight, Rejected):
-            raise ValueError(weight.reason)
+            raise RejectionError(weight.reason)
         machine, rewrite = kernel_machine(weight.plain, target), product_rewrite(weight.plain)
         if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):
-            raise ValueError("not a matrix product for kernels")
+            raise RejectionError("not a matrix product for kernels")
         with rewrite.module.context:
             product = ProductLayer.of(rewrite, machine.lanes)
             refusal = self.refusal(weight, product.shape, machine)
             if refusal is not None:
-                raise ValueError(refusal.reason)
+                raise RejectionError(refusal.reason)
             parts = self.parts(EncodedProduct.of(product, weight, len(task.inputs), Tiling.of(parameters)))
         inputs = schemas_of(task.inputs, rewrite.inputs, target.device)
         (output,) = schemas_of(task.results, rewrite.outputs, target.device)
@@ -125,11 +126,11 @@ class EncodedProduct:
         """A product, of whose layer ``inputs`` arguments are activations.
 
         Raises:
-            ValueError: if the layer cannot be computed so.
+            RejectionError: if the layer cannot be computed so.
         """
         codes = product.weight
         if codes != weight.parts[0] or product.rewrite.packings[codes] != Packing():
-            raise ValueError("the layer reshapes its weight in blocks of integers")
+            raise RejectionError("the layer reshapes its weight in blocks of integers")
         blocks = PackedBlocks(weight.encoding, product.lanes, tiling.vectors)
         for part, packing in zip(weight.parts, blocks.packings(len(weight.parts)), strict=True):
             product.rewrite.set_packing(part, packing.steps)
@@ -140,7 +141,7 @@ class EncodedProduct:
         """A product by a weight of floats that is rounded to codes when it is packed.
 
         Raises:
-            ValueError: if the layer cannot be computed so.
+            RejectionError: if the layer cannot be computed so.
         """
         encoding = BlockEncoding(bits, block, product.shape.depth, product.shape.columns)
         blocks = PackedBlocks(encoding, product.lanes, tiling.vectors, has_scales=True)

@@ -15,6 +15,7 @@ from typing import Protocol, Self
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.packing import Scaled, Storage
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -36,10 +37,10 @@ def check_sums(products: int, *, is_quantised: bool = True) -> None:
     """Make sure that sums of so many products of 8-bit integers fit 32 bits.
 
     Raises:
-        ValueError: if they may not.
+        RejectionError: if they may not.
     """
     if is_quantised and products > MOST_PRODUCTS:
-        raise ValueError(f"sums of {products} products may exceed 32 bits")
+        raise RejectionError(f"sums of {products} products may exceed 32 bits")
 
 
 class Multiplier(Protocol):
@@ -143,11 +144,11 @@ def only_offset(offsets: Sequence[Index | None]) -> Index:
     """The offset of the only pixel.
 
     Raises:
-        ValueError: if the pixel is left out.
+        RejectionError: if the pixel is left out.
     """
     (offset,) = offsets
     if offset is None:
-        raise ValueError("a pixel that is left out is not multiplied")
+        raise RejectionError("a pixel that is left out is not multiplied")
     return offset
 
 

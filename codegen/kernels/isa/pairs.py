@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.gpu.invocations import InvocationAssembler
@@ -119,7 +120,7 @@ def check_even(distances: Sequence[int]) -> None:
         distances: all strides of the image.
 
     Raises:
-        ValueError: if one is odd.
+        RejectionError: if one is odd.
     """
     if any(distance % 2 for distance in distances):
-        raise ValueError("pairs of its numbers do not begin at even offsets")
+        raise RejectionError("pairs of its numbers do not begin at even offsets")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Step
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.tiles import Axis
@@ -42,13 +43,13 @@ def convolution_operands(
         by_planes: whether an image of few channels may be read in ONNX's layout.
 
     Raises:
-        ValueError: if the image is no activation, or the filters are no weight that only the root reads.
+        RejectionError: if the image is no activation, or the filters are no weight that only the root reads.
     """
     rewrite, root = layer.rewrite, layer.rewrite.root
     image, padding = unpadded(root.operands[0], 0.0)
     source, index = layer.argument(image), rewrite.weight_index(root.operands[1])
     if index is None or source >= len(rewrite.task.inputs):
-        raise ValueError("the image is a weight, or the filters are computed or read elsewhere too")
+        raise RejectionError("the image is a weight, or the filters are computed or read elsewhere too")
     rewrite.set_packing(index, packing)
     if by_planes:
         layer.read_by_planes(source)
@@ -88,7 +89,7 @@ def unpadded(value: ir.Value, *fillings: float) -> tuple[ir.Value, tuple[int, in
         fillings: values that the padding may have.
 
     Raises:
-        ValueError: if it is padded in another way.
+        RejectionError: if it is padded in another way.
     """
     op = defining_op(value)
     if op is None or op.name != "tensor.pad":
@@ -96,8 +97,8 @@ def unpadded(value: ir.Value, *fillings: float) -> tuple[ir.Value, tuple[int, in
     low, high = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in ("static_low", "static_high"))
     constant = defining_op(op.regions[0].blocks[0].operations[-1].operation.operands[0])
     if constant is None or constant.name != "arith.constant":
-        raise ValueError("the image is padded with a value that is not constant")
+        raise RejectionError("the image is padded with a value that is not constant")
     around = len(op.operands) == 1 and not any((*low[:2], *high[:2]))
     if ir.FloatAttr(constant.attributes["value"]).value not in fillings or not around:
-        raise ValueError(f"the image is padded with something other than {fillings[0]}")
+        raise RejectionError(f"the image is padded with something other than {fillings[0]}")
     return op.operands[0], (low[2], low[3])

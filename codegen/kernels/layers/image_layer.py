@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.layouts import CHANNELS_LAST, IMAGE_RANK, PLAIN_IMAGE, image_layout
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.loops.access import (
     Access,
     ImageStrides,
@@ -62,7 +63,7 @@ class ImageLayer:
             in_planes: whether the result is stored in ONNX's layout, whatever that of the images.
 
         Raises:
-            ValueError: if the result does not fit ``layout``.
+            RejectionError: if the result does not fit ``layout``.
         """
         task = rewrite.task
         inputs = tuple(
@@ -73,7 +74,7 @@ class ImageLayer:
         output = PLAIN_IMAGE if in_planes else layout
         fits = len(task.results) == 1 and len(result.shape) == IMAGE_RANK
         if not fits or (not in_planes and layout_for(result, layout) != layout):
-            raise ValueError(f"the result does not fit the layout {layout}")
+            raise RejectionError(f"the result does not fit the layout {layout}")
         if (root := root_of(rewrite.function)) is not None:
             make_elementwise(root)
         return ImageLayer(rewrite, inputs, output, lanes)
@@ -83,7 +84,7 @@ class ImageLayer:
         """The ops around the root.
 
         Raises:
-            ValueError: if they cannot be emitted on vectors, or the layer has further ops.
+            RejectionError: if they cannot be emitted on vectors, or the layer has further ops.
         """
         return self.epilogue_of(self.rewrite.chain)
 
@@ -91,7 +92,7 @@ class ImageLayer:
         """The ops around the root of a chain, which has to be the entire layer.
 
         Raises:
-            ValueError: if they cannot be emitted on vectors, or the layer has further ops.
+            RejectionError: if they cannot be emitted on vectors, or the layer has further ops.
         """
         self.check_is_all(chain)
         return Epilogue.of(chain, self.locate)
@@ -100,11 +101,11 @@ class ImageLayer:
         """Check that a chain is the entire layer.
 
         Raises:
-            ValueError: if it is not.
+            RejectionError: if it is not.
         """
         returned = list(body_of(self.rewrite.function).operations)[-1].operation.operands
         if list(returned) != [chain.result]:
-            raise ValueError("the layer has more than a root and elementwise ops after it")
+            raise RejectionError("the layer has more than a root and elementwise ops after it")
 
     @property
     def result(self) -> Access:
@@ -117,11 +118,11 @@ class ImageLayer:
         """Position of a value among the function's arguments.
 
         Raises:
-            ValueError: if it is none.
+            RejectionError: if it is none.
         """
         arguments = list(body_of(self.rewrite.function).arguments)
         if value not in arguments:
-            raise ValueError("an operand is computed in the layer, but not by its chain")
+            raise RejectionError("an operand is computed in the layer, but not by its chain")
         return arguments.index(value)
 
     def read_by_planes(self, argument: int) -> None:
@@ -142,7 +143,7 @@ class ImageLayer:
         """The access to an argument, given the map from the result's dimensions to its own.
 
         Raises:
-            ValueError: if ``value`` is no argument, or its channels are not adjacent.
+            RejectionError: if ``value`` is no argument, or its channels are not adjacent.
         """
         argument = self.argument(value)
         task = self.rewrite.task
@@ -172,7 +173,7 @@ def _image_access(argument: int, strides: ImageStrides, indexing: ir.AffineMap, 
         if not isinstance(expression, ir.AffineDimExpr):
             continue
         if expression.position != axis:
-            raise ValueError("an elementwise op transposes its operand")
+            raise RejectionError("an elementwise op transposes its operand")
         if axis == _CHANNEL:
             vector = vector_stride(strides, lanes)
         else:
@@ -186,6 +187,6 @@ def _plain_access(argument: int, tensor: TensorType, indexing: ir.AffineMap, lan
         if isinstance(expression, ir.AffineDimExpr):
             walked[expression.position] = step
     if walked[_CHANNEL] not in (0, 1):
-        raise ValueError("an operand's channels are not adjacent")
+        raise RejectionError("an operand's channels are not adjacent")
     vector = lanes if walked[_CHANNEL] else None
     return Access(argument, walked[_BATCH], walked[_ROW], walked[_COLUMN], vector)

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from sartor.codegen.analysis.convolution import Convolution, convolution_of
 from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.ir.layouts import CHANNELS_LAST, PLAIN_IMAGE
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
@@ -78,7 +79,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         """The kernel.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
@@ -97,13 +98,13 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         match, machine = self.match(task), self.machine(task, target)
         if isinstance(match, Rejected):
-            raise ValueError(match.reason)
+            raise RejectionError(match.reason)
         if isinstance(machine, Rejected):
-            raise ValueError(machine.reason)
+            raise RejectionError(machine.reason)
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             images = ImageLayer.of(rewrite, self.layout(machine), machine.lanes, in_planes=self.in_planes)

@@ -9,6 +9,7 @@ from typing import Protocol, Self, runtime_checkable
 from sartor.codegen.analysis.rounded_result import step_of
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import RANGE, Schema, physical_types, ranges_of
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.target import Target
@@ -188,7 +189,7 @@ class KernelLayer:
         """Text of the layer's ``hal.executable``.
 
         Raises:
-            ValueError: if it is not valid.
+            RejectionError: if it is not valid.
         """
         return (self.kernel.executable(target, self.write),)
 
@@ -236,7 +237,7 @@ class KernelRoutine(Protocol):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
 
 
@@ -275,19 +276,19 @@ class DeferredKernel:
         """The layer that the kernel computes.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         layer = self.routine.layer(self.task, dict(self.parameters), self.target)
         found = layer.overwriting if self.overwrites else layer
         if found is None:
-            raise ValueError("the result cannot be written over an activation")
+            raise RejectionError("the result cannot be written over an activation")
         return found
 
     def executables(self) -> tuple[str, ...]:
         """Text of the kernel's ``hal.executable``.
 
         Raises:
-            ValueError: if it is not valid.
+            RejectionError: if it is not valid.
         """
         return self.layer().executables(self.target)
 
@@ -308,7 +309,7 @@ class OverwritingKernel:
         """The code, with the same arguments and results as without overwriting.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         return self.kernel.layer().implementation(self.kernel)
 
@@ -328,8 +329,8 @@ def build_kernel(
         layer = routine.layer(task, parameters, target)
         for groups in layer.groups:
             check_groups(groups, target)
-    except ValueError as error:
-        return Rejected(str(error))
+    except RejectionError as error:
+        return Rejected(error.reason)
     kernel = DeferredKernel.of(routine, task, parameters, target)
     found, over = layer.overwriting, None
     if found is not None and found.tied is not None:

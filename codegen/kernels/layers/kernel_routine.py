@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
@@ -53,7 +54,7 @@ class StoringKernel(ABC):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
@@ -71,7 +72,7 @@ class KernelRoutine(ABC):
         """The rewrites whose operations the kernel has, and its code.
 
         Raises:
-            ValueError: if there is no kernel for the task.
+            RejectionError: if there is no kernel for the task.
         """
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
@@ -81,11 +82,11 @@ class KernelRoutine(ABC):
         """The kernel of a task.
 
         Raises:
-            ValueError: if there is no kernel for it.
+            RejectionError: if there is no kernel for it.
         """
         machine = kernel_machine(task, target)
         if isinstance(machine, Rejected):
-            raise ValueError(machine.reason)
+            raise RejectionError(machine.reason)
         rewrites, code = self.parts(task, parameters, machine)
         inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
         return KernelLayer(task, tuple(rewrites), inputs, outputs[0], code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.analysis.matmul import MatmulShape, multiplies_weight, shape_of
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
 from sartor.codegen.kernels.loops.epilogue import Epilogue
 from sartor.codegen.kernels.loops.tiles import Axis
@@ -36,11 +37,11 @@ class ProductLayer:
         """The layer of a flattened rewrite.
 
         Raises:
-            ValueError: if its batches have more than one dimension.
+            RejectionError: if its batches have more than one dimension.
         """
         shape = shape_of(rewrite.root)
         if len(shape.batches) > 1:
-            raise ValueError("its batches have more than one dimension")
+            raise RejectionError("its batches have more than one dimension")
         make_elementwise(rewrite.root)
         return ProductLayer(rewrite, shape, lanes)
 
@@ -62,7 +63,7 @@ class ProductLayer:
         """Position of the argument that a value is a view of."""
         origin = view_of(value).origin
         if origin not in self._arguments:
-            raise ValueError("an operand is computed in the layer, but not by its chain")
+            raise RejectionError("an operand is computed in the layer, but not by its chain")
         return self._arguments.index(origin)
 
     def _strides(self, strides: Strides, indexing: ir.AffineMap) -> tuple[list[int], list[int]]:
@@ -83,7 +84,7 @@ class ProductLayer:
     def _walk(self, memory: int, strides: Strides, indexing: ir.AffineMap) -> Access:
         batch, row, column = self._split(self._strides(strides, indexing)[0])
         if column not in (0, 1):
-            raise ValueError("columns of an operand are not adjacent")
+            raise RejectionError("columns of an operand are not adjacent")
         return Access(memory, batch, self.rows * row, row, self.lanes if column else None)
 
     @property
@@ -91,13 +92,13 @@ class ProductLayer:
         """Strides of the LHS, whose rows are the pixels of an image of one row.
 
         Raises:
-            ValueError: if it is stored by columns.
+            RejectionError: if it is stored by columns.
         """
         root = self.rewrite.root
         steps, (depth,) = self._strides(view_of(root.operands[0]).strides, indexing_maps(root)[0])
         batch, row, _ = self._split(steps)
         if depth != 1 and self.shape.depth > 1:
-            raise ValueError("the LHS is stored by columns")
+            raise RejectionError("the LHS is stored by columns")
         block = self.shape.depth
         return ImageStrides(batch, self.rows * row, row, block, block)
 
@@ -106,11 +107,11 @@ class ProductLayer:
         """Position of the RHS among the weights.
 
         Raises:
-            ValueError: if it is no weight, or there are several products, or it is stored by columns.
+            RejectionError: if it is no weight, or there are several products, or it is stored by columns.
         """
         index = self.rewrite.weight_index(self.rewrite.root.operands[1])
         if index is None or not self.is_by_weight:
-            raise ValueError("the RHS is not a weight, or there are several products")
+            raise RejectionError("the RHS is not a weight, or there are several products")
         self.rhs_strides()
         return index
 
@@ -118,13 +119,13 @@ class ProductLayer:
         """Distances in elements between batches and between rows of the RHS.
 
         Raises:
-            ValueError: if its columns are not adjacent.
+            RejectionError: if its columns are not adjacent.
         """
         root = self.rewrite.root
         steps, (depth,) = self._strides(view_of(root.operands[1]).strides, indexing_maps(root)[1])
         batch, _, column = self._split(steps)
         if column != 1 and self.shape.columns > 1:
-            raise ValueError("the RHS is stored by columns")
+            raise RejectionError("the RHS is stored by columns")
         return batch, depth
 
     @property
@@ -132,7 +133,7 @@ class ProductLayer:
         """Strides of an RHS that is stored by columns, which are the pixels of an image of one row; None for another.
 
         Raises:
-            ValueError: if its elements have no constant strides.
+            RejectionError: if its elements have no constant strides.
         """
         root = self.rewrite.root
         steps, (depth,) = self._strides(view_of(root.operands[1]).strides, indexing_maps(root)[1])
@@ -166,7 +167,7 @@ class ProductLayer:
         """Strides of the chain's result in the memory of the layer's result."""
         returned = list(body_of(self.rewrite.function).operations)[-1].operation.operands
         if len(returned) != 1:
-            raise ValueError("the layer has several results")
+            raise RejectionError("the layer has several results")
         return stored_as(self.rewrite.chain.result, returned[0])
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
 from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
@@ -32,7 +33,7 @@ class ProductRoutine(StoringKernel):
         """The kernel.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
@@ -52,11 +53,11 @@ class ProductRoutine(StoringKernel):
         """The kernel of a matrix product.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         machine = kernel_machine(task, target, devices=self.devices)
         if isinstance(machine, Rejected):
-            raise ValueError("not a matrix product for kernels")
+            raise RejectionError("not a matrix product for kernels")
         product = product_layer(task, None if task.opened is None else task.opened.twin, machine.lanes)
         rewrite = product.rewrite
         with rewrite.module.context:
@@ -75,11 +76,11 @@ def product_layer(task: Task, twin: Task | None, lanes: int) -> ProductLayer:
         lanes: elements of a vector.
 
     Raises:
-        ValueError: if it is no product.
+        RejectionError: if it is no product.
     """
     rewrite = product_rewrite(task)
     if isinstance(rewrite, Rejected):
-        raise ValueError(rewrite.reason)
+        raise RejectionError(rewrite.reason)
     with rewrite.module.context:
         product = ProductLayer.of(rewrite, lanes)
     product.twin = None if twin is None else product_layer(twin, None, lanes)

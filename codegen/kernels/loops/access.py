@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.layouts import image_layout
+from sartor.codegen.ir.rejection import RejectionError
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,10 @@ class Access:
         """The access with all rows, of ``columns`` columns each, as one row.
 
         Raises:
-            ValueError: if the rows are not adjacent.
+            RejectionError: if the rows are not adjacent.
         """
         if self.row != columns * self.column:
-            raise ValueError("the ops after the root address rows and columns separately")
+            raise RejectionError("the ops after the root address rows and columns separately")
         return replace(self, row=0)
 
     def split(self, columns: int) -> Access:
@@ -76,7 +77,7 @@ def image_strides(image: TensorType, layout: str) -> ImageStrides:
     """Strides of an image ``[N, C, H, W]`` as it lies in ``layout``.
 
     Raises:
-        ValueError: if neighbouring channels are not adjacent in that layout, or it does not fit.
+        RejectionError: if neighbouring channels are not adjacent in that layout, or it does not fit.
     """
     _, channels, height, width = image.shape
     chosen = image_layout(layout)
@@ -84,7 +85,7 @@ def image_strides(image: TensorType, layout: str) -> ImageStrides:
         block, per_image = chosen.block, channels * height * width
         return ImageStrides(per_image, width * block, block, block, height * width * block)
     if chosen.order[-1] != 1 and channels > 1:
-        raise ValueError(f"channels are not adjacent in {layout}")
+        raise RejectionError(f"channels are not adjacent in {layout}")
     return ImageStrides(height * width * channels, width * channels, channels, channels, channels)
 
 
@@ -98,12 +99,12 @@ def vector_stride(strides: ImageStrides, lanes: int) -> int:
     """Distance between vectors of ``lanes`` channels.
 
     Raises:
-        ValueError: if a vector would span two blocks.
+        RejectionError: if a vector would span two blocks.
     """
     if strides.blocks == strides.block:
         return lanes
     if strides.block != lanes:
-        raise ValueError(f"blocks of {strides.block} channels do not match vectors of {lanes}")
+        raise RejectionError(f"blocks of {strides.block} channels do not match vectors of {lanes}")
     return strides.blocks
 
 

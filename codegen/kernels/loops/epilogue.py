@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.rounded_numbers import clipped, note, rounded
@@ -111,10 +112,10 @@ class Epilogue:
         Args:
             chain: of the layer.
             locate: returns the access to a tensor from outside the chain, given the map from the result's dimensions to
-                its own; raises ValueError if there is none.
+                its own; raises RejectionError if there is none.
 
             Raises:
-                ValueError: if an operand or an op cannot be emitted on vectors.
+                RejectionError: if an operand or an op cannot be emitted on vectors.
         """
         ops = [op for op in chain.ops if op != chain.root or is_elementwise(op)]
         for op in ops:
@@ -201,16 +202,16 @@ def check_region(op: ir.Operation) -> None:
     """Check that the region of a ``linalg.generic`` can be emitted on vectors.
 
     Raises:
-        ValueError: if it cannot.
+        RejectionError: if it cannot.
     """
     block = body_of(op)
     known = set(block.arguments)
     for view in block.operations:
         inner = view.operation
         if inner.name != _YIELD and not inner.name.startswith(_VECTOR_DIALECTS):
-            raise ValueError(f"{inner.name} cannot be emitted on vectors")
+            raise RejectionError(f"{inner.name} cannot be emitted on vectors")
         if any(each not in known and constant_of(each) is None for each in inner.operands):
-            raise ValueError("the region of an elementwise op uses a value that is not constant")
+            raise RejectionError("the region of an elementwise op uses a value that is not constant")
         known.update(inner.results)
 
 
@@ -260,7 +261,7 @@ def emit_region(
     """Emit the region of a ``linalg.generic`` on vectors; returns the first value that it yields, or ``wanted`` in it.
 
     Raises:
-        ValueError: if it uses what is neither an input nor a constant.
+        RejectionError: if it uses what is neither an input nor a constant.
     """
     block = body_of(op)
     mapping = dict(zip(list(block.arguments)[: len(inputs)], inputs, strict=True))
@@ -275,7 +276,7 @@ def emit_region(
         if scalar is not None:
             return asm.splat(scalar)
         if inner is None or not inner.name.startswith(_VECTOR_DIALECTS):
-            raise ValueError("the region of an elementwise op uses a value that is not constant")
+            raise RejectionError("the region of an elementwise op uses a value that is not constant")
         return _on_vectors(asm, inner, [known(each) for each in inner.operands])
 
     return known(wanted if wanted is not None else list(block.operations)[-1].operation.operands[0])

@@ -86,7 +86,7 @@ class Loops:
         """The loops for windows of one pixel, with the pixels of all rows rearranged into rows of ``columns``.
 
         Raises:
-            ValueError: if rows are not adjacent in memory.
+            RejectionError: if rows are not adjacent in memory.
         """
         extent = self.columns.output
 

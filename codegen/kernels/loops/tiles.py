@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
+from sartor.codegen.ir.rejection import RejectionError
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -72,12 +74,12 @@ def before_another(axis: Axis, run: TileRun, segment: Segment, tap: int) -> tupl
     """The pixels of a tile for which a tap reads an image pixel that another follows in its row, in all tiles of a run.
 
     Raises:
-        ValueError: if for another pixel, in some tile, the tap reads the first of a row, so that none precedes it
+        RejectionError: if for another pixel, in some tile, the tap reads the first of a row, so that none precedes it
             either.
     """
     found = tuple(pixel for pixel in segment.pixels if axis.pixel(run.end - run.width + pixel, tap) + 1 < axis.input)
     if any(axis.pixel(run.start + each, tap) == 0 for each in set(segment.pixels) - set(found)):
-        raise ValueError("a pixel of the tile has no neighbour in its row")
+        raise RejectionError("a pixel of the tile has no neighbour in its row")
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.loops.access import row_major
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import copies, defining_op, indexing_maps
@@ -27,7 +28,7 @@ def view_of(value: ir.Value) -> View:
     """A value as a view, followed back through reshapes, transposes and broadcasts.
 
     Raises:
-        ValueError: if its elements have no constant strides.
+        RejectionError: if its elements have no constant strides.
     """
     op = defining_op(value)
     if op is None or not (op.name in (_COLLAPSE, _EXPAND) or copies(op)):
@@ -47,13 +48,13 @@ def stored_as(value: ir.Value, returned: ir.Value) -> Strides:
     """Strides along the dimensions of ``value`` in the memory of ``returned``, which is a view of all its elements.
 
     Raises:
-        ValueError: if ``returned`` is no such view, or the strides are not constant.
+        RejectionError: if ``returned`` is no such view, or the strides are not constant.
     """
     steps, shown = row_major(tensor_parts(returned)[0]), returned
     while shown != value:
         op = defining_op(shown)
         if op is None:
-            raise ValueError("the layer has more than a root and elementwise ops after it")
+            raise RejectionError("the layer has more than a root and elementwise ops after it")
         source, target = tensor_parts(op.operands[0])[0] if op.operands else (), tensor_parts(shown)[0]
         if op.name == _EXPAND:
             steps = tuple(_joined(target, steps, group) for group in _groups(op))
@@ -63,7 +64,7 @@ def stored_as(value: ir.Value, returned: ir.Value) -> Strides:
         elif copies(op) and len(source) == len(target):
             steps = tuple(steps[dimension.position] for dimension in _dimensions(op))
         else:
-            raise ValueError("the layer has more than a root and elementwise ops after it")
+            raise RejectionError("the layer has more than a root and elementwise ops after it")
         shown = op.operands[0]
     return steps
 
@@ -78,7 +79,7 @@ def _joined(shape: Sequence[int], strides: Sequence[int], group: Sequence[int]) 
     kept = [axis for axis in group if shape[axis] != 1]
     for outer, inner in pairwise(kept):
         if strides[outer] != strides[inner] * shape[inner]:
-            raise ValueError("an operand's elements have no constant strides")
+            raise RejectionError("an operand's elements have no constant strides")
     return strides[kept[-1]] if kept else 0
 
 
@@ -94,7 +95,7 @@ def _split(shape: Sequence[int], step: int, group: Sequence[int]) -> list[int]:
 def _dimensions(op: ir.Operation) -> list[ir.AffineDimExpr]:
     found = [result for result in indexing_maps(op)[0].results if isinstance(result, ir.AffineDimExpr)]
     if len({each.position for each in found}) != len(tensor_parts(op.results[0])[0]):
-        raise ValueError("the layer repeats its result")
+        raise RejectionError("the layer repeats its result")
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.panels import Panel
@@ -61,10 +62,10 @@ class OpenConvolution:
         """Make sure that the rows of a register tile fit a workgroup's memory.
 
         Raises:
-            ValueError: if they do not.
+            RejectionError: if they do not.
         """
         if not self._block:
-            raise ValueError(f"{self._columns} patches of {self.patches.depth} elements do not fit a workgroup")
+            raise RejectionError(f"{self._columns} patches of {self.patches.depth} elements do not fit a workgroup")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from sartor.codegen.ir.layer import OpenedTask, Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.routine import Parameters
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.layers.kernel_routine import KernelRoutine
@@ -24,5 +25,5 @@ class OpenRoutine(KernelRoutine):
 
     def parts(self, task: Task, parameters: Parameters, machine: Machine) -> tuple[Sequence[Rewrite], KernelCode]:
         if task.opened is None:
-            raise ValueError("its sizes are known")
+            raise RejectionError("its sizes are known")
         return self.code(task, task.opened, parameters, machine)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.packing import Storage
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -110,14 +111,14 @@ def open_rows(layer: ProductLayer, fit: Fit, tiling: Tiling, weights: Storage | 
         weights: how the RHS is stored for sums of f32; None for as it is.
 
     Raises:
-        ValueError: if the RHS is no weight, or more than the number of rows is known only when it runs.
+        RejectionError: if the RHS is no weight, or more than the number of rows is known only when it runs.
     """
     twin = layer.twin
     if twin is None or not (layer.is_by_weight and twin.is_by_weight) or tiling.lines > 1:
-        raise ValueError("the RHS is not a weight")
+        raise RejectionError("the RHS is not a weight")
     one, other = (unjoined_contraction(each, tiling, None, weights).joined(tiling.columns) for each in (layer, twin))
     if _described(one) != _described(other) or layer.rewrite.packings != twin.rewrite.packings:
-        raise ValueError("more than the number of rows is known only when it runs")
+        raise RejectionError("more than the number of rows is known only when it runs")
     return OpenRows(replace(one, nest=replace(one.nest, rows=_alone(1))), fit.count(layer.rows, twin.rows))
 
 

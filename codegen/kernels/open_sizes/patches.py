@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.analysis.window_loops import WindowLoops
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -80,14 +81,14 @@ class Side:
         """The windows for any size, by those for the two sizes of ``fit``.
 
         Raises:
-            ValueError: if they differ in more than the extents.
+            RejectionError: if they differ in more than the extents.
         """
         input, output = (
             fit.dim(_number(one), _number(two)) for one, two in ((self.input, other.input), (self.output, other.output))
         )
         found = Side(input, output, self.kernel, self.stride, self.dilation, self.padding, self.is_padded)
         if found != Side(input, output, other.kernel, other.stride, other.dilation, other.padding, other.is_padded):
-            raise ValueError("windows are not the same for all sizes")
+            raise RejectionError("windows are not the same for all sizes")
         return found
 
 
@@ -114,10 +115,10 @@ class Patches:
         """The patches for any size, by those for the two sizes of ``fit``.
 
         Raises:
-            ValueError: if they differ in more than sizes.
+            RejectionError: if they differ in more than sizes.
         """
         if self.channels != other.channels:
-            raise ValueError("the number of channels is known only when it runs")
+            raise RejectionError("the number of channels is known only when it runs")
         return Patches(self.rows.opened(other.rows, fit), self.columns.opened(other.columns, fit), self.channels)
 
     def gather(
@@ -201,20 +202,20 @@ def patches_of(task: Task) -> Patches:
     """The patches that a task gathers, of known sizes.
 
     Raises:
-        ValueError: if it does anything else.
+        RejectionError: if it does anything else.
     """
     rewrite = Rewrite.plain(task)
     with rewrite.module.context:
         ops = [view.operation for view in body_of(rewrite.function).operations]
         gathers = [op for op in ops if moves(op) and len(indexing_maps(op)[0].results) < _PATCH_RANK]
         if len(gathers) != 1 or len(task.inputs) != 1 or len(task.results[0].shape) != _PATCH_RANK:
-            raise ValueError("it does not gather patches of an image")
+            raise RejectionError("it does not gather patches of an image")
         places = list(indexing_maps(gathers[0])[0].results)
         sides = [WindowLoops.of(place, _INNER) for place in places[1:3]]
         _, height, width, channels = task.inputs[0].shape
         low, is_padded = _padding(gathers[0].operands[0])
     if sides[0] is None or sides[1] is None or tensor_parts(gathers[0].operands[0])[0][-1] != channels:
-        raise ValueError("it gathers no patches of windows")
+        raise RejectionError("it gathers no patches of windows")
     shape = task.results[0].shape
     rows, columns = (
         Side(extent, shape[1 + axis], shape[3 + axis], side.stride, side.dilation, low[axis], is_padded)
@@ -233,14 +234,14 @@ def padding_by(pad: ir.Operation, fillings: tuple[float, ...]) -> tuple[int, int
     """Pixels of padding above and left of an image ``[N, H, W, C]``.
 
     Raises:
-        ValueError: if an op does not pad it, or pads it with another number than ``fillings``, or elsewhere.
+        RejectionError: if an op does not pad it, or pads it with another number than ``fillings``, or elsewhere.
     """
     if pad.name != "tensor.pad" or len(pad.operands) != 1:
-        raise ValueError("what windows read is computed in the layer")
+        raise RejectionError("what windows read is computed in the layer")
     filling = constant_of(list(pad.regions[0].blocks[0].operations)[-1].operation.operands[0])
     low, high = (list(ir.DenseI64ArrayAttr(pad.attributes[f"static_{name}"])) for name in ("low", "high"))
     if filling is None or ir.FloatAttr(filling).value not in fillings or any((low[0], low[3], high[0], high[3])):
-        raise ValueError(f"the image is padded with something other than {fillings[0]}")
+        raise RejectionError(f"the image is padded with something other than {fillings[0]}")
     return low[1], low[2]
 
 
@@ -250,5 +251,5 @@ def _equal(one: ir.Value, other: ir.Value) -> ir.Value:
 
 def _number(count: Count) -> int:
     if not isinstance(count, int):
-        raise ValueError("a size is known only when it runs")
+        raise RejectionError("a size is known only when it runs")
     return count

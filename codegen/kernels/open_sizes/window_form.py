@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.window_loops import WindowLoops
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.epilogue import Epilogue
@@ -48,10 +49,10 @@ class WindowForm:
         """The form for any size, by those for the two sizes of ``fit``.
 
         Raises:
-            ValueError: if they differ in more than sizes.
+            RejectionError: if they differ in more than sizes.
         """
         if self._described() != other._described():
-            raise ValueError("windows are not computed alike for all sizes")
+            raise RejectionError("windows are not computed alike for all sizes")
         return replace(self, windows=self.windows.opened(other.windows, fit))
 
     def _described(self) -> tuple[object, ...]:
@@ -67,12 +68,12 @@ def window_form(task: Task, rewrite: Rewrite, lanes: int) -> WindowForm:
         lanes: elements of a vector.
 
     Raises:
-        ValueError: if it computes anything else.
+        RejectionError: if it computes anything else.
     """
     root, arguments = rewrite.root, list(body_of(rewrite.function).arguments)
     returned = list(body_of(rewrite.function).operations)[-1].operation.operands
     if list(returned) != [rewrite.chain.result] or root.operands[0] not in arguments:
-        raise ValueError("the layer is not a window and elementwise ops after it")
+        raise RejectionError("the layer is not a window and elementwise ops after it")
     shape, _ = tensor_parts(root.results[0])
     is_gathered = len(tensor_parts(root.operands[0])[0]) == _PATCH_RANK
     windows = _gathered(task, root) if is_gathered else _slid(task, root)
@@ -99,7 +100,7 @@ class _Locating:
         read = [result.position if isinstance(result, ir.AffineDimExpr) else None for result in indexing.results]
         shape, _ = tensor_parts(value)
         if value not in self.arguments:
-            raise ValueError("an operand is computed in the layer, but not by its chain")
+            raise RejectionError("an operand is computed in the layer, but not by its chain")
         argument, channels = self.arguments.index(value), len(self.shape) - 1
         if read == [*range(_IMAGE_RANK)] and shape == self.shape:
             return Access(argument, 0, 0, self.shape[-1], self.lanes)
@@ -107,7 +108,7 @@ class _Locating:
             return Access(argument, 0, 0, 0, self.lanes)
         if all(each == 1 for each in shape):
             return Access(argument, 0, 0, 0, None)
-        raise ValueError("an operand is neither an image of the result's size nor one number for each channel")
+        raise RejectionError("an operand is neither an image of the result's size nor one number for each channel")
 
 
 def _gathered(task: Task, root: ir.Operation) -> Patches:
@@ -117,13 +118,13 @@ def _gathered(task: Task, root: ir.Operation) -> Patches:
         for maps in indexing_maps(root)
     ]
     if len(loops) != 3 or len(loops[0]) != _PATCH_RANK:
-        raise ValueError("it is no depthwise convolution")
+        raise RejectionError("it is no depthwise convolution")
     batch, high, wide, row, column, channel = loops[0]
     weights = _function_inputs(root)[1:]
     if loops[1:] != [[row, column, channel], [batch, high, wide, channel]] or root.operands[1] not in weights:
-        raise ValueError("it is no depthwise convolution by a weight")
+        raise RejectionError("it is no depthwise convolution by a weight")
     if not _multiplies(root) or len(task.stages) != 2:
-        raise ValueError("it is no depthwise convolution of patches")
+        raise RejectionError("it is no depthwise convolution of patches")
     return patches_of(task.stages[0].task)
 
 
@@ -136,10 +137,10 @@ def _slid(task: Task, root: ir.Operation) -> Patches:
     results = [result.position for result in maps[-1].results if isinstance(result, ir.AffineDimExpr)]
     sides = [WindowLoops.of(place, reduced) for place in places[1:3]]
     if len(places) != _IMAGE_RANK or sides[0] is None or sides[1] is None or len(reduced) != 2:
-        raise ValueError("it is no pooling")
+        raise RejectionError("it is no pooling")
     outer = [places[0].position, sides[0].moved, sides[1].moved, places[3].position]
     if outer != results or len(root.operands) != 3:
-        raise ValueError("it is no pooling")
+        raise RejectionError("it is no pooling")
     first = task.stages[0].task if task.stages else task
     low, is_padded = _padding(first, neutral_fillings(root)) if task.stages else ((0, 0), False)
     _, height, width, channels = first.inputs[0].shape
@@ -154,14 +155,14 @@ def _padding(task: Task, fillings: tuple[float, ...]) -> tuple[tuple[int, int], 
     """Pixels of padding that a task puts above and left of its image, and that there is some.
 
     Raises:
-        ValueError: if it does anything else, or pads with another number than ``fillings``.
+        RejectionError: if it does anything else, or pads with another number than ``fillings``.
     """
     rewrite = Rewrite.plain(task)
     with rewrite.module.context:
         ops = [view.operation for view in body_of(rewrite.function).operations]
         pads = [op for op in ops if op.name not in ("arith.constant", "util.return")]
         if len(pads) != 1:
-            raise ValueError("something else than padding is before a pooling")
+            raise RejectionError("something else than padding is before a pooling")
         return padding_by(pads[0], fillings), True
 
 

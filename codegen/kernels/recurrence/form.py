@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.mlir.iree_compiler import ir
@@ -124,11 +125,11 @@ class Recurrence:
             fit: finds what the number follows from.
 
         Raises:
-            ValueError: if more than the number of steps is known only when it runs.
+            RejectionError: if more than the number of steps is known only when it runs.
         """
         fixed = [(each.batch, each.hidden, each.input_columns, each.is_reversed) for each in (self, twin)]
         if fixed[0] != fixed[1]:
-            raise ValueError("more than the number of steps is known only when it runs")
+            raise RejectionError("more than the number of steps is known only when it runs")
         return replace(self, steps=fit.count(_known_count(self.steps), _known_count(twin.steps)))
 
     def phase(self, operand: Operand) -> int:
@@ -155,13 +156,13 @@ def recurrence_of(function: ir.Operation) -> Recurrence:
     """The loop that a layer's function is.
 
     Raises:
-        ValueError: if it computes anything else.
+        RejectionError: if it computes anything else.
     """
     block = body_of(function)
     ops = [view.operation for view in block.operations]
     loops = [op for op in ops if op.name == _LOOP]
     if len(loops) != 1 or list(ops[-1].operands) != list(loops[0].results)[-1:]:
-        raise ValueError("the layer is not one loop over steps")
+        raise RejectionError("the layer is not one loop over steps")
     return _Reader(list(block.arguments), loops[0]).read()
 
 
@@ -204,11 +205,11 @@ class _Reader:
         """Make sure that the loop takes one step after the other; the number of one alone is hidden."""
         lower, upper, step = (_constant(operand) for operand in list(self._loop.operands)[:3])
         if (lower, step) != (0, 1) or upper not in (steps, None if steps == 1 else steps):
-            raise ValueError("the loop does not take a step for each row of its inputs")
+            raise RejectionError("the loop does not take a step for each row of its inputs")
 
     def _known(self, value: ir.Value) -> Operand:
         if value not in self._values:
-            raise ValueError("the loop computes with what is neither its state nor its inputs")
+            raise RejectionError("the loop computes with what is neither its state nor its inputs")
         return self._values[value]
 
     def _is_reversed(self) -> bool:
@@ -216,7 +217,7 @@ class _Reader:
 
     def _argument(self, value: ir.Value) -> int:
         if value not in self._arguments:
-            raise ValueError("the loop reads what is no argument of the layer")
+            raise RejectionError("the loop reads what is no argument of the layer")
         return self._arguments.index(value)
 
     def _take(self, op: ir.Operation) -> None:
@@ -227,7 +228,7 @@ class _Reader:
         elif op.name == "linalg.generic" and _is_matrix_product(op):
             factor, matrix, start = op.operands
             if not _is_zero(start):
-                raise ValueError("a product of the state starts from a value that is not zero")
+                raise RejectionError("a product of the state starts from a value that is not zero")
             width, hidden = tensor_parts(matrix)[0][1], tensor_parts(factor)[0][1]
             product = StateProduct(self._known(factor), self._argument(matrix), width // hidden)
             self._products[op.results[0]] = product
@@ -236,7 +237,7 @@ class _Reader:
             self._maps[op.results[0]] = tuple(self._operand(operand) for operand in list(op.operands)[:-1])
             self._values[op.results[0]] = op.results[0]
         elif op.name not in _HARMLESS and not (op.name == "linalg.generic" and copies(op)):
-            raise ValueError(f"the loop has an op that recurrent layers have not, {op.name}")
+            raise RejectionError(f"the loop has an op that recurrent layers have not, {op.name}")
 
     def _take_slice(self, op: ir.Operation) -> None:
         source, result = op.operands[0], op.results[0]
@@ -252,7 +253,7 @@ class _Reader:
             number = list(self._products).index(source)
             self._values[result] = StateGate(number, column // width)
         else:
-            raise ValueError("the loop reads a part of a tensor in another way than by gates")
+            raise RejectionError("the loop reads a part of a tensor in another way than by gates")
 
     def _take_insertion(self, op: ir.Operation) -> None:
         row = next(iter(ir.DenseI64ArrayAttr(op.attributes["static_offsets"])))
@@ -288,5 +289,5 @@ def _is_zero(value: ir.Value) -> bool:
 
 def _known_count(count: Count) -> int:
     if not isinstance(count, int):
-        raise ValueError(f"{count} is known only when the layer runs")
+        raise RejectionError(f"{count} is known only when the layer runs")
     return count

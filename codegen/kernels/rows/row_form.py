@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -124,7 +125,7 @@ class RowForm:
         """The number of rows.
 
         Raises:
-            ValueError: if it is known only when the layer runs.
+            RejectionError: if it is known only when the layer runs.
         """
         return _known(self.rows)
 
@@ -144,24 +145,24 @@ def row_form(function: ir.Operation) -> RowForm:
     """The steps of a layer's function.
 
     Raises:
-        ValueError: if it computes anything else than rows from themselves.
+        RejectionError: if it computes anything else than rows from themselves.
     """
     block = body_of(function)
     *ops, terminator = [view.operation for view in block.operations]
     if len(terminator.operands) != 1:
-        raise ValueError("the layer has several results")
+        raise RejectionError("the layer has several results")
     shape, _ = tensor_parts(terminator.operands[0])
     if len(shape) < 1 or math.prod(shape) <= math.prod(shape[:-1]):
-        raise ValueError("rows of the result have at most one element")
+        raise RejectionError("rows of the result have at most one element")
     reader = _Reader(list(block.arguments), math.prod(shape[:-1]), shape[-1])
     for op in ops:
         if op.name not in _WITHOUT_CODE and not (op.name == "linalg.generic" and copies(op)):
             reader.take(op)
     result = view_of(terminator.operands[0])
     if result.origin not in reader.steps or not reader.steps[result.origin].is_wide:
-        raise ValueError("the layer's result is not what its last op computes")
+        raise RejectionError("the layer's result is not what its last op computes")
     if not _same_walk(shape, result.strides, row_major(shape)):
-        raise ValueError("the layer transposes its result")
+        raise RejectionError("the layer transposes its result")
     return RowForm(reader.rows, reader.length, reader.steps, result.origin)
 
 
@@ -169,10 +170,10 @@ def open_form(one: RowForm, other: RowForm, fit: Fit) -> RowForm:
     """The steps of a layer of any size, by those for the two sizes of ``fit``.
 
     Raises:
-        ValueError: if they differ in more than the number of rows, and in how rows are found.
+        RejectionError: if they differ in more than the number of rows, and in how rows are found.
     """
     if one.length != other.length:
-        raise ValueError("the length of a row is known only when it runs")
+        raise RejectionError("the length of a row is known only when it runs")
     pairs = [*zip(one.steps.values(), other.steps.values(), strict=True)]
     twins = {step.result: twin.result for step, twin in pairs}
     steps = {step.result: _open_step(step, twin, twins, fit) for step, twin in pairs}
@@ -182,7 +183,7 @@ def open_form(one: RowForm, other: RowForm, fit: Fit) -> RowForm:
 def _open_step(one: Step, other: Step, twins: Mapping[ir.Value, ir.Value], fit: Fit) -> Step:
     described = [(each.op.name, each.is_wide, each.fold is None, each.level) for each in (one, other)]
     if described[0] != described[1]:
-        raise ValueError("rows are not computed alike for all sizes")
+        raise RejectionError("rows are not computed alike for all sizes")
     operands = zip(one.operands, other.operands, strict=True)
     return replace(one, operands=tuple(_open_operand(*operand, twins, fit) for operand in operands))
 
@@ -190,7 +191,7 @@ def _open_step(one: Step, other: Step, twins: Mapping[ir.Value, ir.Value], fit: 
 def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Value], fit: Fit) -> Operand:
     if isinstance(one, Given) and isinstance(other, Given):
         if (one.memory, one.is_repeated) != (other.memory, other.is_repeated):
-            raise ValueError("rows are not read alike for all sizes")
+            raise RejectionError("rows are not read alike for all sizes")
         extents, steps = (
             tuple(fit.count(_known(first), _known(second)) for first, second in zip(*each, strict=True))
             for each in ((one.extents, other.extents), (one.steps, other.steps))
@@ -200,12 +201,12 @@ def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Valu
         return one
     if isinstance(one, ir.Attribute) and str(one) == str(other):
         return one
-    raise ValueError("rows are not computed alike for all sizes")
+    raise RejectionError("rows are not computed alike for all sizes")
 
 
 def _known(size: Count) -> int:
     if not isinstance(size, int):
-        raise ValueError(f"{size} is known only when the layer runs")
+        raise RejectionError(f"{size} is known only when the layer runs")
     return size
 
 
@@ -226,21 +227,21 @@ class _Reader:
         """Add an op.
 
         Raises:
-            ValueError: if it is neither elementwise nor a fold of rows.
+            RejectionError: if it is neither elementwise nor a fold of rows.
         """
         if op.name != "linalg.generic":
-            raise ValueError(f"{op.name} is neither elementwise nor a reduction of rows")
+            raise RejectionError(f"{op.name} is neither elementwise nor a reduction of rows")
         extents = loop_sizes(op)
         is_wide = math.prod(extents) == self.rows * self.length and extents[-1:] == [self.length]
         if not is_wide and math.prod(extents) != self.rows:
-            raise ValueError("an op computes something other than rows")
+            raise RejectionError("an op computes something other than rows")
         fold = None
         if is_elementwise(op):
             check_region(op)
         else:
             fold = _fold(op) if is_wide else None
             if fold is None:
-                raise ValueError("an op is neither elementwise nor a reduction of rows")
+                raise RejectionError("an op is neither elementwise nor a reduction of rows")
         operands = self._operands(op, extents, is_wide)
         level = max((self._level(operand) for operand in operands), default=0)
         self.steps[op.results[0]] = Step(op, operands, is_wide and fold is None, fold, level)
@@ -271,10 +272,10 @@ class _Reader:
             self._check_inner(self.steps[view.origin], extents, steps, is_wide)
             return view.origin
         if view.origin not in self._arguments:
-            raise ValueError("an operand is neither an argument nor computed by rows")
+            raise RejectionError("an operand is neither an argument nor computed by rows")
         counted = len(extents) - is_wide
         if is_wide and steps[-1] not in (0, 1):
-            raise ValueError("elements of a row are not adjacent")
+            raise RejectionError("elements of a row are not adjacent")
         walk = _joined(extents[:counted], steps[:counted])
         memory = self._arguments.index(view.origin)
         return Given(memory, *walk, is_repeated=not is_wide or steps[-1] == 0)
@@ -285,7 +286,7 @@ class _Reader:
         if not step.is_wide and is_wide:
             expected = (*row_major(tuple(extents[:-1])), 0)
         if (step.is_wide and not is_wide) or not _same_walk(extents, steps, expected):
-            raise ValueError("an op reads another row's elements")
+            raise RejectionError("an op reads another row's elements")
 
 
 def _constant(value: ir.Value) -> ir.Attribute | None:

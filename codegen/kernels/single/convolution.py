@@ -7,6 +7,7 @@ from sartor.codegen.analysis.register_tiles import balanced
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.layouts import IMAGE_RANK, PLAIN_IMAGE
 from sartor.codegen.ir.packing import Step, cut
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.layers.convolution_operands import ConvolutionOperands, convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.access import Access, ImageStrides, row_major, vector_stride
@@ -36,7 +37,7 @@ def planes_of_channels(
         by_planes: whether the image lies in planes, or else its channels are adjacent.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     packing = _by_planes(convolution.filter) if by_planes else _by_vectors(convolution.filter, layer.lanes)
     read = convolution_operands(layer, convolution, packing)
@@ -109,7 +110,7 @@ def _plane(
 ) -> Plane:
     batches, channels, height, width = convolution.result.shape
     if layer.rewrite.task.results[0].shape != convolution.result.shape:
-        raise ValueError("ops after the root change the shape of the result")
+        raise RejectionError("ops after the root change the shape of the result")
     chain = layer.rewrite.chain
     memory, pixels = len(layer.rewrite.task.inputs) + len(layer.rewrite.task.weights), height * width
     result = Access(memory, channels * pixels, width, 1, 0, channel * pixels)
@@ -123,19 +124,19 @@ def _located(layer: ImageLayer, value: ir.Value, indexing: ir.AffineMap, channel
     dimensions to its own.
 
     Raises:
-        ValueError: if it is no argument, or is read in another order than the result is written.
+        RejectionError: if it is no argument, or is read in another order than the result is written.
     """
     argument = layer.argument(value)
     walked = [0] * IMAGE_RANK
     shape = _shape(layer.rewrite, argument)
     if argument < len(layer.inputs) and layer.inputs[argument] != PLAIN_IMAGE and len(shape) == IMAGE_RANK:
-        raise ValueError("the image is read by the ops after the root too")
+        raise RejectionError("the image is read by the ops after the root too")
     for step, expression in zip(row_major(shape), indexing.results, strict=True):
         if isinstance(expression, ir.AffineDimExpr):
             walked[expression.position] = step
     batch, step, row, column = walked
     if column not in (0, 1):
-        raise ValueError("an operand's columns are not adjacent")
+        raise RejectionError("an operand's columns are not adjacent")
     return Access(argument, batch, row, column, 0 if column else None, channel * step)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.ir.machines.cuda import WARP
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -121,13 +122,13 @@ class ImplicitProduct:
         """Make sure that the code can be emitted.
 
         Raises:
-            ValueError: if it cannot.
+            RejectionError: if it cannot.
         """
         self._rows.check()
         if self._stages is not None:
             self._stages.check()
         if self.tiling.split > self.steps:
-            raise ValueError(f"a reduction of {self.steps} steps is not split into {self.tiling.split}")
+            raise RejectionError(f"a reduction of {self.steps} steps is not split into {self.tiling.split}")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit the code of one thread."""

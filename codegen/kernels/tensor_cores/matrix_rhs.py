@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, MatrixInstruction
@@ -36,7 +37,7 @@ class MatrixRows:
     columns: int
 
     def widest(self, element_bytes: int) -> int:
-        """Elements that one copy moves; ``ValueError`` as for ``widest_copy``."""
+        """Elements that one copy moves; ``RejectionError`` as for ``widest_copy``."""
         return widest_copy((self.columns, self.batch, self.row), element_bytes, "columns")
 
 
@@ -75,13 +76,13 @@ class MatrixStages:
         """Make sure that the code can be emitted.
 
         Raises:
-            ValueError: if it cannot.
+            RejectionError: if it cannot.
         """
         if self.instruction.is_integer:
-            raise ValueError("two activations in 8 bits are not multiplied")
+            raise RejectionError("two activations in 8 bits are not multiplied")
         per_row = self.tile_columns // self._count
         if self.threads % per_row or (self.tile_depth * per_row) % self.threads:
-            raise ValueError("the copies of a stage are not divided equally among threads")
+            raise RejectionError("the copies of a stage are not divided equally among threads")
 
     def start(
         self,

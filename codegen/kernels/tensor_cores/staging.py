@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.loops.access import ImageStrides
@@ -38,12 +39,12 @@ def widest_copy(steps: Sequence[int], element_bytes: int, elements: str) -> int:
         elements: what they are, for the message.
 
     Raises:
-        ValueError: if there is none.
+        RejectionError: if there is none.
     """
     for count in (UNIT // element_bytes, 8 // element_bytes, 4 // element_bytes):
         if count and all(step % count == 0 for step in steps):
             return count
-    raise ValueError(f"rows of {steps[0]} {elements} cannot be copied in words of four bytes")
+    raise RejectionError(f"rows of {steps[0]} {elements} cannot be copied in words of four bytes")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class PixelRows:
         return self.axes[0].kernel * self.axes[1].kernel * self.channels
 
     def widest(self, element_bytes: int) -> int:
-        """Elements that one copy moves; ``ValueError`` as for ``widest_copy``."""
+        """Elements that one copy moves; ``RejectionError`` as for ``widest_copy``."""
         steps = self.channels, self.image.batch, self.image.row, self.image.column
         return widest_copy((1,) if self.is_planar else steps, element_bytes, "channels")
 
@@ -89,7 +90,7 @@ class StagedRows(Protocol):
     """How the LHS's rows come to shared memory: the part of one thread."""
 
     def check(self) -> None:
-        """Make sure that all threads have equally much to do; ``ValueError`` if not."""
+        """Make sure that all threads have equally much to do; ``RejectionError`` if not."""
 
     def places(self, asm: ThreadAssembler, thread: Index, first: Index) -> Sequence[Place]:
         """Where the thread's rows lie, which the stages have in common; ``first`` is the tile's first row."""
@@ -156,10 +157,10 @@ class RowCopies:
         """Make sure that all threads have equally many copies.
 
         Raises:
-            ValueError: if not.
+            RejectionError: if not.
         """
         if self.threads % self._per_row or (self.tile_rows * self._per_row) % self.threads:
-            raise ValueError("the copies of a stage are not divided equally among threads")
+            raise RejectionError("the copies of a stage are not divided equally among threads")
 
     def places(self, asm: ThreadAssembler, thread: Index, first: Index) -> list[Place]:
         """Where the thread's rows lie, which the stages have in common; ``first`` is the tile's first row."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.half_pairs import HalfPairFma
@@ -81,10 +82,10 @@ class Contraction(NestCode):
         """The contraction for windows of one pixel, with the pixels of all rows rearranged into rows of ``columns``.
 
         Raises:
-            ValueError: if rows are not adjacent in memory.
+            RejectionError: if rows are not adjacent in memory.
         """
         if self.nest.is_padded or self.image.row != self.nest.columns.output * self.image.column:
-            raise ValueError("rows of the image are not adjacent")
+            raise RejectionError("rows of the image are not adjacent")
         image = replace(self.image, row=columns * self.image.column)
         return replace(self, nest=self.nest.joined(columns), image=image)
 
@@ -92,7 +93,7 @@ class Contraction(NestCode):
         """Check that pixels of fewer channels than are multiplied at once can be read, and pairs at even offsets.
 
         Raises:
-            ValueError: if they cannot, because a pixel would need a neighbour in its row to be read with.
+            RejectionError: if they cannot, because a pixel would need a neighbour in its row to be read with.
         """
         if isinstance(self.multiplier, (PairFma, HalfPairFma)):
             image = self.image

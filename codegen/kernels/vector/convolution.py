@@ -58,7 +58,7 @@ def convolution_contraction(
         weights: how filters are stored for multiply-adds in f32; None for as they are.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     if element is None:
         contraction = rowwise_contraction(layer, convolution, tiling, weights)
@@ -79,7 +79,7 @@ def rowwise_contraction(
     Arguments are those of ``convolution_contraction``.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     panel = tiling.vectors * layer.lanes
     packing = stored_as(pack_filters(convolution.filter, panel), weights, 0, panel)

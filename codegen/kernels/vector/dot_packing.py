@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Step, cut, narrowed
 from sartor.codegen.ir.proven_pairs import QuantisePairs
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.isa.multipliers import DotElement, check_sums
 from sartor.codegen.kernels.vector.contraction import FilterStrides
 from sartor.codegen.kernels.vector.integer_sums import IntegerSums
@@ -34,7 +35,7 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
     """Pack ``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / group, channel, group]``, filled up with zeros.
 
     Raises:
-        ValueError: if half of a group or more would be zeros, or if sums may exceed 32 bits.
+        RejectionError: if half of a group or more would be zeros, or if sums may exceed 32 bits.
     """
     channels, depth, height, width = filters.shape
     panels, groups = _checked(depth, height * width, channels, panel, element, element.group // 2 + 1)
@@ -47,7 +48,7 @@ def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElem
     """Pack ``[K, N]`` to ``[panel, K / group, channel, group]``, filled up with zeros.
 
     Raises:
-        ValueError: if K is less than a group, or sums may exceed 32 bits.
+        RejectionError: if K is less than a group, or sums may exceed 32 bits.
     """
     depth, channels = matrix.shape
     panels, groups = _checked(depth, 1, channels, panel, element, element.group)
@@ -65,10 +66,13 @@ def _narrowed(
 
 
 def _checked(depth: int, taps: int, channels: int, panel: int, element: DotElement, least: int) -> tuple[int, int]:
-    """Numbers of panels and of groups of input channels; raises ValueError if ``depth`` is below ``least`` or sums too
-    long."""
+    """Numbers of panels and of groups of input channels.
+
+    Raises:
+        RejectionError: if ``depth`` is below ``least``, or sums are too long.
+    """
     if depth < least:
-        raise ValueError(f"it has {depth} input channels, too few to multiply {element.group} at once")
+        raise RejectionError(f"it has {depth} input channels, too few to multiply {element.group} at once")
     check_sums(depth * taps, is_quantised=element.is_quantised)
     return -(-channels // panel), -(-depth // element.group)
 

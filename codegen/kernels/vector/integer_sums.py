@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.rounded_numbers import dequantised
@@ -150,7 +151,7 @@ class _Table:
         if self._tile.lines is not None:
             return _touching(self._tile.lines, line)
         if self._any_line is None:
-            raise ValueError("a filter with a single sum has no rows of taps")
+            raise RejectionError("a filter with a single sum has no rows of taps")
         return self._any_line
 
     def _rows_of_any_line(self) -> _Range:

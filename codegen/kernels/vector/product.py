@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Storage, cut, panel_bytes_beside, stored_as
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.isa.multipliers import DotElement, widening
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.loops.nest import Nest
@@ -26,7 +27,7 @@ def product_contraction(
         weights: how an RHS that is a weight is stored for sums of f32; None for as it is.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     contraction = unjoined_contraction(layer, tiling, element, weights)
     contraction = contraction.joined(chunk(layer.rows, tiling.columns))
@@ -57,14 +58,14 @@ def _rhs(layer: ProductLayer, tiling: Tiling, weights: Storage | None) -> Filter
     """Strides of the RHS; packs it if it is a weight, and stores it as ``weights`` says.
 
     Raises:
-        ValueError: if it is no weight, and it is to be stored so.
+        RejectionError: if it is no weight, and it is to be stored so.
     """
     batch, depth = layer.rhs_strides()
     panel = tiling.vectors * layer.lanes
     index = layer.rewrite.weight_index(layer.rewrite.root.operands[1])
     if index is None or batch:
         if weights is not None:
-            raise ValueError("the RHS is not a weight, or there are several products")
+            raise RejectionError("the RHS is not a weight, or there are several products")
         return FilterStrides(batch, panel, 0, 0, depth, layer.lanes, padded=False)
     _pack(layer, index, panel, weights)
     size = layer.shape.depth * panel + panel_bytes_beside(weights, panel)

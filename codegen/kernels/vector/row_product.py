@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.rounding import LEVELS, MOST_LEVELS, REACH
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -87,16 +88,16 @@ def row_product(layer: ProductLayer, tiling: Tiling, element: DotElement) -> Row
         element: instruction that multiplies groups of numbers without a sign by signed ones.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     shape, lanes, lhs, weight = layer.shape, layer.lanes, layer.lhs, layer.weight
     if shape.depth > MOST_PRODUCTS:
-        raise ValueError(f"sums of {shape.depth} products with outliers may exceed 32 bits")
+        raise RejectionError(f"sums of {shape.depth} products with outliers may exceed 32 bits")
     packed = pack_dot_matrix(
         TensorType((shape.depth, shape.columns), element.dtype), tiling.vectors * lanes, lanes, element
     )
     if packed.meaning is None:
-        raise ValueError("the instruction does not multiply integers")
+        raise RejectionError("the instruction does not multiply integers")
     layer.rewrite.extend_packing(weight, packed.packing)
     columns = chunk(layer.rows, tiling.columns)
     nest = Nest(layer.batches, *layer.axes, layer.result, layer.epilogue, lanes, shape.columns, tiling).joined(columns)

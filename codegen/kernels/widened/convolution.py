@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.isa.word_pairs import WordPairElement
 from sartor.codegen.kernels.layers.convolution_operands import ConvolutionOperands, convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -29,13 +30,13 @@ def convolution_strips(
         element: the instruction.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     packed = pack_pairs(convolution.filter, tiling.vectors * layer.lanes, layer.lanes, element)
     read = convolution_operands(layer, convolution, packed.packing)
     depth = convolution.filter.shape[1]
     if read.image.block < depth:
-        raise ValueError("the channels of a pixel are not adjacent")
+        raise RejectionError("the channels of a pixel are not adjacent")
     rows = WidenedRows(read.axes[0], read.axes[1].input, depth, read.image)
     contraction = _contraction(layer, convolution, tiling, read, packed, rows, element)
     contraction.check()

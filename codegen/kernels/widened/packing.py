@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Quantise, QuantiseWide, Step, cut
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.isa.multipliers import check_sums
 from sartor.codegen.kernels.isa.word_pairs import WordPairElement
@@ -48,7 +49,7 @@ def pack_pairs(filters: TensorType, panel: int, lanes: int, element: WordPairEle
     """Pack ``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / 2, channel, 2]``, filled up with zeros.
 
     Raises:
-        ValueError: if sums may exceed 32 bits.
+        RejectionError: if sums may exceed 32 bits.
     """
     channels, depth, height, width = filters.shape
     panels, pairs = _counts(depth, height * width, channels, panel, element)
@@ -60,7 +61,7 @@ def pack_pair_matrix(matrix: TensorType, panel: int, lanes: int, element: WordPa
     """Pack ``[K, N]`` to ``[panel, K / 2, channel, 2]``, filled up with zeros.
 
     Raises:
-        ValueError: if sums may exceed 32 bits.
+        RejectionError: if sums may exceed 32 bits.
     """
     depth, channels = matrix.shape
     panels, pairs = _counts(depth, 1, channels, panel, element)
@@ -72,10 +73,10 @@ def _counts(depth: int, taps: int, channels: int, panel: int, element: WordPairE
     """Numbers of panels and of pairs of input channels.
 
     Raises:
-        ValueError: if sums may exceed 32 bits, or if half of each pair would be zero.
+        RejectionError: if sums may exceed 32 bits, or if half of each pair would be zero.
     """
     if depth == 1:
-        raise ValueError("it has 1 input channel, too few to multiply 2 at once")
+        raise RejectionError("it has 1 input channel, too few to multiply 2 at once")
     check_sums(depth * taps)
     return -(-channels // panel), -(-depth // element.group)
 

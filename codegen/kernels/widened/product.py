@@ -24,7 +24,7 @@ def product_strips(layer: ProductLayer, tiling: StripTiling, element: WordPairEl
         element: the instruction.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     weight, shape, lanes = layer.weight, layer.shape, layer.lanes
     matrix = TensorType((shape.depth, shape.columns), element.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.vector.contraction import Contraction
@@ -21,10 +22,10 @@ def sequence_strips(contraction: Contraction, rows: WidenedRows, source: int, ba
         band: pixels of a strip.
 
     Raises:
-        ValueError: if rows of the image or of the layer's operands are not adjacent.
+        RejectionError: if rows of the image or of the layer's operands are not adjacent.
     """
     if rows.image.row != rows.width * rows.image.column:
-        raise ValueError("rows of the image are not adjacent")
+        raise RejectionError("rows of the image are not adjacent")
     pixels = rows.rows.input * rows.width
     band = min(band, pixels)
     main = _strip(contraction, rows, band, pixels // band, 0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from sartor.codegen.analysis.register_tiles import balanced
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.layouts import IMAGE_RANK
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -191,12 +192,12 @@ def concatenation_kernel(layer: ImageLayer, tiling: Tiling) -> ConcatenationKern
     """The kernel of a layer that begins with a concatenation.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     function = layer.rewrite.function
     concat = _concat(function)
     if concat is None:
-        raise ValueError("the layer does not have exactly one concatenation")
+        raise RejectionError("the layer does not have exactly one concatenation")
     nest = _nest(layer, Chain(None, concat, followers_of(function, concat)), tiling)
     same = ir.AffineMap.get_identity(IMAGE_RANK)
     parts, first = [], 0
@@ -204,7 +205,9 @@ def concatenation_kernel(layer: ImageLayer, tiling: Tiling) -> ConcatenationKern
         channels, enlarged = TensorType.parse(str(image.type)).shape[_CHANNEL], repetition_of(image)
         repeats = (1, 1) if enlarged is None else (enlarged.rows, enlarged.columns)
         if tiling.columns % repeats[1]:
-            raise ValueError(f"tiles of {tiling.columns} columns begin with another repetition than a pixel's first")
+            raise RejectionError(
+                f"tiles of {tiling.columns} columns begin with another repetition than a pixel's first"
+            )
         found = slice_of(image if enlarged is None else enlarged.origin)
         access = layer.locate(found.origin, same)
         access = access if found.is_whole else found.access(access, layer.lanes)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sartor.codegen.analysis.register_tiles import balanced
 from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.ir.layouts import IMAGE_RANK
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -52,7 +53,7 @@ def elementwise_kernel(layer: ImageLayer, tiling: Tiling) -> Elementwise:
     """The kernel of an elementwise layer.
 
     Raises:
-        ValueError: if some op is not elementwise over images of the result's shape, or reads a computed image in
+        RejectionError: if some op is not elementwise over images of the result's shape, or reads a computed image in
             another order.
     """
     batches, channels, height, width = layer.rewrite.task.results[0].shape
@@ -71,18 +72,18 @@ def elementwise_ops(function: ir.Operation) -> list[ir.Operation]:
     """The ops of a layer, in order.
 
     Raises:
-        ValueError: if there are none, one is not elementwise over tensors of the result's shape, or one reads a
+        RejectionError: if there are none, one is not elementwise over tensors of the result's shape, or one reads a
             tensor of that shape in another order.
     """
     *ops, returned = [view.operation for view in body_of(function).operations]
     ops = [op for op in ops if op.name not in _WITHOUT_CODE]
     shape = tensor_parts(returned.operands[0])[0]
     if not ops or any(not is_elementwise(op) or tensor_parts(op.results[0])[0] != shape for op in ops):
-        raise ValueError("the layer has other ops than elementwise ones over tensors of the result's shape")
+        raise RejectionError("the layer has other ops than elementwise ones over tensors of the result's shape")
     for op in ops:
         for value, indexing in zip(list(op.operands)[:-1], indexing_maps(op), strict=False):
             if _is_whole(value, shape) and not keeps_order(indexing, shape):
-                raise ValueError("an op reads its operand in another order")
+                raise RejectionError("an op reads its operand in another order")
     return ops
 
 

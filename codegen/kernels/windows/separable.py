@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import Convolution, Window, convolution_of, window_of
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.kernels.layers.convolution_operands import joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -81,7 +82,8 @@ def separable_layer(
     """The kernel of both stages, with images in ``layout``.
 
     Raises:
-        ValueError: if the stages cannot be computed so, or row strips do not divide the image or exceed the scratch.
+        RejectionError: if the stages cannot be computed so, or row strips do not divide the image or exceed the
+            scratch.
     """
     _check_strip(match, sizes.band)
     first, second = (ImageLayer.of(Rewrite.plain(stage.task), layout, lanes) for stage in task.stages)
@@ -102,9 +104,9 @@ def separable_layer(
 def _check_strip(match: Separable, band: int) -> None:
     height = match.window.result.shape[2]
     if height % band:
-        raise ValueError(f"an image of {height} rows does not divide into row strips of {band}")
+        raise RejectionError(f"an image of {height} rows does not divide into row strips of {band}")
     if not _fits(match, band):
-        raise ValueError(f"a row strip of {band} rows exceeds the scratch")
+        raise RejectionError(f"a row strip of {band} rows exceeds the scratch")
 
 
 def _fits(match: Separable, band: int) -> bool:
@@ -131,7 +133,7 @@ def _second_stage(
     """The 1x1 convolution, which reads every row strip from the same scratch.
 
     Raises:
-        ValueError: if anything but its image is the result of the first stage.
+        RejectionError: if anything but its image is the result of the first stage.
     """
     depth, (_, _, _, width) = match.convolution.filter.shape[1], match.window.result.shape
     tiling = Tiling(1, sizes.columns, sizes.vectors, sizes.row_groups, 1, sizes.unroll)
@@ -151,25 +153,25 @@ def check_source(layer: ImageLayer, source: int, inputs: tuple[int | None, ...])
         inputs: positions of its activations among the task's; None for the result of the first stage.
 
     Raises:
-        ValueError: if it does not.
+        RejectionError: if it does not.
     """
     if inputs[source] is not None:
-        raise ValueError("the second stage does not multiply the result of the first")
+        raise RejectionError("the second stage does not multiply the result of the first")
     image = list(body_of(layer.rewrite.function).arguments)[source]
     if len(list(image.uses)) != 1:
-        raise ValueError("the result of the first stage is read twice")
+        raise RejectionError("the result of the first stage is read twice")
 
 
 def wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """For the buffers of each stage their positions among activations, weights, the result and the scratch.
 
     Raises:
-        ValueError: if the second stage does not read the result of the first exactly once.
+        RejectionError: if the second stage does not read the result of the first exactly once.
     """
     first, second = task.stages
     given = [each for each in first.inputs if each is not None]
     if len(given) < len(first.inputs) or second.inputs.count(None) != 1:
-        raise ValueError("the second stage does not read the result of the first exactly once")
+        raise RejectionError("the second stage does not read the result of the first exactly once")
     weights = len(task.inputs) + len(first.task.weights)
     result = len(task.inputs) + len(task.weights)
     scratch = result + 1
@@ -183,13 +185,13 @@ def input_layouts(task: Task, layers: tuple[ImageLayer, ImageLayer]) -> tuple[st
     """The layout of each activation.
 
     Raises:
-        ValueError: if the stages read an activation in different layouts.
+        RejectionError: if the stages read an activation in different layouts.
     """
     found: dict[int, str] = {}
     for stage, layer in zip(task.stages, layers, strict=True):
         for position, layout in zip(stage.inputs, layer.inputs, strict=True):
             if position is not None and found.setdefault(position, layout) != layout:
-                raise ValueError("the stages read an activation in different layouts")
+                raise RejectionError("the stages read an activation in different layouts")
     return tuple(found[position] for position in range(len(task.inputs)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layouts import IMAGE_RANK
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import defining_op
@@ -37,13 +38,13 @@ class Slice:
         """The access to the slice, given that to the image.
 
         Raises:
-            ValueError: if channels that are not neighbours are read from blocks, or a vector would span two blocks.
+            RejectionError: if channels that are not neighbours are read from blocks, or a vector would span two blocks.
         """
         channel, step = self.offsets[_CHANNEL], self.steps[_CHANNEL]
         if image.vector is None:
-            raise ValueError("the image has no vectors of channels")
+            raise RejectionError("the image has no vectors of channels")
         if image.vector != lanes and (step > 1 or channel % lanes):
-            raise ValueError("a slice of channels does not consist of blocks")
+            raise RejectionError("a slice of channels does not consist of blocks")
         distances = {_BATCH: image.batch, _ROW: image.row, _COLUMN: image.column}
         first = sum(self.offsets[axis] * distance for axis, distance in distances.items())
         return replace(
@@ -60,7 +61,7 @@ def slice_of(value: ir.Value) -> Slice:
     """A value as a slice, followed back through slices of slices.
 
     Raises:
-        ValueError: if a slice has sizes that are computed, or drops dimensions.
+        RejectionError: if a slice has sizes that are computed, or drops dimensions.
     """
     op = defining_op(value)
     if op is None or op.name != SLICE:
@@ -69,7 +70,7 @@ def slice_of(value: ir.Value) -> Slice:
         tuple(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
     )
     if len(op.operands) != 1 or tensor_parts(value)[0] != sizes:
-        raise ValueError("a slice has computed sizes or drops dimensions")
+        raise RejectionError("a slice has computed sizes or drops dimensions")
     inner = slice_of(op.operands[0])
     return Slice(
         inner.origin,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.epilogue import check_region, constant_of, emit_region
@@ -130,19 +131,19 @@ def table_ops(function: ir.Operation) -> tuple[tuple[ir.Operation, ...], ir.Valu
     """The ops of a layer that computes each element from one element of its only argument, and that argument.
 
     Raises:
-        ValueError: if the layer computes anything else.
+        RejectionError: if the layer computes anything else.
     """
     arguments = list(body_of(function).arguments)
     if len(arguments) != 1:
-        raise ValueError("it reads more than one tensor")
+        raise RejectionError("it reads more than one tensor")
     ops = elementwise_ops(function)
     known = set(arguments)
     for op in ops:
         check_region(op)
         if any(each not in known and constant_of(each) is None for each in list(op.operands)[:-1]):
-            raise ValueError("an op reads numbers that differ from element to element")
+            raise RejectionError("an op reads numbers that differ from element to element")
         known.add(op.results[0])
     *_, returned = body_of(function).operations
     if list(returned.operation.operands) != [ops[-1].results[0]]:
-        raise ValueError("what it returns is not the last op's result")
+        raise RejectionError("what it returns is not the last op's result")
     return tuple(ops), arguments[0]

@@ -9,6 +9,7 @@ import numpy as np
 from sartor.codegen.analysis.convolution import Window
 from sartor.codegen.analysis.register_tiles import balanced
 from sartor.codegen.ir.packing import cut
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.layers.convolution_operands import unpadded, window_axes
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -31,13 +32,13 @@ def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding
     """The window of a layer; sets the packing of its filters.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     rewrite, root = layer.rewrite, layer.rewrite.root
     image, padding = unpadded(root.operands[0], *(neutral_fillings(root) if not window.is_weighted else (0.0,)))
     source = layer.argument(image)
     if source >= len(rewrite.task.inputs):
-        raise ValueError("the image is a weight")
+        raise RejectionError("the image is a weight")
     kind = rewrite.task.inputs[source]
     strides = image_strides(kind, layer.inputs[source])
     batches, channels, *_ = window.result.shape
@@ -70,7 +71,7 @@ def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
     rewrite, lanes = layer.rewrite, layer.lanes
     index = rewrite.weight_index(rewrite.root.operands[1])
     if index is None:
-        raise ValueError("the filters are computed or read elsewhere too")
+        raise RejectionError("the filters are computed or read elsewhere too")
     (height, width), channels = window.kernel, window.result.shape[1]
     vectors = -(-channels // lanes)
     rewrite.set_packing(index, cut(((vectors, lanes), (height,), (width,)), (0, 2, 3, 1)))
@@ -85,12 +86,12 @@ def reduction_of(root: ir.Operation) -> Combine:
     """Emits the root's region, in which the argument for the window has no use.
 
     Raises:
-        ValueError: if it cannot be emitted on vectors, or reads the window.
+        RejectionError: if it cannot be emitted on vectors, or reads the window.
     """
     check_region(root)
     window = body_of(root).arguments[1]
     if list(window.uses):
-        raise ValueError("a pooling reads its window")
+        raise RejectionError("a pooling reads its window")
 
     def combine(asm: Assembler, pixel: ir.Value, _: ir.Value | None, total: ir.Value) -> ir.Value:
         return emit_region(asm, root, [pixel, pixel, total])

@@ -12,6 +12,7 @@ from sartor.codegen.analysis.winograd_tiles import OutputTile
 from sartor.codegen.ir.encoded_filters import QuantiseEncoded
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, Transpose, WinogradFilter, cut
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS, integer_transform
 from sartor.codegen.kernels.isa.multipliers import FMA, DotElement, Multiplier, check_sums
 from sartor.codegen.kernels.isa.word_pairs import EncodedPairs, WordPairElement
@@ -56,7 +57,7 @@ def winograd_convolution(
         transforms_filters: whether filters, in f32, are stored as in the model and transformed by the kernel.
 
     Raises:
-        ValueError: if the layer cannot be computed so.
+        RejectionError: if the layer cannot be computed so.
     """
     batches, channels, *_ = convolution.result.shape
     depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
@@ -65,7 +66,7 @@ def winograd_convolution(
         packing = _exact_packing(convolution, tile, panel)
     elif element is not None and element.is_quantised:
         if layer.lanes != _LANES_OF_512:
-            raise ValueError("integers are encoded in vectors of 64 bytes")
+            raise RejectionError("integers are encoded in vectors of 64 bytes")
         packing = _integer_packing(convolution, tile, panel, element.group)
     elif transforms_filters:
         packing = _plain_packing(convolution, panel)
@@ -75,7 +76,7 @@ def winograd_convolution(
     rows, columns = read.axes
     is_exact = isinstance(element, WordPairElement)
     if is_exact and read.image.block < depth:
-        raise ValueError("the channels of a pixel are not adjacent")
+        raise RejectionError("the channels of a pixel are not adjacent")
     return WinogradConvolution(
         batches=batches,
         depth=depth,
@@ -129,7 +130,7 @@ def _integer_packing(convolution: Convolution, tile: OutputTile, panel: int, gro
     """Like ``_packing``, quantised to 8 bits with a scale for each point and channel.
 
     Raises:
-        ValueError: if encoding tiles takes more than sums and differences, or sums may exceed 32 bits.
+        RejectionError: if encoding tiles takes more than sums and differences, or sums may exceed 32 bits.
     """
     channels, depth, *taps = convolution.filter.shape
     _check_integers(tuple(zip((tile.height, tile.width), taps, strict=True)))
@@ -149,7 +150,7 @@ def _exact_packing(convolution: Convolution, tile: OutputTile, panel: int) -> tu
     """Steps from ``[OC, IC, KH, KW]`` to integers ``[panel, point, IC / 2, channel, 2]`` of 16 bits and scales.
 
     Raises:
-        ValueError: if encoding tiles takes more than sums and differences, or sums may exceed 32 bits.
+        RejectionError: if encoding tiles takes more than sums and differences, or sums may exceed 32 bits.
     """
     channels, depth, *taps = convolution.filter.shape
     sizes = tuple(zip((tile.height, tile.width), taps, strict=True))
@@ -165,11 +166,11 @@ def _check_integers(sizes: Sequence[tuple[int, int]]) -> None:
     """Make sure that tiles, given as m and r along H and W, are encoded by sums and differences.
 
     Raises:
-        ValueError: if they are not.
+        RejectionError: if they are not.
     """
     sides = [tile + size - 1 for tile, size in sizes]
     if max(sides) > MOST_POINTS_OF_INTEGERS:
-        raise ValueError(f"tiles of {sides[0]}x{sides[1]} pixels are encoded by more than sums and differences")
+        raise RejectionError(f"tiles of {sides[0]}x{sides[1]} pixels are encoded by more than sums and differences")
 
 
 def workspace_type(kernel: WinogradConvolution) -> TensorType:

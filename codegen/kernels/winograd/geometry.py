@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.winograd import Transforms, integer_transform, transforms
 from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
@@ -49,9 +50,9 @@ class WinogradTiling(Sizes):
     unroll: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError if the last register tile of a block would reach beyond its workspace."""
+        """Raises RejectionError if the last register tile of a block would reach beyond its workspace."""
         if self.block % self.columns:
-            raise ValueError(f"a block of {self.block} tiles does not divide into register tiles of {self.columns}")
+            raise RejectionError(f"a block of {self.block} tiles does not divide into register tiles of {self.columns}")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import indexing_maps
 from sartor.codegen.mlir.regions.enclosing import enclose
@@ -63,12 +64,12 @@ def multiply_in_region(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
     divide the rows, operands are filled up with zeros, and the result's leading rows are taken outside of the dispatch.
 
     Raises:
-        ValueError: if the layer is not of that form.
+        RejectionError: if the layer is not of that form.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         simplify_initial(rewrite.root)
         if tuple(str(indexing_map) for indexing_map in indexing_maps(rewrite.root)) != _ORDER:
-            raise ValueError("the LHS is not stored by rows")
+            raise RejectionError("the LHS is not stored by rows")
         rows = tensor_parts(rewrite.root.results[0])[0][0]
         if (padded := in_whole_tiles(rows, tiling.workgroup[0])) != rows:
             pad_rows(rewrite, padded)

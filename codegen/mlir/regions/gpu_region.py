@@ -91,7 +91,7 @@ def multiply_in_region(rewrite: Rewrite, tiling: GpuTiling) -> None:
     The function's activations, both factors and the result get the narrower type, if there is one.
 
     Raises:
-        ValueError: if the layer is not of that form.
+        RejectionError: if the layer is not of that form.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         simplify_initial(rewrite.root)
@@ -114,7 +114,7 @@ def _narrow_operands(rewrite: Rewrite, root: ir.Operation, dtype: str) -> None:
     """Give both factors a narrower type, and round those that are weights at compile time.
 
     Raises:
-        ValueError: if a factor is computed, or used elsewhere.
+        RejectionError: if a factor is computed, or used elsewhere.
     """
     for factor in list(root.operands)[:2]:
         source = narrow_operand(factor, dtype)

@@ -86,7 +86,7 @@ def keep_in_region(rewrite: Rewrite, convolution: NamedConvolution, tiling: Regi
     """Replace a layer's root, its initial value and the ops after it by one dispatch with a named op.
 
     Raises:
-        ValueError: if the layer is not of that form.
+        RejectionError: if the layer is not of that form.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         chain = rewrite.chain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.mlir.element_types import conversion_function
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, defining_op, moves
@@ -21,17 +22,17 @@ def narrow_operand(value: ir.Value, dtype: str) -> ir.Value:
         The argument that it is.
 
     Raises:
-        ValueError: if it is used elsewhere, or computed.
+        RejectionError: if it is used elsewhere, or computed.
     """
     if len(list(value.uses)) != 1:
-        raise ValueError("an operand has other uses")
+        raise RejectionError("an operand has other uses")
     op = defining_op(value)
     if op is not None and op.name == _PAD:
         _narrow_padding(op, dtype)
     elif op is not None and moves(op):
         _narrow_copy(op, dtype)
     elif op is not None and op.name not in _RESHAPES:
-        raise ValueError("an operand is computed in the layer")
+        raise RejectionError("an operand is computed in the layer")
     value.set_type(ir.Type.parse(tensor_type(tensor_parts(value)[0], dtype)))
     return value if op is None else narrow_operand(op.operands[0], dtype)
 
@@ -40,13 +41,13 @@ def _narrow_padding(pad: ir.Operation, dtype: str) -> None:
     """Change what a padding is filled with.
 
     Raises:
-        ValueError: if that is no constant.
+        RejectionError: if that is no constant.
     """
     block = pad.regions[0].blocks[0]
     end = block.operations[len(block.operations) - 1].operation
     filling = defining_op(end.operands[0])
     if filling is None or filling.name != "arith.constant":
-        raise ValueError("the padding is not constant")
+        raise RejectionError("the padding is not constant")
     narrow = ir.Type.parse(dtype)
     number = ir.FloatAttr.get(narrow, ir.FloatAttr(filling.attributes["value"]).value)
     point = ir.InsertionPoint(pad)
@@ -82,7 +83,7 @@ def widen_others(rewrite: Rewrite, chain: Chain, dtype: str) -> list[ir.Operatio
         Ops that widen them.
 
     Raises:
-        ValueError: if one of them has other uses, or an activation is read by other ops too.
+        RejectionError: if one of them has other uses, or an activation is read by other ops too.
     """
     arguments = list(body_of(rewrite.function).arguments)[: len(rewrite.task.inputs)]
     made: list[ir.Operation] = []
@@ -99,7 +100,7 @@ def widen_others(rewrite: Rewrite, chain: Chain, dtype: str) -> list[ir.Operatio
             reader.operands[position] = ops[-1].results[0]
             made += ops
     if any(tensor_parts(argument)[1] != dtype for argument in arguments):
-        raise ValueError("an activation is read outside the product and the elementwise ops around it")
+        raise RejectionError("an activation is read outside the product and the elementwise ops around it")
     return made
 
 
@@ -107,7 +108,7 @@ def round_result(chain: Chain, dtype: str) -> list[ir.Operation]:
     """Ops that round the result; what returns it, perhaps sliced or reshaped, gets the narrower type.
 
     Raises:
-        ValueError: if other ops use it.
+        RejectionError: if other ops use it.
     """
     result = chain.result
     uses = [(use.owner.operation, use.operand_number) for use in result.uses]
@@ -121,7 +122,7 @@ def round_result(chain: Chain, dtype: str) -> list[ir.Operation]:
             shaped.set_type(ir.Type.parse(tensor_type(tensor_parts(shaped)[0], dtype)))
             (owner,) = (use.owner.operation for use in shaped.uses)
         if owner.name != "util.return":
-            raise ValueError("the product's result is used by other ops")
+            raise RejectionError("the product's result is used by other ops")
     return made
 
 

@@ -19,7 +19,7 @@ def pad_rows(rewrite: Rewrite, rows: int) -> None:
     other rows may be anything, infinities included.
 
     Raises:
-        ValueError: if the layer's initial value is no broadcast.
+        RejectionError: if the layer's initial value is no broadcast.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         chain = rewrite.chain

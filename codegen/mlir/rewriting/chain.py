@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps, is_elementwise, used_values
 
@@ -48,11 +49,11 @@ def chain_of(function: ir.Operation, root: ir.Operation) -> Chain:
     """The chain around ``root``; ops on tensors of another shape stay outside.
 
     Raises:
-        ValueError: if the value that the root adds to is no broadcast.
+        RejectionError: if the value that the root adds to is no broadcast.
     """
     initial = defining_op(root.operands[len(root.operands) - 1])
     if initial is None or not is_elementwise(initial):
-        raise ValueError("the initial value of the root is not a broadcast")
+        raise RejectionError("the initial value of the root is not a broadcast")
     return Chain(initial, root, followers_of(function, root))
 
 

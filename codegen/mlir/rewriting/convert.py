@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.layouts import IMAGE_RANK, ImageLayout, image_layout, layouts_of
 from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, shared_context
@@ -19,10 +20,6 @@ from sartor.codegen.mlir.operations import body_of, defining_op, nested, used_va
 from sartor.codegen.mlir.rewriting.generic_layout import GenericRewriter
 
 _GENERALIZE = "builtin.module(util.func(linalg-generalize-named-ops))"
-
-
-class LayoutError(Exception):
-    """The layer depends on ONNX's layout; the message tells where."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def convert_images(task: Task, layout: str) -> Converted | Rejected:
         try:
             packings = _LayoutConverter(module, task, image_layout(layout)).run()
             module.operation.verify()
-        except (LayoutError, ir.MLIRError) as error:
+        except (RejectionError, ir.MLIRError) as error:
             return Rejected(str(error))
     return Converted(module, task, layout, packings)
 
@@ -101,7 +98,7 @@ class _LayoutConverter:
         self._weights = dict(zip(list(block.arguments)[len(task.inputs) :], task.weights, strict=True))
         filters = {value for value in self._weights if is_filter(value)}
         if any(is_image(value) and not all(map(_multiplies, value.uses)) for value in filters):
-            raise LayoutError("the filters are read elsewhere too")
+            raise RejectionError("the filters are read elsewhere too")
         self._images = {value for value in self._all_values(block) if is_image(value)} - filters
         self._generic = GenericRewriter(layout, self._images, self._weights)
 
@@ -126,7 +123,7 @@ class _LayoutConverter:
         """Refuse a weight that is packed for the convolution although an op reads it that no image goes through."""
         packed = (value for value, packing in self._generic.packings.items() if packing != Packing())
         if not all(self._touches_images(use.owner.operation) for value in packed for use in value.uses):
-            raise LayoutError("a weight is read in two layouts")
+            raise RejectionError("a weight is read in two layouts")
 
     def _packing(self, weight: ir.Value, logical: TensorType) -> Packing:
         if weight in self._images:
@@ -134,17 +131,14 @@ class _LayoutConverter:
         return self._generic.packings.get(weight, Packing())
 
     def _physical(self, tensor: ir.Type) -> ir.Type:
-        try:
-            return ir.Type.parse(str(self._layout.physical(TensorType.parse(str(tensor)))))
-        except ValueError as error:
-            raise LayoutError(str(error)) from None
+        return ir.Type.parse(str(self._layout.physical(TensorType.parse(str(tensor)))))
 
     def _touches_images(self, op: ir.Operation) -> bool:
         return any(value in self._images for value in [*used_values(op), *op.results])
 
     def _check(self, op: ir.Operation) -> None:
         if self._touches_images(op) and not hasattr(self, self._handler(op)):
-            raise LayoutError(f"{op.name} depends on the layout")
+            raise RejectionError(f"{op.name} depends on the layout")
 
     def _rewrite(self, op: ir.Operation) -> None:
         if self._touches_images(op):
@@ -162,28 +156,25 @@ class _LayoutConverter:
     def _on_arith_constant(self, op: ir.Operation) -> None:
         attribute = op.attributes["value"]
         if not (isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat):
-            raise LayoutError("a constant image depends on the layout")
+            raise RejectionError("a constant image depends on the layout")
         physical = self._physical(op.results[0].type)
         op.results[0].set_type(physical)
         op.attributes["value"] = ir.DenseElementsAttr.get_splat(physical, attribute.get_splat_value())
 
     def _on_linalg_generic(self, op: ir.Operation) -> None:
-        try:
-            self._generic.rewrite(op)
-        except ValueError as error:
-            raise LayoutError(str(error)) from None
+        self._generic.rewrite(op)
 
     def _on_tensor_pad(self, op: ir.Operation) -> None:
         for name in ("static_low", "static_high"):
             amounts = list(ir.DenseI64ArrayAttr(op.attributes[name]))
             if self._layout.block is not None and amounts[1]:
-                raise LayoutError("channels are padded")
+                raise RejectionError("channels are padded")
             physical = [amounts[axis] for axis in self._layout.order]
             op.attributes[name] = ir.DenseI64ArrayAttr.get(physical + [0] * (self._layout.block is not None))
         if self._layout.block is not None:
             op.regions[0].blocks[0].add_argument(ir.IndexType.get(), ir.Location.unknown())
         if any(child.name not in ("tensor.pad", "tensor.yield", "arith.constant") for child in nested(op)):
-            raise LayoutError("a pad computes its value")
+            raise RejectionError("a pad computes its value")
 
     def _on_tensor_concat(self, op: ir.Operation) -> None:
         axis = ir.IntegerAttr(op.attributes["dim"]).value
@@ -199,7 +190,7 @@ class _LayoutConverter:
         small = op.results[0] if op.name == "tensor.extract_slice" else op.operands[0]
         static = len(op.operands) == (1 if op.name == "tensor.extract_slice" else 2)
         if not is_image(small) or not static:
-            raise LayoutError("a slice changes the rank")
+            raise RejectionError("a slice changes the rank")
         for name in ("static_offsets", "static_sizes", "static_strides"):
             values = [list(ir.DenseI64ArrayAttr(op.attributes[name]))[axis] for axis in self._layout.order]
             op.attributes[name] = ir.DenseI64ArrayAttr.get(self._blocks_of(values, name))
@@ -212,10 +203,10 @@ class _LayoutConverter:
         batch, channels, *pixels = values
         if name == "static_strides":
             if channels != 1:
-                raise LayoutError("a slice takes some channels of each block")
+                raise RejectionError("a slice takes some channels of each block")
             return [*values, 1]
         if channels % block:
-            raise LayoutError("a slice cuts a block of channels")
+            raise RejectionError("a slice cuts a block of channels")
         return [batch, channels // block, *pixels, 0 if name == "static_offsets" else block]
 
     def _sign(self, block: ir.Block) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.layouts import ImageLayout
 from sartor.codegen.ir.packing import Packing, Reshape, Transpose
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import indexing_maps, nested
 
@@ -47,7 +48,7 @@ class GenericRewriter:
         """Change maps, loops and loop indices of ``op``, but not the types of its operands.
 
         Raises:
-            ValueError: if the op depends on the old layout.
+            RejectionError: if the op depends on the old layout.
         """
         maps = [list(indexing_map.results) for indexing_map in indexing_maps(op)]
         kinds = list(ir.ArrayAttr(op.attributes["iterator_types"]))
@@ -60,7 +61,7 @@ class GenericRewriter:
     def _rewrite_body(self, op: ir.Operation) -> None:
         for child in nested(op):
             if child.name in ("linalg.index", "tensor.extract") and self._layout.block is not None:
-                raise ValueError("an op computes with the index of a blocked channel")
+                raise RejectionError("an op computes with the index of a blocked channel")
             if child.name == "tensor.extract" and child.operands[0] in self._images:
                 indices = list(child.operands)[1:]
                 for position, axis in enumerate(self._layout.order):
@@ -75,7 +76,7 @@ class GenericRewriter:
             if value not in self._images:
                 continue
             if isinstance(results[_CHANNEL], ir.AffineConstantExpr):
-                raise ValueError("a broadcast over blocked channels")
+                raise RejectionError("a broadcast over blocked channels")
             loop = _position(results[_CHANNEL])
             if loop not in loops.inner:
                 loops.inner[loop] = len(loops.kinds)
@@ -112,7 +113,7 @@ class GenericRewriter:
                 self._record(value, Packing())
             return results
         if value not in self._weights:
-            raise ValueError("an operand that is no image runs over blocked channels")
+            raise RejectionError("an operand that is no image runs over blocked channels")
         return self._block_filter(value, results, loops)
 
     def _blocked(
@@ -129,7 +130,7 @@ class GenericRewriter:
             loop = _position_or_none(result)
             if loop in loops.inner and size > 1:
                 if size % block:
-                    raise ValueError(f"{size} channels do not divide into blocks of {block}")
+                    raise RejectionError(f"{size} channels do not divide into blocks of {block}")
                 inner_axes.append(len(shape) + 1)
                 inner.append(ir.AffineDimExpr.get(loops.inner[loop]))
                 shape += [size // block, block]
@@ -140,7 +141,7 @@ class GenericRewriter:
 
     def _record(self, value: ir.Value, packing: Packing) -> None:
         if self.packings.setdefault(value, packing) != packing:
-            raise ValueError("a weight is read in two layouts")
+            raise RejectionError("a weight is read in two layouts")
 
     def _loop_order(self, output: list[ir.AffineExpr], loops: _Loops) -> list[int]:
         """The new order of loops: the result's dimensions, then reductions over the kernel, then over channels."""
@@ -176,10 +177,10 @@ def _position(expr: ir.AffineExpr) -> int:
     """The loop that ``expr`` consists of.
 
     Raises:
-        ValueError: if it is no single loop.
+        RejectionError: if it is no single loop.
     """
     if not isinstance(expr, ir.AffineDimExpr):
-        raise ValueError("a channel is computed from several loops")
+        raise RejectionError("a channel is computed from several loops")
     return int(expr.position)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import layouts_of
 from sartor.codegen.ir.packing import Packing, Step
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
@@ -67,11 +68,11 @@ class Rewrite:
         """The single reduction of the layer.
 
         Raises:
-            ValueError: if there is none, or several.
+            RejectionError: if there is none, or several.
         """
         root = root_of(self.function)
         if root is None:
-            raise ValueError("the layer does not have exactly one reduction")
+            raise RejectionError("the layer does not have exactly one reduction")
         return root
 
     @property
@@ -79,7 +80,7 @@ class Rewrite:
         """The root with its initial value and the elementwise ops that follow.
 
         Raises:
-            ValueError: if the root's initial value is no broadcast.
+            RejectionError: if the root's initial value is no broadcast.
         """
         return chain_of(self.function, self.root)
 
@@ -103,11 +104,11 @@ class Rewrite:
         """Set all packing steps of a weight from ONNX's layout, without changing its argument's type.
 
         Raises:
-            ValueError: if it is packed in another way, which another reader of it needs.
+            RejectionError: if it is packed in another way, which another reader of it needs.
         """
         packing = Packing(tuple(steps))
         if self.packings[index] not in (Packing(), packing):
-            raise ValueError("a weight is read in two layouts")
+            raise RejectionError("a weight is read in two layouts")
         self.packings[index] = packing
 
     def extend_packing(self, index: int, steps: Iterable[Step]) -> None:
@@ -118,13 +119,13 @@ class Rewrite:
         """Run function passes on the layer.
 
         Raises:
-            ValueError: if one fails.
+            RejectionError: if one fails.
         """
         self._sign()
         try:
             run_passes(self.module, f"builtin.module(util.func({','.join(passes)}))")
         except CompileError as error:
-            raise ValueError(first_error(error)) from None
+            raise RejectionError(first_error(error)) from None
 
     def _sign(self) -> None:
         """Set the function's signature from its body."""
@@ -139,13 +140,13 @@ class Rewrite:
         """The current code, for a device.
 
         Raises:
-            ValueError: if it is not valid MLIR.
+            RejectionError: if it is not valid MLIR.
         """
         self._sign()
         try:
             self.module.operation.verify()
         except ir.MLIRError as error:
-            raise ValueError(first_error(error)) from None
+            raise RejectionError(first_error(error)) from None
         body = str(self.function.get_asm(use_local_scope=True))
         inputs = schemas_of(self.task.inputs, self.inputs, device)
         outputs = schemas_of(self.task.results, self.outputs, device)
@@ -155,14 +156,14 @@ class Rewrite:
 def rewritten(
     rewrite: Rewrite | Rejected, change: Callable[[Rewrite], None], target: Target
 ) -> Implementation | Rejected:
-    """The code of a rewrite after ``change``; Rejected if the rewrite was, or if ``change`` raises ValueError."""
+    """The code of a rewrite after ``change``; Rejected if the rewrite was, or if ``change`` raises RejectionError."""
     if isinstance(rewrite, Rejected):
         return rewrite
     try:
         change(rewrite)
         return rewrite.implementation(target.device)
-    except ValueError as error:
-        return Rejected(str(error))
+    except RejectionError as error:
+        return Rejected(error.reason)
 
 
 # All variants of a task are made one after the other.
@@ -171,13 +172,13 @@ def _generalised(body: str) -> ir.Module:
     """A layer's module with named ops generalised; it is shared, so that nobody may change it.
 
     Raises:
-        ValueError: if the ops cannot be generalised.
+        RejectionError: if the ops cannot be generalised.
     """
     module = ir.Module.parse(body, shared_context())
     try:
         run_passes(module, f"builtin.module(util.func({_GENERALIZE}))")
     except CompileError as error:
-        raise ValueError(first_error(error)) from None
+        raise RejectionError(first_error(error)) from None
     return module
 
 

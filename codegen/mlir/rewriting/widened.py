@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from sartor.codegen.ir.layer import Task, TensorType, task_key
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, shared_context
 from sartor.codegen.mlir.operations import defining_op, nested
@@ -41,8 +42,8 @@ def widened(task: Task) -> Task | Rejected:
         return Rejected("its element types are not f16 and f32")
     try:
         body = _without_conversions(_wide_text(task.body))
-    except ValueError as error:
-        return Rejected(str(error))
+    except RejectionError as error:
+        return Rejected(error.reason)
     inputs, weights, results = (tuple(map(_wide, each)) for each in (task.inputs, task.weights, task.results))
     return Task(task_key(body, task.key), task.kind, body, inputs, weights, results)
 
@@ -55,15 +56,15 @@ def _wide_text(body: str) -> str:
     """The text of a layer with f32 for f16, in which conversions have become ops without effect.
 
     Raises:
-        ValueError: if a constant is a list of numbers in f16, or numbers are rounded to f16 only to be widened again,
-            or are rounded to integers, by which a number next to a half falls to the other side.
+        RejectionError: if a constant is a list of numbers in f16, or numbers are rounded to f16 only to be widened
+            again, or are rounded to integers, by which a number next to a half falls to the other side.
     """
     if _rounds_in_between(body):
-        raise ValueError("it rounds numbers to f16 and widens them again, or rounds them to integers")
+        raise RejectionError("it rounds numbers to f16 and widens them again, or rounds them to integers")
     text = _SCALAR.sub(lambda found: f"arith.constant {_exact(found[1])} : f32", body)
     text = _SPLAT.sub(lambda found: f"dense<{_exact(found[1])}> : tensor<{found[2]}f32>", text)
     if re.search(r"dense<[^>]*> : tensor<[0-9x]*f16>", text):
-        raise ValueError("it holds a constant of several numbers in f16")
+        raise RejectionError("it holds a constant of several numbers in f16")
     return _CONVERSION.sub(rf"{_SAME} \1 : f32 to f32", _TYPE.sub(r"\1f32", text))
 
 
@@ -118,13 +119,13 @@ def _without_conversions(text: str) -> str:
     """The layer without ops that have no effect, and without loops that only copy.
 
     Raises:
-        ValueError: if the text is no valid layer.
+        RejectionError: if the text is no valid layer.
     """
     with shared_context() as context, ir.Location.unknown(context):
         try:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:
-            raise ValueError(first_error(error)) from None
+            raise RejectionError(first_error(error)) from None
         for op in [each for each in nested(module.operation) if each.name == _SAME]:
             if op.operands[0].type == op.results[0].type:
                 op.results[0].replace_all_uses_with(op.operands[0])
@@ -132,5 +133,5 @@ def _without_conversions(text: str) -> str:
         try:
             run_passes(module, "builtin.module(util.func(canonicalize,cse))")
         except CompileError as error:
-            raise ValueError(first_error(error)) from None
+            raise RejectionError(first_error(error)) from None
         return str(module.body.operations[0].operation.get_asm(use_local_scope=True))

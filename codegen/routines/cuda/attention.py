@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
@@ -46,8 +47,8 @@ class AttentionKernel(TensorKernel):
         for warps, block in itertools.product(_WARPS, _BLOCKS):
             try:
                 code = self.layer(task, {"warps": warps, "block": block}, target).code
-            except ValueError as error:
-                return Rejected(str(error))
+            except RejectionError as error:
+                return Rejected(error.reason)
             fits = isinstance(code, FusedAttention) and code.shared_bytes <= gpu.shared_bytes
             if fits and 3 * block + found.value_columns <= _MOST_COLUMNS[self.instruction.bytes, warps]:
                 fitting.append({"warps": warps, "block": block})
@@ -57,7 +58,7 @@ class AttentionKernel(TensorKernel):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         sizes = integer(parameters["warps"]), integer(parameters["block"])
         return attention_layer(task, *sizes, self.instruction, target.device, self.storage)

@@ -9,6 +9,7 @@ from sartor.codegen.analysis.convolution import convolution_of
 from sartor.codegen.analysis.matmul import is_by_weight, product_rewrite, product_shape
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
@@ -85,10 +86,10 @@ class Implicit(TensorKernel):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         if isinstance(gpu := gpu_of(task, target), Rejected):
-            raise ValueError(gpu.reason)
+            raise RejectionError(gpu.reason)
         tiling = BlockTiling.of(parameters)
         if task.kind is LayerKind.CONVOLUTION:
             return self._convolution(task, tiling, target)
@@ -97,7 +98,7 @@ class Implicit(TensorKernel):
     def _convolution(self, task: Task, tiling: BlockTiling, target: Target) -> KernelLayer:
         convolution = convolution_of(task)
         if convolution is None:
-            raise ValueError("not a two-dimensional convolution without groups")
+            raise RejectionError("not a two-dimensional convolution without groups")
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             images = ImageLayer.of(rewrite, CHANNELS_LAST, lanes_for(convolution.result.shape[1]))
@@ -109,7 +110,7 @@ class Implicit(TensorKernel):
     def _product(self, task: Task, tiling: BlockTiling, target: Target) -> KernelLayer:
         rewrite, shape = product_rewrite(task), product_shape(task)
         if isinstance(rewrite, Rejected) or isinstance(shape, Rejected):
-            raise ValueError("not a matrix product")
+            raise RejectionError("not a matrix product")
         with rewrite.module.context:
             product = ProductLayer.of(rewrite, lanes_for(shape.columns))
             multiply = weight_product if product.is_by_weight else activation_product

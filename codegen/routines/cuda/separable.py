@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
@@ -77,11 +78,11 @@ class TensorSeparable(TensorKernel):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         match = separable_of(task)
         if match is None or isinstance(gpu_of(task, target), Rejected):
-            raise ValueError("no depthwise convolution with an unpadded 1x1 convolution after it")
+            raise RejectionError("no depthwise convolution with an unpadded 1x1 convolution after it")
         lanes = lanes_for(match.convolution.result.shape[1])
         first, second = (ImageLayer.of(Rewrite.plain(stage.task), CHANNELS_LAST, lanes) for stage in task.stages)
         with first.rewrite.module.context:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from sartor.codegen.analysis.convolution import window_of
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
@@ -46,11 +47,11 @@ class ThreadWindows(StoringKernel):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         window = window_of(task)
         if window is None:
-            raise ValueError("neither a depthwise convolution nor a pooling in two dimensions")
+            raise RejectionError("neither a depthwise convolution nor a pooling in two dimensions")
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             images = ImageLayer.of(rewrite, CHANNELS_LAST, widest_vector(window.result.shape[1]))

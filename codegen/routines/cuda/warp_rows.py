@@ -39,7 +39,7 @@ class WarpRow(StoringKernel):
         """The kernel of a layer.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:

@@ -7,6 +7,7 @@ from functools import partial
 
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
@@ -57,19 +58,19 @@ def _pack(rewrite: Rewrite, lanes: int, vectors: int) -> None:
     """Look up in a packed weight instead.
 
     Raises:
-        ValueError: if the layer reads the weight in another way, too.
+        RejectionError: if the layer reads the weight in another way, too.
     """
     block = body_of(rewrite.function)
     found = [view.operation for view in block.operations if ATTRIBUTE in view.operation.attributes]
     if len(found) != 1:
-        raise ValueError("the layer looks up in several weights")
+        raise RejectionError("the layer looks up in several weights")
     (op,) = found
     encoding = BlockEncoding.parse(ir.StringAttr(op.attributes[ATTRIBUTE]).value)
     sources = [child.operands[0] for child in nested(op) if child.name == "tensor.extract"]
     places = [rewrite.weight_index(source) for source in sources]
     known = [place for place in places if place is not None]
     if len(known) != len(places):
-        raise ValueError("another op reads the weight in blocks of integers")
+        raise RejectionError("another op reads the weight in blocks of integers")
     blocks = PackedBlocks(encoding, lanes, vectors)
     kinds = []
     for place, packing in zip(known, blocks.packings(len(known)), strict=True):

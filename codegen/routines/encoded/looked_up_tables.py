@@ -7,6 +7,7 @@ from functools import partial
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.packing import Packing, Reshape, Step, Transpose, cut
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
@@ -56,7 +57,7 @@ def _pack(rewrite: Rewrite, width: int) -> None:
     """Look up in packed weights instead.
 
     Raises:
-        ValueError: if the layer reads such a weight in another way, too.
+        RejectionError: if the layer reads such a weight in another way, too.
     """
     views = list(body_of(rewrite.function).operations)
     ops = [view.operation for view in views if COLUMNS in view.operation.attributes]
@@ -64,7 +65,7 @@ def _pack(rewrite: Rewrite, width: int) -> None:
     for weight in {rewrite.weight_index(reader.operands[0]): reader.operands[0] for reader in readers}.items():
         place, value = weight
         if place is None or len(list(value.uses)) != sum(reader.operands[0] == value for reader in readers):
-            raise ValueError("another op reads the weight")
+            raise RejectionError("another op reads the weight")
         _pack_weight(rewrite, place, [reader for reader in readers if reader.operands[0] == value], width)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sartor.codegen.analysis.convolution import convolution_of
 from sartor.codegen.analysis.register_tiles import row_block
 from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
@@ -58,7 +59,7 @@ def _tile(rewrite: Rewrite, block: int, machine: Machine) -> None:
     # Loops inside the loop over blocks are not peeled, so the tile has to divide the row.
     columns = row_block(width, _WIDEST_ROW, machine.accumulators * machine.lanes // max(block, machine.lanes))
     if columns < min(width, _FEWEST_COLUMNS):
-        raise ValueError(f"no tile of columns divides rows of {width}")
+        raise RejectionError(f"no tile of columns divides rows of {width}")
     tiling = WorkgroupTiling(
         workgroup=(1, 1, 1, width, block),
         register=(1, 1, 1, columns, block),

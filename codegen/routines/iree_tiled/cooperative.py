@@ -16,6 +16,7 @@ from sartor.codegen.analysis.convolution import convolution_of
 from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, shape_of
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.packing import Round
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
 from sartor.codegen.ir.variants.traits import Traits
@@ -160,10 +161,10 @@ def _apply(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
     """Round the operands and move the product to a region.
 
     Raises:
-        ValueError: if the layer is not of that form.
+        RejectionError: if the layer is not of that form.
     """
     index = rewrite.weight_index(rewrite.root.operands[1])
     if index is None:
-        raise ValueError("the RHS is not a weight")
+        raise RejectionError("the RHS is not a weight")
     rewrite.extend_packing(index, (Round(HALF),))
     multiply_in_region(rewrite, tiling)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, product_shape
 from sartor.codegen.ir.layer import LayerKind, OpenedTask, Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
@@ -60,14 +61,14 @@ class OpenConvolutionKernel(OpenRoutine):
     ) -> tuple[Sequence[Rewrite], KernelCode]:
         shape = _shape(task)
         if isinstance(shape, Rejected):
-            raise ValueError(shape.reason)
+            raise RejectionError(shape.reason)
         (gathers, multiplies), (twin, other) = task.stages, opened.twin.stages
         patches = patches_of(gathers.task).opened(patches_of(twin.task), opened.fit)
         product = product_layer(multiplies.task, other.task, machine.lanes)
         with product.rewrite.module.context:
             rows = open_rows(product, opened.fit, Tiling.of(parameters), None)
         if product.memories[0] != multiplies.inputs.index(None) or shape.depth != patches.depth:
-            raise ValueError("the patches are not what is multiplied")
+            raise RejectionError("the patches are not what is multiplied")
         code = OpenConvolution(patches, rows, wirings(task))
         code.check()
         return [product.rewrite], code

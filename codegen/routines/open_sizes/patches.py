@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import LayerKind, OpenedTask, Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import count_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
@@ -48,8 +49,8 @@ class OpenPatchesKernel(OpenRoutine):
             return machine
         try:
             patches_of(task)
-        except ValueError as error:
-            return Rejected(str(error))
+        except RejectionError as error:
+            return Rejected(error.reason)
         places = math.prod(task.results[0].shape[:_PLACE_RANK])
         return [{"groups": many_workgroups(places, machine.threads)}]
 

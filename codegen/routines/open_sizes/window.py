@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import OpenedTask, Task
 from sartor.codegen.ir.layouts import IMAGE_RANK
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
@@ -53,8 +54,8 @@ class OpenWindowKernel(OpenRoutine):
             return machine
         try:
             _form(task, machine.lanes)
-        except ValueError as error:
-            return Rejected(str(error))
+        except RejectionError as error:
+            return Rejected(error.reason)
         batch, high, _, channels = task.results[0].shape
         groups = many_workgroups(batch * high, machine.threads)
         vectors = -(-channels // machine.lanes)
@@ -77,7 +78,7 @@ class OpenWindowKernel(OpenRoutine):
 
 def _form(task: Task, lanes: int) -> tuple[WindowForm, Rewrite]:
     if len(task.stages) not in (0, _STAGES) or len(task.results) != 1:
-        raise ValueError("not one window")
+        raise RejectionError("not one window")
     rewrite = Rewrite.plain(task.stages[-1].task if task.stages else task)
     with rewrite.module.context:
         return window_form(task, rewrite, lanes), rewrite

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.packing import Packing, Round
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.ir.variants.traits import Traits
@@ -59,11 +60,11 @@ class Half:
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is none.
+            RejectionError: if there is none.
         """
         wide = widened(task)
         if isinstance(wide, Rejected):
-            raise ValueError(wide.reason)
+            raise RejectionError(wide.reason)
         layer = self.kernel.layer(wide, parameters, target)
         inputs = tuple(schema.stored_as(tensor.dtype) for tensor, schema in zip(task.inputs, layer.inputs, strict=True))
         if self.traits.transforms:

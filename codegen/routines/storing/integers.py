@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine
@@ -62,16 +63,18 @@ class IntegerFactor:
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is none.
+            RejectionError: if there is none.
         """
         layer = self.kernel.layer(task, parameters, target)
         factor = layer.factor
         if factor is None:
-            raise ValueError("the kernel multiplies nothing")
+            raise RejectionError("the kernel multiplies nothing")
         if factor >= len(layer.inputs) or layer.inputs[factor].dtype != self.storage:
-            raise ValueError("the operand that it multiplies by weights is not stored in 8 bits")
+            raise RejectionError("the operand that it multiplies by weights is not stored in 8 bits")
         if self.calibrated and _is_read_twice(task, factor):
-            raise ValueError("the operand that it multiplies by weights is added too, and must not be rounded there")
+            raise RejectionError(
+                "the operand that it multiplies by weights is added too, and must not be rounded there"
+            )
         inputs = tuple(
             schema if index == factor else schema.stored_as(tensor.dtype)
             for index, (tensor, schema) in enumerate(zip(task.inputs, layer.inputs, strict=True))
@@ -137,7 +140,7 @@ class WholeKernelResult(IntegerResult):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is none.
+            RejectionError: if there is none.
         """
         layer = self.lowering.layer(task, parameters, target)
         return replace(layer, output=layer.output.stored_as(QUANTISED))

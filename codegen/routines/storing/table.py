@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST, IMAGE_RANK, PLAIN
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import QUANTISED, Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
@@ -66,11 +67,11 @@ class TableLookUp(StoringKernel):
         """The kernel of a layer.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         machine = self._machine(task, target)
         if isinstance(machine, Rejected):
-            raise ValueError(machine.reason)
+            raise RejectionError(machine.reason)
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             ops, source = table_ops(rewrite.function)

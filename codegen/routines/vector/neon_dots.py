@@ -141,7 +141,7 @@ class NeonDots:
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         return self._kernel(task.kind).layer(task, parameters, target)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, is_by_weight
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
@@ -82,7 +83,7 @@ class Product(ProductRoutine):
         if is_by_weight:
             refusal = refusal or refused_pairs(machine, self.element, self.storage, depth)
         if refusal is not None:
-            raise ValueError(refusal.reason)
+            raise RejectionError(refusal.reason)
         tiling, weights = Tiling.of(parameters), storage_of(self.weights, self.storage)
         if product.rewrite.task.opened is not None:
             code: Contraction | OpenRows = open_rows(product, product.rewrite.task.opened.fit, tiling, weights)
@@ -128,10 +129,10 @@ class RowScaledProduct(ProductRoutine):
         """The kernel of a product.
 
         Raises:
-            ValueError: if there is none.
+            RejectionError: if there is none.
         """
         if {each.dtype for each in (*task.inputs, *task.results)} != {"f32"}:
-            raise ValueError("it does not compute in f32")
+            raise RejectionError("it does not compute in f32")
         layer = super().layer(task, parameters, target)
         inputs = tuple(each.stored_as("f32") for each in layer.inputs)
         return replace(layer, inputs=inputs, output=layer.output.stored_as("f32"))

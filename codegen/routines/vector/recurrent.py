@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.descriptor import SHARES
@@ -53,8 +54,8 @@ class Recurrent:
             return machine
         try:
             form = _form(Rewrite.plain(task))
-        except ValueError as error:
-            return Rejected(str(error))
+        except RejectionError as error:
+            return Rejected(error.reason)
         groups = max(index for index in range(1, machine.threads + 1) if form.batch % index == 0)
         found = [_parameters(form, machine, *sizes, groups) for sizes in _SIZES]
         fitting = [each for each in found if each is not None]
@@ -70,11 +71,11 @@ class Recurrent:
         """The kernel of a layer.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         machine = kernel_machine(task, target)
         if isinstance(machine, Rejected):
-            raise ValueError(machine.reason)
+            raise RejectionError(machine.reason)
         rewrite = Rewrite.plain(task)
         form = _form(rewrite)
         if task.opened is not None:
@@ -82,14 +83,16 @@ class Recurrent:
         sizes = [integer(parameters.get(each, 1)) for each in ("vectors", "unroll", "rows", "groups", SHARES)]
         _, unroll, rows, groups, _ = sizes
         if min(sizes) < 1 or form.batch % (groups * rows):
-            raise ValueError(f"a batch of {form.batch} does not divide into {groups} groups of {rows} rows at a time")
+            raise RejectionError(
+                f"a batch of {form.batch} does not divide into {groups} groups of {rows} rows at a time"
+            )
         if form.hidden % unroll:
-            raise ValueError(f"{form.hidden} rows of a matrix do not divide into {unroll} in an iteration")
+            raise RejectionError(f"{form.hidden} rows of a matrix do not divide into {unroll} in an iteration")
         code = StepsKernel(form, len(task.inputs) + len(task.weights), machine.lanes, *sizes)
         for product in form.products:
             index = product.matrix - len(task.inputs)
             if index < 0 or not _is_only_multiplied(rewrite.weights[index], product.matrix, form):
-                raise ValueError("a recurrence matrix is computed or read elsewhere too")
+                raise RejectionError("a recurrence matrix is computed or read elsewhere too")
             rewrite.set_packing(index, code.packing(product))
         inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
         return KernelLayer(task, (rewrite,), inputs, outputs[0], code, code.workspace, flags=code.flags)

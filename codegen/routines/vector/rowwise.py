@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
@@ -64,11 +65,11 @@ class Rowwise:
         """The kernel of a layer.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         machine = self._machine(task, target)
         if isinstance(machine, Rejected):
-            raise ValueError(machine.reason)
+            raise RejectionError(machine.reason)
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             form = row_form(rewrite.function)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
@@ -38,8 +39,8 @@ class FusedSeparable:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
         try:
             match, machine = _match(task, target)
-        except ValueError as error:
-            return Rejected(str(error))
+        except RejectionError as error:
+            return Rejected(error.reason)
         channels = match.window.result.shape[1], match.convolution.result.shape[1]
         if self.blocked and any(channel % machine.lanes for channel in channels):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
@@ -54,7 +55,7 @@ class FusedSeparable:
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            RejectionError: if there is no kernel for the layer.
         """
         match, machine = _match(task, target)
         layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
@@ -65,11 +66,11 @@ def _match(task: Task, target: Target) -> tuple[Separable, Machine]:
     """The two stages of a task, and the CPU.
 
     Raises:
-        ValueError: if the routine does not apply.
+        RejectionError: if the routine does not apply.
     """
     match, machine = separable_of(task), kernel_machine(task, target)
     if match is None:
-        raise ValueError("no depthwise convolution with an unpadded 1x1 convolution after it")
+        raise RejectionError("no depthwise convolution with an unpadded 1x1 convolution after it")
     if isinstance(machine, Rejected):
-        raise ValueError(machine.reason)
+        raise RejectionError(machine.reason)
     return match, machine

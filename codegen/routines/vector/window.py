@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import Window, window_of
 from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -46,5 +47,5 @@ class SlidingWindow(ImageRoutine[Window]):
     def parts(self, images: ImageLayer, match: Window, parameters: Parameters) -> KernelParts:
         tiling = Tiling.of(parameters)
         if tiling.lines != 1:
-            raise ValueError(f"a window slides along one row of the result at a time, not {tiling.lines}")
+            raise RejectionError(f"a window slides along one row of the result at a time, not {tiling.lines}")
         return KernelParts(window_sliding(images, match, tiling))

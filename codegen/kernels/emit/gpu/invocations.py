@@ -7,6 +7,7 @@ that all invocations share, and adjacent elements a load that is coalesced over 
 
 from __future__ import annotations
 
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.mlir.iree_compiler import arith, gpu, ir, math, memref, scf, vector
@@ -183,8 +184,8 @@ class InvocationAssembler(Assembler):
         """Convert a loaded number to f32, in which all arithmetic is done.
 
         Raises:
-            ValueError: if the memory is quantised.
+            RejectionError: if the memory is quantised.
         """
         if memory in self._scales:
-            raise ValueError("kernels for GPUs do not read quantised tensors")
+            raise RejectionError("kernels for GPUs do not read quantised tensors")
         return arith.extf(ir.F32Type.get(), value) if isinstance(value.type, _NARROW) else value
